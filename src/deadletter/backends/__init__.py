@@ -1,0 +1,1 @@
+"""Engines: one file or small folder each; none knows another."""

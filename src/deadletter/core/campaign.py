@@ -1,0 +1,45 @@
+"""A replay campaign: which letters go back, how fast, and what became of each."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Outcome(StrEnum):
+    """What became of one letter in one campaign."""
+
+    PLANNED = "planned"
+    SENDING = "sending"  # intent recorded; the send may or may not have happened
+    SENT = "sent"  # the broker has it; its consumer has not settled it yet
+    CONFIRMED = "confirmed"  # handled
+    FAILED = "failed"  # back in the office
+    SKIPPED = "skipped"  # no longer in a state to be replayed, or past the cap
+
+
+class CampaignState(StrEnum):
+    """Where a campaign stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class Campaign(Struct, frozen=True, kw_only=True):
+    """
+    Letters being sent back, chosen once and for all at the start.
+
+    New letters that match the same query are not part of it.
+    """
+
+    id: str
+    query: str
+    created_at: datetime
+    actor: str
+    reason: str = ""
+    state: CampaignState = CampaignState.RUNNING
+    to: str | None = None  # another mailbox than each letter's own
+    rate: float | None = None  # letters a second; None is as fast as it goes
+    cap: int = 5  # replays of one letter before it is quarantined
+    counts: dict[Outcome, int] = {}

@@ -1,0 +1,170 @@
+"""The dead letter, its states, and which moves between them are allowed."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from .attempts import Attempt, read
+from .decision import Reason
+from .failure import ErrorCategory, Trouble
+from .message import Message
+
+
+class State(StrEnum):
+    """Where a letter is in its review."""
+
+    PENDING = "pending"  # nobody has looked at it yet
+    REVIEWED = "reviewed"  # somebody has
+    REPLAYING = "replaying"  # sent back, outcome not known yet
+    REPLAYED = "replayed"  # sent back, seen and settled by its consumer
+    CLOSED = "closed"  # done with
+    QUARANTINED = "quarantined"  # replayed too often: for people only
+    DISCARDED = "discarded"  # thrown away; can be restored until purged
+
+
+OPEN: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
+"""States in which somebody still has to do something."""
+
+MOVES: Final[dict[State, frozenset[State]]] = {
+    State.PENDING: frozenset(
+        {State.REVIEWED, State.REPLAYING, State.CLOSED, State.DISCARDED}
+        | {State.QUARANTINED}
+    ),
+    State.REVIEWED: frozenset(
+        {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}
+        | {State.QUARANTINED}
+    ),
+    State.REPLAYING: frozenset({State.REPLAYED, State.PENDING, State.QUARANTINED}),
+    State.REPLAYED: frozenset({State.CLOSED, State.PENDING, State.QUARANTINED}),
+    State.CLOSED: frozenset({State.PENDING}),
+    State.QUARANTINED: frozenset(
+        {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}
+    ),
+    State.DISCARDED: frozenset({State.PENDING}),
+}
+
+
+def sources_of(target: State) -> frozenset[State]:
+    """The states from which a letter may move to `target`."""
+    return frozenset(state for state, targets in MOVES.items() if target in targets)
+
+
+class LetterHead(Struct, frozen=True, kw_only=True):
+    """
+    What a list shows of a letter: everything but its contents.
+
+    Heads are small, so that a million of them can be searched.
+    """
+
+    id: str
+    source: str  # the mailbox it came from
+    message_id: str
+    state: State = State.PENDING
+    partition: str = ""
+    key: str | None = None
+    business_key: str | None = None  # idempotency key
+    reason: Reason = Reason.ATTEMPTS_EXHAUSTED
+    reason_text: str = ""
+    trouble: Trouble = Trouble.UNKNOWN
+    code: str = ""
+    error_type: str = ""
+    error_text: str = ""
+    fingerprint: str = ""
+    attempts: int = 1
+    first_failed_at: datetime
+    dead_at: datetime  # of the latest death, if it was replayed and died again
+    consumer: str = ""  # handler, node or stage that gave up on it
+    version: str = ""  # of the application that gave up on it
+    trace_id: str | None = None
+    replays: int = 0
+    conflict: bool = False  # its message id was reused with another body
+    owner: str | None = None
+    size: int = 0
+    revision: int = 0  # grows with every change
+
+    @property
+    def category(self) -> ErrorCategory:
+        """Whether trying again was worth it."""
+        return self.trouble.category
+
+    @property
+    def error_name(self) -> str:
+        """The error's type without its module."""
+        return self.error_type.rpartition(".")[2]
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """The durable record of one message that could not be processed."""
+
+    head: LetterHead
+    message: Message
+    history: str = ""  # JSON lines, see core.attempts
+    position: str | None = None
+    first_received_at: datetime | None = None
+    frame: str = ""  # top application frame of the last error
+    route: str | None = None  # dead-letter mailbox it was also sent to
+    retry_wish: bool | None = None  # the producer asked for replay on failure
+
+    @property
+    def id(self) -> str:
+        return self.head.id
+
+    def story(self) -> list[Attempt]:
+        """All attempts, first to last."""
+        return read(self.history)
+
+
+class GroupStatus(StrEnum):
+    """How a group of like failures stands."""
+
+    NEW = "new"
+    ONGOING = "ongoing"
+    SNOOZED = "snoozed"
+    RESOLVED = "resolved"
+    REGRESSED = "regressed"
+    MUTED = "muted"
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Dead letters with the same fingerprint."""
+
+    fingerprint: str
+    source: str
+    error_type: str
+    text: str  # the error text of the latest letter
+    frame: str = ""
+    trouble: Trouble = Trouble.UNKNOWN
+    code: str = ""
+    first_seen: datetime
+    last_seen: datetime
+    counts: dict[State, int]
+    total: int  # deaths ever counted, also of letters since purged
+    status: GroupStatus = GroupStatus.NEW
+
+    @property
+    def open(self) -> int:
+        """Letters in it that still need somebody."""
+        return sum(self.counts.get(state, 0) for state in OPEN)
+
+
+class By(Struct, frozen=True):
+    """Who does something, and why: goes into the audit with the act itself."""
+
+    actor: str
+    reason: str = ""
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """One act, in an append-only chain: `hash` covers this entry and `previous`."""
+
+    seq: int
+    at: datetime
+    actor: str
+    action: str  # move, note, replay, purge, expire, restore, import …
+    target: str  # a letter, group, queue or campaign
+    reason: str = ""
+    detail: str = ""
+    previous: str = ""
+    hash: str = ""

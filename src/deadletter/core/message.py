@@ -1,0 +1,99 @@
+"""What travels: a message, and one handing-over of it to us."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+
+
+class Lineage(Struct, frozen=True, kw_only=True):
+    """Where a replayed copy came from; absent on what a producer sent."""
+
+    letter_id: str
+    generation: int  # 1 for the first replay; part of every dedup id
+    campaign: str
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """
+    What a producer sent.
+
+    The body is bytes we store, show and resend but never interpret. Headers
+    keep their order, their duplicates and their bytes.
+    """
+
+    id: str
+    body: bytes
+    sent_at: datetime
+    headers: Headers = ()
+    content_type: str | None = None
+    key: str | None = None
+    expires_at: datetime | None = None
+    reply_to: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    lineage: Lineage | None = None
+
+    def header(self, name: str) -> str | None:
+        """The last header of that name as text, odd bytes shown as U+FFFD."""
+        for key, value in reversed(self.headers):
+            if key == name:
+                return value.decode("utf-8", "replace")
+        return None
+
+    @property
+    def generation(self) -> int:
+        """How often this message has been replayed."""
+        return self.lineage.generation if self.lineage else 0
+
+    @property
+    def dedup_id(self) -> str:
+        """
+        The id a broker may de-duplicate by.
+
+        A replayed copy has another one than its original; otherwise SQS FIFO
+        and JetStream would swallow it and say "accepted".
+        """
+        return f"{self.id}~{self.generation}" if self.lineage else self.id
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """
+    One handing-over of a message to us.
+
+    The receipt is whatever its driver needs to settle it; nobody else looks.
+    `history` holds the earlier attempts as JSON lines (see `core.attempts`).
+    """
+
+    message: Message
+    mailbox: str
+    attempt: int = 1  # counts from 1, durably, at claim time; never shrinks
+    spared: int = 0  # how many of those were lost through no fault of its own
+    suspect: bool = False  # a worker died holding it: run it alone
+    partition: str = ""
+    position: str | None = None  # offset, stream sequence … for people
+    first_received_at: datetime | None = None
+    history: str = ""
+    receipt: Any = None
+
+    @property
+    def charged(self) -> int:
+        """How many attempts count against the limit, this one included."""
+        return self.attempt - self.spared
+
+
+def as_headers(
+    given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]] | None,
+) -> Headers:
+    """Headers as they are kept: pairs of a name and bytes."""
+    if not given:
+        return ()
+    pairs = given.items() if isinstance(given, Mapping) else given
+    return tuple(
+        (name, value.encode() if isinstance(value, str) else bytes(value))
+        for name, value in pairs
+    )

@@ -1,0 +1,1 @@
+"""The search language: text to a tree, and letters judged by it."""

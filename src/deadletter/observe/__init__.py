@@ -1,0 +1,1 @@
+"""Renders events: logs, metrics, traces."""

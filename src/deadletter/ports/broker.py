@@ -1,0 +1,144 @@
+"""Mailboxes: where deliveries come from and messages go."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from deadletter.core.message import Delivery, Message
+
+from .features import Features
+
+
+class Fate(StrEnum):
+    """Why a message may leave its mailbox."""
+
+    HANDLED = "handled"
+    IGNORED = "ignored"
+    CONTINUED = "continued"
+    DUPLICATE = "duplicate"  # the ledger says it was handled before
+    BURIED = "buried"
+    FAILED = "failed"
+    PURGED = "purged"
+
+
+class Acked(Struct, frozen=True):
+    """Forget this delivery for good."""
+
+    delivery: Delivery
+    fate: Fate = Fate.HANDLED
+
+
+class Released(Struct, frozen=True):
+    """
+    Hand this delivery back, to be received again after `delay` seconds.
+
+    `history` replaces the story kept with the message when it is given.
+    An uncharged release does not count against the attempts.
+    """
+
+    delivery: Delivery
+    delay: float = 0.0
+    history: str | None = None
+    charged: bool = True
+
+
+Settlement: TypeAlias = Acked | Released
+
+
+class Source(Protocol):
+    """Where deliveries come from: one mailbox."""
+
+    mailbox: str
+    features: Features
+
+    async def receive(
+        self, *, limit: int, wait: float, lease: float, alone: bool = False
+    ) -> Sequence[Delivery]:
+        """
+        Take up to `limit` deliveries, waiting up to `wait` seconds for the first.
+
+        They are ours for `lease` seconds, and their attempt is counted before
+        this returns. Suspects are handed out only when asked for `alone`, one
+        at a time.
+        """
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        """
+        Forget or hand back, in one round trip; says for each if it was still ours.
+
+        Where it was not, nothing changed.
+        """
+
+    async def extend(
+        self, deliveries: Sequence[Delivery], *, lease: float
+    ) -> Sequence[bool]:
+        """Keep deliveries ours for `lease` seconds from now; says which still are."""
+
+
+class Sink(Protocol):
+    """Where messages go: one mailbox."""
+
+    mailbox: str
+
+    async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
+        """Send all or none, returning once the broker has them durably."""
+
+
+class QueueOptions(Struct, frozen=True, kw_only=True):
+    """How a mailbox behaves by itself, whoever works it."""
+
+    name: str
+    dead_queue: str | None = None  # its dead-letter mailbox
+    max_attempts: int = 0  # for the sweep; 0 leaves it to the worker's policy
+    expire_after: float | None = None  # seconds from send, unless the message says
+    reference: str = ""  # a note for people
+
+
+class QueueInfo(Struct, frozen=True, kw_only=True):
+    """A mailbox and what is in it."""
+
+    options: QueueOptions
+    ready: int
+    delayed: int
+    claimed: int
+    suspects: int
+    oldest_at: datetime | None = None
+    tally: dict[str, int] = {}
+
+
+class Swept(Struct, frozen=True):
+    """What a sweep found."""
+
+    lost: int = 0  # claims whose lease had run out: suspects now
+    suspects: frozenset[str] = frozenset()  # mailboxes with suspects waiting
+    doomed: tuple[Delivery, ...] = ()  # expired or exhausted; claimed, to be buried
+
+
+class Broker(Protocol):
+    """An engine's mailboxes."""
+
+    features: Features
+
+    def source(self, mailbox: str) -> Source:
+        """Deliveries of one mailbox, which is made if it is not there yet."""
+
+    def sink(self, mailbox: str) -> Sink:
+        """The way into one mailbox, which is made if it is not there yet."""
+
+    async def create(self, options: QueueOptions) -> None:
+        """Make a mailbox. The same again is fine; with other options a Conflict."""
+
+    async def update(self, options: QueueOptions) -> None:
+        """Change a mailbox's options."""
+
+    async def delete(self, name: str, *, force: bool = False) -> int:
+        """Delete a mailbox and say how many messages went with it."""
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """All mailboxes, by name."""
+
+    async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
+        """Take back what lost workers held, and claim what is past saving."""

@@ -1,0 +1,20 @@
+"""What a URL opens."""
+
+from typing import Protocol
+
+from .broker import Broker
+from .features import Features
+from .ledger import Ledger
+from .letters import LetterStore
+
+
+class Engine(Protocol):
+    """What a URL opens: mailboxes, and an office and a ledger where it can."""
+
+    features: Features
+    broker: Broker
+    letters: LetterStore | None
+    ledger: Ledger | None
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything."""

@@ -1,0 +1,30 @@
+"""What an engine promises, as data that tests and documentation read."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Durability(StrEnum):
+    """What an acknowledged write survives."""
+
+    NONE = "none"  # the end of the process loses it
+    KILL_SAFE = "kill-safe"  # survives kill -9, not a power cut
+    POWER_SAFE = "power-safe"
+    REPLICATED = "replicated"
+
+
+class Features(Struct, frozen=True, kw_only=True):
+    """What an engine promises. The contract tests hold it to each of these."""
+
+    engine: str
+    durability: Durability
+    shared: bool = True  # several processes may use it at once
+    ordered: bool = True  # one consumer sees send order
+    exact_delay: bool = True  # a release's delay is honoured, not rounded up
+    counts_attempts: bool = True  # Delivery.attempt grows durably, by itself
+    keeps_history: bool = True  # a release's history comes back with the delivery
+    fences: bool = True  # a settle after the lease is gone changes nothing
+    finds_suspects: bool = True  # deliveries of lost workers are handed out alone
+    keeps_letters: bool = True
+    keeps_ledger: bool = True

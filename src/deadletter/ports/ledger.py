@@ -1,0 +1,58 @@
+"""Idempotency: what has been done already, and what is being done now."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class LedgerState(StrEnum):
+    """How far the work for one key has come."""
+
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    FAILED = "failed"
+    DEAD_LETTERED = "dead_lettered"
+
+
+class LedgerKey(Struct, frozen=True):
+    """What must be done once: a key within a mailbox, per replay generation."""
+
+    mailbox: str
+    key: str
+    generation: int = 0
+
+
+class LedgerClaim(Struct, frozen=True):
+    """
+    The answer to `begin`.
+
+    With `mine` the work may start. Otherwise `state` tells why not: processed
+    before, or being processed by somebody whose lease still runs.
+    """
+
+    key: LedgerKey
+    mine: bool
+    state: LedgerState
+    token: int = 0
+
+
+class Ledger(Protocol):
+    """Idempotency: what has been done already, and what is being done now."""
+
+    async def begin(
+        self, keys: Sequence[LedgerKey], *, lease: float
+    ) -> Sequence[LedgerClaim]:
+        """Claim keys for processing. A higher generation re-opens a finished key."""
+
+    async def finish(
+        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
+    ) -> Sequence[bool]:
+        """Record how it ended; says for each if the claim was still ours."""
+
+    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
+        """How keys stand, without claiming them."""
+
+    async def forget(self, *, limit: int = 1000) -> int:
+        """Drop finished keys whose time to live is over."""

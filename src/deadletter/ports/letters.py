@@ -1,0 +1,136 @@
+"""The office: where dead letters are kept, searched, grouped, reviewed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
+from deadletter.core.query.ast import EVERYTHING, Node
+
+from .features import Features
+
+
+class Kept(Struct, frozen=True):
+    """What became of one letter that was to be kept."""
+
+    id: str
+    is_new: bool = True
+    conflict: bool = False  # kept apart: its message id was reused
+
+
+class Page(Struct, frozen=True):
+    """
+    Some of what a search found, newest first.
+
+    `after` continues it. A search looks at a bounded number of letters at a
+    time, so a page may be short or empty and still have more behind it.
+    """
+
+    heads: tuple[LetterHead, ...]
+    after: str | None = None
+    looked_at: int = 0
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """A change of review state: only letters in one of `old` move."""
+
+    ids: tuple[str, ...]
+    old: frozenset[State]
+    new: State
+
+
+class ReplayTaken(Struct, frozen=True):
+    """A letter claimed for sending; `generation` goes with the copy."""
+
+    letter: DeadLetter
+    generation: int
+
+
+class ReplaySettled(Struct, frozen=True):
+    """What a consumer made of a replayed copy."""
+
+    letter_id: str
+    generation: int
+    outcome: Outcome
+
+
+class LetterStore(Protocol):
+    """Where dead letters are kept, searched, grouped, reviewed: the office."""
+
+    features: Features
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """
+        Keep letters durably, one transaction for all.
+
+        Keeping one again appends what is new of its attempts, and reopens it if
+        it had been replayed or closed. Another body under the same identity is
+        kept apart, marked as a conflict.
+        """
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+
+    async def groups(
+        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+    ) -> Sequence[Group]:
+        """Groups of like failures, latest first."""
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; the ids of those that moved."""
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; the ids of those that exist."""
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; the ids of those gone."""
+
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` letters of finished states that died before then."""
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+
+    async def verify(self) -> Sequence[str]:
+        """What does not add up in here, one sentence each; nothing when all is well."""
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over these letters, or add them to it; audited."""
+
+    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        """
+        Claim the next letters of a running campaign: they are `replaying` now.
+
+        Letters that were taken but never reported as sent come first, with the
+        generation they had. Letters past the cap are quarantined and skipped.
+        """
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """What consumers made of replayed copies; late news of old ones is ignored."""
+
+    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""

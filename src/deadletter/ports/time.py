@@ -1,0 +1,24 @@
+"""Time and dice, handed in: nobody else asks the system for them."""
+
+from datetime import datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What time it is, in two ways."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, for durations."""
+
+
+class Dice(Protocol):
+    """Chance, and ids made of it."""
+
+    def draw(self) -> float:
+        """Uniform in [0, 1)."""
+
+    def new_id(self) -> str:
+        """A unique id that sorts by the time of its making (UUID version 7)."""

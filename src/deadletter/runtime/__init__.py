@@ -1,0 +1,1 @@
+"""Runs handlers: receive, attempt, settle."""

@@ -1,0 +1,1 @@
+"""What a backend author and a test need: contracts, fakes, a simulated world."""
