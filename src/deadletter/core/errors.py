@@ -18,9 +18,11 @@ What can go wrong, and what a handler may ask for.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from .decision import Ack, Bury, Continue, Decision, Reason, Retry
+
+LONGEST_DELAY: Final = 366 * 86_400.0  # no clock is asked for more than a year
 
 
 class DeadLetterError(Exception):
@@ -92,10 +94,16 @@ class Signal(Exception):
 
 
 class RetryLater(Signal):
-    """Try this delivery again after `delay` seconds, whatever the policy."""
+    """
+    Try this delivery again after `delay` seconds, whatever the policy.
+
+    It costs no attempt: the handler asked for it, nothing failed.
+    """
 
     def __init__(self, delay: float, reason: str = "the handler asked for it") -> None:
-        super().__init__(Retry(delay), reason)
+        # 0.0 first: a delay that is not a number becomes none at all.
+        bounded = min(max(0.0, delay), LONGEST_DELAY)
+        super().__init__(Retry(bounded, charged=False), reason)
 
 
 class GiveUp(Signal):

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from .errors import ConfigError
+
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
@@ -93,7 +95,14 @@ def as_headers(
     if not given:
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple(
-        (name, value.encode() if isinstance(value, str) else bytes(value))
-        for name, value in pairs
-    )
+    return tuple((name, _as_bytes(name, value)) for name, value in pairs)
+
+
+def _as_bytes(name: str, value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    # bytes(3) would quietly be three zeros.
+    kind = type(value).__name__
+    raise ConfigError(f"Header {name!r} is of type {kind}: give text or bytes.")

@@ -62,7 +62,7 @@ class Source(Protocol):
 
         They are ours for `lease` seconds, and their attempt is counted before
         this returns. Suspects are handed out only when asked for `alone`, one
-        at a time.
+        at a time. Cancelled, it gives back what it may have claimed.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:

@@ -17,11 +17,17 @@ class LedgerState(StrEnum):
 
 
 class LedgerKey(Struct, frozen=True):
-    """What must be done once: a key within a mailbox, per replay generation."""
+    """
+    What must be done once: a key within a mailbox, per replay generation.
+
+    `holder` is the message that wants to do it. The same message may take over
+    its own claim: it was delivered again, so its earlier worker is fenced.
+    """
 
     mailbox: str
     key: str
     generation: int = 0
+    holder: str = ""
 
 
 class LedgerClaim(Struct, frozen=True):

@@ -6,9 +6,10 @@ by it, and stores compile it to their own language.
 """
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Op(StrEnum):
@@ -22,11 +23,13 @@ class Op(StrEnum):
 
 
 class Term(Struct, frozen=True, tag="term"):
-    """
+    r"""
     `field:value`, `field:>value` or `field:[a,b]`.
 
     `field` is one of `fields.FIELDS`; `path` is what follows `body.` or
-    `header.`; several values mean any of them; `*` in a value is a wildcard.
+    `header.`; several values mean any of them. Values of text are patterns:
+    `*` stands for anything, `\*` and `\\` for themselves (see `pattern`).
+    Other values are written the one way `values` writes them.
     """
 
     field: str
@@ -37,7 +40,11 @@ class Term(Struct, frozen=True, tag="term"):
 
 
 class Word(Struct, frozen=True, tag="word"):
-    """A free word: found in the error text or the body, whatever its case."""
+    """
+    A free word: found in the error text or the body, whatever its case.
+
+    Its text is a pattern, like the values of a term.
+    """
 
     text: str
     at: int = 0
@@ -56,11 +63,28 @@ class All(Struct, frozen=True, tag="all"):
 
 
 class Any(Struct, frozen=True, tag="any"):
-    """At least one of these."""
+    """At least one of these; of nothing, nothing."""
 
     terms: "tuple[Node, ...]"
 
 
 Node: TypeAlias = Term | Word | Not | All | Any
 
-EVERYTHING = All(())
+EVERYTHING: Final = All(())
+
+
+def same(one: Node, other: Node) -> bool:
+    """Whether two searches are the same tree, wherever their terms stood."""
+    return _unplaced(one) == _unplaced(other)
+
+
+def _unplaced(node: Node) -> Node:
+    match node:
+        case Term() | Word():
+            return replace(node, at=0)
+        case Not(term):
+            return Not(_unplaced(term))
+        case All(terms):
+            return All(tuple(map(_unplaced, terms)))
+        case Any(terms):
+            return Any(tuple(map(_unplaced, terms)))

@@ -1,0 +1,65 @@
+# Everything sets itself up: a fresh clone, Python 3.11 or newer and make are enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check fast types lint format bench services faults lock docs clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## the virtual environment, pinned and hashed
+	@echo "ready: $(BIN)/dlq --help"
+
+run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways
+	@$(BIN)/python examples/shop/demo.py
+
+test: $(READY) ## everything, with coverage
+	@$(BIN)/python -m tests.suite
+
+check: $(READY) lint types fast ## lint, format, types, rings, fast tests
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+types: $(READY)
+	@$(BIN)/mypy
+
+fast: $(READY)
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not faults"
+
+format: $(READY) ## put the code in shape
+	@$(BIN)/ruff check --fix -q . || true
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## every claim as a ratio, in one run beside the raw engine and the peers
+	@$(BIN)/python bench/run.py
+
+services: $(READY) ## the servers that tests can use
+	@$(BIN)/python -m tests.services
+
+faults: $(READY) ## the long form: processes killed for real, many times
+	@$(BIN)/python -m pytest -q -m faults tests/faults --long
+
+docs: $(READY) ## pages that are generated from the code
+	@$(BIN)/python docs/generate.py
+
+lock: $(READY) ## pin the dependencies anew (needs uv)
+	@uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+	@! grep -qE 'https?://' requirements.lock
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo

@@ -1,0 +1,10 @@
+"""
+The only place that knows both ends of a port: URLs become engines, handlers
+become running loops.
+"""
+
+from .app import App
+from .engines import default_url, open_engine, opened
+from .loading import load_app
+
+__all__ = ["App", "default_url", "load_app", "open_engine", "opened"]

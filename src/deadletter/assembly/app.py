@@ -1,0 +1,322 @@
+"""
+What a consumer developer holds in hand.
+
+    app = App("sqlite:///shop.db")
+
+    @app.handler("orders", policy=DLQPolicy(max_attempts=5))
+    async def charge(order: Order) -> None: ...
+
+    await app.send("orders", Order(id="o-1", amount=42))
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from deadletter.core.brake import BrakePolicy
+from deadletter.core.errors import ConfigError
+from deadletter.core.events import Event, Observer
+from deadletter.core.message import Message, as_headers
+from deadletter.core.policy import DLQPolicy
+from deadletter.ports import Clock, Dice, Engine, LetterStore
+from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
+from deadletter.runtime.group import LoopGroup
+from deadletter.runtime.handlers import Middleware
+from deadletter.runtime.options import BRAKE, SLOTS, WorkerOptions
+from deadletter.runtime.typed import encode, typed
+from deadletter.system import SystemClock, SystemDice, process_name
+
+from .engines import default_url, open_engine
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class App:
+    """
+    Handlers by mailbox, and the engine they run on.
+
+    Nothing is opened before it is needed. `office` names another engine for the
+    letters than the one that carries the messages.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        office: str | None = None,
+        version: str = "",
+        observe: Observer | None = None,
+        clock: Clock | None = None,
+        dice: Dice | None = None,
+    ) -> None:
+        self.url = url or default_url()
+        self.version = version
+        self.observe: Observer = observe or _nobody
+        self._office_url = office
+        self._clock = clock or SystemClock()
+        self._dice = dice or SystemDice()
+        self._handlers: dict[str, Registration] = {}
+        self._letter_handlers: dict[str, LetterHandler] = {}
+        self._engine: Engine | None = None
+        self._office: Engine | None = None
+        self._opening = asyncio.Lock()
+
+    def handler(
+        self,
+        mailbox: str,
+        *,
+        policy: DLQPolicy | None = None,
+        slots: int | None = None,
+        lease: float = 60.0,
+        time_limit: float | None = 900.0,
+        heartbeat: float | None = None,
+        grace: float = 30.0,
+        brake: BrakePolicy | None = BRAKE,
+        idempotent: bool = False,
+        isolation: Literal["process"] | None = None,
+        memory_limit: int | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> Callable[[Function], Function]:
+        """
+        Register a handler for a mailbox.
+
+        Sync or async; what its first parameter is annotated with decides how the
+        body is decoded. What it returns is sent to the message's `reply_to`.
+        """
+        if memory_limit is not None and isolation is None:
+            raise ConfigError('memory_limit needs isolation="process"')
+
+        chosen = policy or DLQPolicy()
+
+        def register(function: Function) -> Function:
+            self._claim(mailbox)
+            chosen.check_mailbox(mailbox)
+            typed(function)  # wrong signatures are found here, not at the first message
+            options = WorkerOptions(
+                policy=chosen,
+                slots=slots_for(function, slots, SLOTS if not isolation else 2),
+                lease=lease,
+                time_limit=time_limit,
+                heartbeat=heartbeat,
+                grace=grace,
+                brake=brake,
+                idempotent=idempotent,
+                consumer=getattr(function, "__qualname__", mailbox),
+                version=self.version,
+                worker=process_name(),
+            )
+            self._handlers[mailbox] = Registration(
+                mailbox=mailbox,
+                function=function,
+                options=options,
+                isolated=isolation == "process",
+                memory_limit=memory_limit,
+                middleware=tuple(middleware),
+            )
+            return function
+
+        return register
+
+    def letter_handler(
+        self,
+        mailbox: str,
+        *,
+        wait: float = 20.0,
+        interval: float = 0.0,
+        visibility_timeout: float = 300.0,
+        on_failure: float = 3600.0,
+    ) -> Callable[[Function], Function]:
+        """
+        Register a handler for the letters in a dead-letter mailbox.
+
+        It is handed each DeadLetter. A letter it fails on waits `on_failure`
+        seconds and comes again; it is never dead-lettered again.
+        """
+
+        def register(function: Function) -> Function:
+            self._claim(mailbox)
+            self._letter_handlers[mailbox] = LetterHandler(
+                mailbox=mailbox,
+                function=function,
+                options={
+                    "wait": wait,
+                    "interval": interval,
+                    "visibility_timeout": visibility_timeout,
+                    "on_failure": on_failure,
+                },
+            )
+            return function
+
+        return register
+
+    async def send(
+        self,
+        mailbox: str,
+        body: object,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        delay: float = 0.0,
+        expires_in: float | None = None,
+        idempotency_key: str | None = None,
+        reply_to: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        content_type: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
+    ) -> str:
+        """Send a message and return its id, once the broker has it durably."""
+        data, natural = encode(body)
+        message = Message(
+            id=id or self._dice.new_id(),
+            body=data,
+            sent_at=self._clock.now(),
+            headers=as_headers(headers),
+            content_type=content_type or natural,
+            key=key,
+            expires_at=self._expiry(expires_in),
+            reply_to=reply_to,
+            idempotency_key=idempotency_key,
+            traceparent=traceparent,
+            tracestate=tracestate,
+        )
+        engine = await self.engine()
+        await engine.broker.sink(mailbox).send([message], delay=delay)
+        return message.id
+
+    async def send_many(
+        self, mailbox: str, bodies: Iterable[object], *, delay: float = 0.0
+    ) -> list[str]:
+        """Send many messages at once: all of them, or none."""
+        now, new_id = self._clock.now(), self._dice.new_id
+        messages = []
+        for body in bodies:
+            data, natural = encode(body)
+            messages.append(
+                Message(id=new_id(), body=data, sent_at=now, content_type=natural)
+            )
+        engine = await self.engine()
+        await engine.broker.sink(mailbox).send(messages, delay=delay)
+        return [message.id for message in messages]
+
+    async def work(
+        self,
+        stop: asyncio.Event | None = None,
+        *,
+        health_port: int | None = None,
+        install_signals: bool = False,
+    ) -> int:
+        """Run all handlers until `stop` is set; 0 when everything ended well."""
+        engine = await self.engine()
+        crew = Crew(
+            engine,
+            await self.letters(),
+            handlers=list(self._handlers.values()),
+            letter_handlers=list(self._letter_handlers.values()),
+            clock=self._clock,
+            dice=self._dice,
+            observe=self.observe,
+            version=self.version,
+        )
+        loops = await crew.assemble()
+        group = LoopGroup(
+            loops,
+            clock=self._clock,
+            observe=self.observe,
+            shutdown_timeout=self._patience(),
+            health_port=health_port,
+            install_signals=install_signals,
+        )
+        try:
+            return await _until(stop, group)
+        finally:
+            await crew.disband()
+
+    def run(self, *, health_port: int | None = None) -> int:
+        """Run all handlers in this process until it is told to stop."""
+
+        async def working() -> int:
+            async with self:
+                return await self.work(health_port=health_port, install_signals=True)
+
+        return asyncio.run(working())
+
+    async def engine(self) -> Engine:
+        """The engine that carries the messages, opened when first needed."""
+        if self._engine is None:
+            async with self._opening:
+                if self._engine is None:
+                    self._engine = await open_engine(
+                        self.url, clock=self._clock, dice=self._dice
+                    )
+        return self._engine
+
+    async def letters(self) -> LetterStore:
+        """The office."""
+        engine = await self.engine()
+        if self._office_url is not None:
+            if self._office is None:
+                self._office = await open_engine(
+                    self._office_url, clock=self._clock, dice=self._dice
+                )
+            engine = self._office
+        if engine.letters is None:
+            raise ConfigError(
+                f"{engine.features.engine} cannot keep letters: give the App an "
+                'office, such as App(url, office="sqlite:///office.db")'
+            )
+        return engine.letters
+
+    async def close(self) -> None:
+        """Let go of what was opened."""
+        for engine in (self._engine, self._office):
+            if engine is not None:
+                await engine.close()
+        self._engine = self._office = None
+
+    async def __aenter__(self) -> Self:
+        await self.engine()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _patience(self) -> float:
+        """How long to wait for all loops to end by themselves."""
+        graces = [r.options.grace for r in self._handlers.values()]
+        return max(graces, default=0.0) + 10.0
+
+    def _claim(self, mailbox: str) -> None:
+        if mailbox in self._handlers or mailbox in self._letter_handlers:
+            raise ConfigError(f"mailbox {mailbox!r} has a handler already")
+
+    def _expiry(self, expires_in: float | None) -> datetime | None:
+        if expires_in is None:
+            return None
+        return self._clock.now() + timedelta(seconds=expires_in)
+
+
+async def _until(stop: asyncio.Event | None, group: LoopGroup) -> int:
+    if stop is None:
+        return await group.run()
+
+    async def watch(stop: asyncio.Event) -> None:
+        await stop.wait()
+        group.stop()
+
+    watching = asyncio.create_task(watch(stop))
+    try:
+        return await group.run()
+    finally:
+        watching.cancel()
+
+
+def _nobody(event: Event) -> None:
+    """The observer of an application that wants none."""

@@ -1,0 +1,40 @@
+"""
+Mailboxes, office and ledger in memory.
+
+    memory://     gone with the process; for tests, demos and trying things out
+"""
+
+from deadletter.core.errors import ConfigError
+from deadletter.ports.broker import Broker
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.ledger import Ledger
+from deadletter.ports.letters import LetterStore
+from deadletter.ports.time import Clock, Dice
+
+from .ledger import MemoryLedger
+from .letters import MemoryLetters
+from .queue import MemoryBroker
+
+
+class MemoryEngine:
+    """Everything in memory, for one process and one event loop."""
+
+    def __init__(self, *, clock: Clock, dice: Dice) -> None:
+        self.features = Features(
+            engine="memory", durability=Durability.NONE, shared=False
+        )
+        self.broker: Broker = MemoryBroker(self.features, clock=clock)
+        self.letters: LetterStore | None = MemoryLetters(clock=clock, dice=dice)
+        self.ledger: Ledger | None = MemoryLedger(clock=clock)
+
+    async def close(self) -> None:
+        """Nothing is kept, so there is nothing to finish."""
+
+
+async def open_engine(url: str, *, clock: Clock, dice: Dice) -> MemoryEngine:
+    """A new engine in memory; each call opens another one."""
+    if url not in {"memory:", "memory://", "memory:///"}:
+        raise ConfigError(
+            f"{url!a}: nothing follows memory://, each opening is a new one"
+        )
+    return MemoryEngine(clock=clock, dice=dice)

@@ -1,0 +1,111 @@
+"""The ledger in memory."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import count
+
+from msgspec import Struct
+
+from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.time import Clock
+
+from .mailbox import later
+
+_AGAIN = frozenset({LedgerState.FAILED, LedgerState.DEAD_LETTERED})
+
+
+class Entry(Struct, kw_only=True):
+    """How one key stands."""
+
+    generation: int
+    state: LedgerState
+    holder: str
+    token: int
+    due: datetime  # until when a claim is somebody's
+    expires_at: datetime | None = None  # when it may be forgotten
+
+    def open_to(self, key: LedgerKey, now: datetime) -> bool:
+        """Whether somebody who wants this key may have it."""
+        if key.generation != self.generation:
+            return key.generation > self.generation
+        if self.state in _AGAIN:
+            return True
+        # The same message, delivered again: its earlier worker is fenced.
+        same = key.holder != "" and key.holder == self.holder
+        return self.state is LedgerState.PROCESSING and (self.due <= now or same)
+
+
+class MemoryLedger:
+    """Idempotency for one process."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens = count(1)
+        self._entries: dict[tuple[str, str], Entry] = {}
+
+    async def begin(
+        self, keys: Sequence[LedgerKey], *, lease: float
+    ) -> Sequence[LedgerClaim]:
+        """Claim keys for processing."""
+        now = self._clock.now()
+        tokens = [self._begin(key, now, now + later(lease)) for key in keys]
+        return [
+            self._claim(key, token) for key, token in zip(keys, tokens, strict=True)
+        ]
+
+    async def finish(
+        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
+    ) -> Sequence[bool]:
+        """Record how it ended; says for each if the claim was still ours."""
+        expires_at = self._clock.now() + later(ttl)
+        return [self._finish(claim, state, expires_at) for claim, state in outcomes]
+
+    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
+        """How keys stand, without claiming them."""
+        entries = [self._entries.get((key.mailbox, key.key)) for key in keys]
+        return [
+            entry.state if entry and entry.generation >= key.generation else None
+            for key, entry in zip(keys, entries, strict=True)
+        ]
+
+    async def forget(self, *, limit: int = 1000) -> int:
+        """Drop finished keys whose time to live is over."""
+        now = self._clock.now()
+        over = [
+            key
+            for key, entry in self._entries.items()
+            if entry.expires_at is not None and entry.expires_at <= now
+        ][:limit]
+        for key in over:
+            del self._entries[key]
+        return len(over)
+
+    def _begin(self, key: LedgerKey, now: datetime, due: datetime) -> int:
+        token = next(self._tokens)
+        entry = self._entries.get((key.mailbox, key.key))
+        if entry is None or entry.open_to(key, now):
+            self._entries[key.mailbox, key.key] = Entry(
+                generation=key.generation,
+                state=LedgerState.PROCESSING,
+                holder=key.holder,
+                token=token,
+                due=due,
+            )
+        return token
+
+    def _claim(self, key: LedgerKey, token: int) -> LedgerClaim:
+        # Judged when all are done: a key asked for twice belongs to one of them.
+        entry = self._entries[key.mailbox, key.key]
+        mine = entry.token == token
+        return LedgerClaim(key, mine, entry.state, token if mine else 0)
+
+    def _finish(
+        self, claim: LedgerClaim, state: LedgerState, expires_at: datetime
+    ) -> bool:
+        entry = self._entries.get((claim.key.mailbox, claim.key.key))
+        if entry is None or entry.token != claim.token:
+            return False
+        if entry.state not in {LedgerState.PROCESSING, state}:
+            return False
+        entry.state, entry.expires_at = state, expires_at
+        return True

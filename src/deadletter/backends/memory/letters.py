@@ -1,0 +1,232 @@
+"""
+The office in memory, as simply as it can be said.
+
+It is what other offices are compared with, so it prefers being obviously right
+to being fast.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import structs
+
+from deadletter.core.audit import check_chain
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.errors import ConfigError
+from deadletter.core.ids import body_digest
+from deadletter.core.keeping import Filed, Known, check_expiry, check_purge, file
+from deadletter.core.letter import (
+    AuditEntry,
+    By,
+    DeadLetter,
+    Group,
+    LetterHead,
+    State,
+    sources_of,
+)
+from deadletter.core.paging import cursor, place
+from deadletter.core.query import matcher
+from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.replaying import check_news
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.letters import Kept, Move, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.time import Clock, Dice
+
+from .letters_campaigns import Campaigns
+from .letters_shelf import OnShelf, Shelf
+
+_LOOK: Final = 20_000  # letters looked at for one page
+_DIED_AGAIN: Final = By("office", "it died again")
+_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
+
+
+class MemoryLetters:
+    """Where dead letters are kept, searched, grouped, reviewed: this process."""
+
+    def __init__(self, *, clock: Clock, dice: Dice) -> None:
+        self.features = Features(
+            engine="memory", durability=Durability.NONE, shared=False
+        )
+        self._clock = clock
+        self._shelf = Shelf()
+        self._campaigns = Campaigns(self._shelf)
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters, all of them or none."""
+        filed = file(letters, self._look_up)
+        for one in filed:
+            self._shelf.put(one)
+            self._audit_reopening(one)
+        self._campaigns.settle(
+            [
+                ReplaySettled(one.id, one.failed, Outcome.FAILED)
+                for one in filed
+                if one.failed is not None and one.before is not None
+            ]
+        )
+        return [
+            Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+        ]
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        there = self._shelf.by_id
+        return [there[id_].whole() for id_ in ids if id_ in there]
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        if limit < 1:
+            raise ConfigError(f"a page of {limit} letters: ask for at least one")
+        start = None if after is None else place(after)
+        fulfils = matcher(query, now=self._clock.now())
+        heads: list[LetterHead] = []
+        looked_at = 0
+        left_off = None
+        for kept in self._shelf.newest_first():
+            here = (kept.head.dead_at, kept.seq)
+            if start is not None and here >= start:
+                continue
+            if len(heads) == limit or looked_at == _LOOK:
+                return Page(tuple(heads), left_off, looked_at)
+            looked_at += 1
+            left_off = cursor(*here)
+            if fulfils(kept.whole()):
+                heads.append(kept.head)
+        return Page(tuple(heads), None, looked_at)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return self._shelf.counts()
+
+    async def groups(
+        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+    ) -> Sequence[Group]:
+        """Groups of like failures, latest first."""
+        found = [
+            group
+            for group in self._shelf.counted_groups()
+            if source in {None, group.source} and (group.open or not only_open)
+        ]
+        return found[:limit]
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; the ids of those that moved."""
+        allowed = move.old & sources_of(move.new)
+        moved: list[str] = []
+        for kept in self._shelf.given(move.ids):
+            old = kept.head.state
+            if old in allowed:
+                kept.change(state=move.new)
+                self._audit("move", kept.head.id, by, f"{old} to {move.new}")
+                moved.append(kept.head.id)
+        return moved
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; the ids of those that exist."""
+        found = [kept.head.id for kept in self._shelf.given(ids)]
+        for id_ in found:
+            self._audit("note", id_, by, text)
+        return found
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; the ids of those gone."""
+        found = self._shelf.given(ids)
+        for kept in found:
+            check_purge(kept.head.id, kept.head.state)
+        self._delete(found, "purge", by)
+        return [kept.head.id for kept in found]
+
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` letters of finished states that died before then."""
+        check_expiry(before)
+        oldest_first = list(reversed(self._shelf.newest_first()))
+        overdue = [
+            kept
+            for state, time in before.items()
+            for kept in oldest_first
+            if kept.head.state is state and kept.head.dead_at < time
+        ][:limit]
+        self._delete(overdue, "expire", by)
+        return len(overdue)
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        found = [
+            entry
+            for entry in self._shelf.entries[after:]
+            if target in {None, entry.target}
+        ]
+        return found[:limit]
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+        self._audit(action, target, by, detail)
+
+    async def verify(self) -> Sequence[str]:
+        """What does not add up in here, one sentence each; nothing when all is well."""
+        shelf = self._shelf
+        problems = list(check_chain(shelf.entries))
+        present = shelf.tally["kept"] - shelf.tally["purged"] - shelf.tally["expired"]
+        if present != len(shelf.by_id):
+            problems.append(
+                f"{len(shelf.by_id)} letters are there instead of {present}"
+            )
+        return problems + [
+            f"the body of letter {kept.head.id} is not the one that was kept"
+            for kept in shelf.by_id.values()
+            if body_digest(kept.letter.message.body) != kept.known.digest
+        ]
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over these letters, or add them to it; audited."""
+        self._campaigns.plan(campaign, ids, self._clock.now())
+
+    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        taken = self._campaigns.take(campaign, limit, self._clock.now())
+        return [ReplayTaken(kept.whole(), kept.head.replays) for kept in taken]
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        self._campaigns.sent(campaign, ids)
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """What consumers made of replayed copies; late news of old ones is ignored."""
+        check_news(one.outcome for one in outcomes)
+        self._campaigns.settle(outcomes)
+
+    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return self._campaigns.latest(limit)
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        self._campaigns.change(campaign, state, by, self._clock.now())
+
+    def _look_up(self, ids: Iterable[str]) -> Mapping[str, Known]:
+        return {
+            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
+            for kept in self._shelf.given(ids)
+        }
+
+    def _audit_reopening(self, filed: Filed) -> None:
+        before, after = filed.before, filed.after
+        if before is None or after is None or before.head.state not in _DECIDED:
+            return
+        if after.head.state is State.PENDING:
+            self._audit("reopen", filed.id, _DIED_AGAIN, f"was {before.head.state}")
+
+    def _delete(self, letters: Sequence[OnShelf], action: str, by: By) -> None:
+        self._shelf.remove(letters, f"{action}d")
+        for kept in letters:  # the fact is kept, not the content
+            self._audit(action, kept.head.id, by, f"was {kept.head.state}")
+
+    def _audit(self, action: str, target: str, by: By, detail: str) -> None:
+        self._shelf.record(action, target, by, at=self._clock.now(), detail=detail)

@@ -1,0 +1,185 @@
+"""Campaigns over the letters of a shelf."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.letter import By, State
+from deadletter.core.replaying import (
+    OUT,
+    UNFINISHED,
+    came_back,
+    check_change,
+    is_out,
+    take,
+)
+from deadletter.ports.letters import ReplaySettled
+
+from .letters_shelf import OnShelf, Shelf
+
+
+class Item(Struct, kw_only=True):
+    """One letter's part in one campaign."""
+
+    seq: int  # of the letter, also after it is purged
+    generation: int = 0
+    outcome: Outcome = Outcome.PLANNED
+
+
+class Course(Struct, kw_only=True):
+    """A campaign under way."""
+
+    campaign: Campaign
+    items: list[Item] = []
+
+    def finish(self) -> None:
+        """End it if it runs and there is nothing left to wait for."""
+        if self.campaign.state is CampaignState.RUNNING and not any(
+            item.outcome in UNFINISHED for item in self.items
+        ):
+            self.campaign = structs.replace(self.campaign, state=CampaignState.DONE)
+
+    def counted(self) -> Campaign:
+        """The campaign with its counts."""
+        counts: dict[Outcome, int] = {}
+        for item in self.items:
+            counts[item.outcome] = counts.get(item.outcome, 0) + 1
+        return structs.replace(self.campaign, counts=counts)
+
+
+class Campaigns:
+    """All campaigns of an office."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._courses: dict[str, Course] = {}
+
+    def plan(self, campaign: Campaign, ids: Iterable[str], now: datetime) -> None:
+        """Start a campaign over these letters, or add them to it."""
+        course = self._courses.get(campaign.id)
+        if course is None:
+            course = self._courses[campaign.id] = Course(
+                campaign=structs.replace(campaign, counts={})
+            )
+        state = course.campaign.state
+        if state is CampaignState.CANCELLED:
+            raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
+        if state is CampaignState.DONE:  # faster than we could plan
+            course.campaign = structs.replace(
+                course.campaign, state=CampaignState.RUNNING
+            )
+        there = {item.seq for item in course.items}
+        added = [
+            Item(seq=kept.seq)
+            for kept in self._shelf.given(ids)
+            if kept.seq not in there
+        ]
+        course.items += added
+        self._shelf.record(
+            "replay",
+            campaign.id,
+            By(campaign.actor, campaign.reason),
+            at=now,
+            detail=f"{len(added)} letters: {campaign.query}",
+        )
+
+    def take(self, campaign: str, limit: int, now: datetime) -> list[OnShelf]:
+        """Claim the next letters of a running campaign, the interrupted ones first."""
+        course = self._course(campaign)
+        if course.campaign.state is not CampaignState.RUNNING:
+            return []
+        taken: list[OnShelf] = []
+        for outcome in (Outcome.SENDING, Outcome.PLANNED):
+            for item in course.items:
+                if len(taken) == limit:
+                    break
+                if item.outcome is outcome:
+                    taken += self._take(item, course.campaign, now)
+        course.finish()
+        return taken
+
+    def sent(self, campaign: str, ids: Iterable[str]) -> None:
+        """The broker has the copies of these letters."""
+        seqs = {kept.seq for kept in self._shelf.given(ids)}
+        for item in self._course(campaign).items:
+            if item.outcome is Outcome.SENDING and item.seq in seqs:
+                item.outcome = Outcome.SENT
+
+    def settle(self, news: Sequence[ReplaySettled]) -> None:
+        """What became of copies that are out; news of others is ignored."""
+        for one in news:
+            kept = self._shelf.by_id.get(one.letter_id)
+            found = None if kept is None else self._out(kept.seq, one.generation)
+            if kept is None or found is None:
+                continue
+            course, item = found
+            item.outcome = one.outcome
+            if is_out(kept.head.state, kept.head.replays, one.generation):
+                confirmed = one.outcome is Outcome.CONFIRMED
+                failed = came_back(kept.head.replays, course.campaign.cap)
+                kept.change(state=State.REPLAYED if confirmed else failed)
+            course.finish()
+
+    def cap_of(self, kept: OnShelf) -> int | None:
+        """The cap of the campaign that sent a letter out last."""
+        for course in self._courses.values():
+            for item in course.items:
+                if item.seq == kept.seq and 0 < item.generation == kept.head.replays:
+                    return course.campaign.cap
+        return None
+
+    def change(
+        self, campaign: str, state: CampaignState, by: By, now: datetime
+    ) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        course = self._course(campaign)
+        old = course.campaign.state
+        check_change(campaign, old, state)
+        if state is old:
+            return
+        course.campaign = structs.replace(course.campaign, state=state)
+        self._shelf.record("campaign", campaign, by, at=now, detail=f"{old} to {state}")
+
+    def latest(self, limit: int) -> list[Campaign]:
+        """Campaigns with their counts, latest first."""
+        courses = list(reversed(self._courses.values()))
+        return [course.counted() for course in courses[:limit]]
+
+    def _course(self, campaign: str) -> Course:
+        if campaign not in self._courses:
+            raise NotFound(f"there is no campaign {campaign}")
+        return self._courses[campaign]
+
+    def _take(self, item: Item, campaign: Campaign, now: datetime) -> list[OnShelf]:
+        kept = self._shelf.by_seq.get(item.seq)
+        if kept is None:
+            item.outcome = Outcome.SKIPPED
+            return []
+        head = kept.head
+        if item.outcome is Outcome.SENDING:
+            if is_out(head.state, head.replays, item.generation):
+                return [kept]
+            item.outcome = Outcome.SKIPPED
+            return []
+        item.outcome, state = take(head.state, head.replays, campaign.cap)
+        if item.outcome is Outcome.SENDING:
+            item.generation = head.replays + 1
+            kept.change(state=state, replays=item.generation)
+            return [kept]
+        if state is not head.state:
+            kept.change(state=state)
+            reason = f"replayed {campaign.cap} times, which is the cap"
+            by = By(campaign.actor, reason)
+            detail = f"by campaign {campaign.id}"
+            self._shelf.record("quarantine", head.id, by, at=now, detail=detail)
+        return []
+
+    def _out(self, seq: int, generation: int) -> tuple[Course, Item] | None:
+        for course in self._courses.values():
+            for item in course.items:
+                if (item.seq, item.generation) == (seq, generation):
+                    return (course, item) if item.outcome in OUT else None
+        return None

@@ -1,0 +1,235 @@
+"""One mailbox, as plain objects: what is in it, and whose it is."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from deadletter.core.message import Delivery, Message
+from deadletter.ports.broker import (
+    Acked,
+    Fate,
+    QueueInfo,
+    QueueOptions,
+    Released,
+    Settlement,
+)
+
+Lane: TypeAlias = list[tuple[datetime, int]]  # due and seq, as a heap
+
+
+class Row(Struct, kw_only=True):
+    """A message that is there, and how it stands."""
+
+    seq: int
+    message: Message
+    due: datetime
+    token: int | None = None  # whose it is; None when nobody's
+    leased: datetime | None = None  # until when
+    attempts: int = 0
+    spared: int = 0
+    suspect: bool = False
+    alone: bool = False  # how it was claimed
+    first_at: datetime | None = None
+    history: str = ""
+
+    def claim(self, token: int, until: datetime, *, alone: bool) -> None:
+        """It is somebody's now."""
+        self.token, self.leased, self.alone = token, until, alone
+
+    def let_go(self) -> None:
+        """It is nobody's any more."""
+        self.token, self.leased, self.alone = None, None, False
+
+    def expired(self, now: datetime) -> bool:
+        """Whether it is too late for it."""
+        expires_at = self.message.expires_at
+        return expires_at is not None and expires_at <= now
+
+    def delivery(self, mailbox: str) -> Delivery:
+        """Its handing-over."""
+        return Delivery(
+            message=self.message,
+            mailbox=mailbox,
+            attempt=self.attempts,
+            spared=self.spared,
+            suspect=self.suspect,
+            first_received_at=self.first_at,
+            history=self.history,
+            receipt=(self.seq, self.token),
+        )
+
+
+class Box:
+    """One mailbox."""
+
+    def __init__(self, name: str) -> None:
+        self.options = QueueOptions(name=name)
+        self.gone = False  # deleted; its tally stays
+        self.rows: dict[int, Row] = {}
+        self.tally: Counter[str] = Counter()
+        self._ready: Lane = []
+        self._suspects: Lane = []
+        self._waiting: dict[asyncio.Event, None] = {}  # in the order they came
+
+    def put(self, row: Row) -> None:
+        """A message came in."""
+        self.rows[row.seq] = row
+        self.tally["sent"] += 1
+        self._line_up(row)
+
+    def claim(
+        self, now: datetime, until: datetime, token: int, limit: int, *, alone: bool
+    ) -> list[Row]:
+        """The next ones that are due, claimed."""
+        lane = self._suspects if alone else self._ready
+        claimed: list[Row] = []
+        while len(claimed) < limit and lane and lane[0][0] <= now:
+            row = self.rows.get(heappop(lane)[1])
+            if row is None or row.token is not None or row.suspect != alone:
+                continue  # it left this lane by another way
+            row.claim(token, until, alone=alone)
+            row.attempts += 1
+            row.first_at = row.first_at or now
+            claimed.append(row)
+        return claimed
+
+    def next_due(self, *, alone: bool) -> datetime | None:
+        """When to look again, at the latest."""
+        lane = self._suspects if alone else self._ready
+        return lane[0][0] if lane else None
+
+    def ours(self, delivery: Delivery, now: datetime) -> Row | None:
+        """The row of a delivery whose lease still runs."""
+        seq, token = delivery.receipt
+        row = self.rows.get(seq)
+        if row is None or row.token != token or row.leased is None:
+            return None
+        return row if row.leased > now else None
+
+    def settle(self, settlement: Settlement, now: datetime) -> bool:
+        """Forget it or take it back, if it was theirs to give."""
+        row = self.ours(settlement.delivery, now)
+        if row is None:
+            return False
+        match settlement:
+            case Acked(_, fate):
+                del self.rows[row.seq]
+                self.tally[fate] += 1
+            case Released():
+                self._release(row, settlement, now)
+        return True
+
+    def take_back(self, now: datetime) -> int:
+        """Make suspects of what lost workers held; how many there were."""
+        lost = [
+            row
+            for row in self.rows.values()
+            if row.leased is not None and row.leased <= now
+        ]
+        for row in lost:
+            # Lost in company, it may have been a neighbour's fault: not charged.
+            # Lost alone, it was its own.
+            row.spared += not row.alone
+            row.suspect = True
+            row.let_go()
+            self._line_up(row)
+        return len(lost)
+
+    def doomed(self, now: datetime) -> Iterable[Row]:
+        """What nobody has and nobody should try any more."""
+        limit = self.options.max_attempts
+        for row in self.rows.values():
+            exhausted = row.suspect and 0 < limit <= row.attempts - row.spared
+            if row.token is None and (row.expired(now) or exhausted):
+                yield row
+
+    def has_suspects(self, now: datetime) -> bool:
+        """Whether a suspect waits to be run alone."""
+        return any(
+            row.suspect and row.token is None and row.due <= now
+            for row in self.rows.values()
+        )
+
+    def leave(self) -> int:
+        """Be deleted; how many messages went with it."""
+        purged = len(self.rows)
+        self.rows.clear()
+        self.gone = True
+        self.options = QueueOptions(name=self.options.name)
+        if purged:
+            self.tally[Fate.PURGED] += purged
+        return purged
+
+    def without_dead_queue(self) -> None:
+        """Its dead queue was deleted."""
+        self.options = structs.replace(self.options, dead_queue=None)
+
+    def info(self, now: datetime) -> QueueInfo:
+        """What is in it."""
+        free = [row for row in self.rows.values() if row.token is None]
+        line = [row for row in free if not row.suspect]
+        head = min(line, key=lambda row: (row.due, row.seq), default=None)
+        ready = sum(row.due <= now for row in line)
+        return QueueInfo(
+            options=self.options,
+            ready=ready,
+            delayed=len(line) - ready,
+            claimed=len(self.rows) - len(free),
+            suspects=len(free) - len(line),
+            oldest_at=None if head is None else head.message.sent_at,
+            tally={"sent": 0, **self.tally},
+        )
+
+    def ring(self) -> None:
+        """Wake those who wait for something."""
+        for bell in self._waiting:
+            bell.set()
+
+    async def rung(self, timeout: float) -> None:  # noqa: ASYNC109 -- not an error
+        """Wait for a ring, or for so long."""
+        bell = asyncio.Event()
+        self._waiting[bell] = None
+        try:
+            async with asyncio.timeout(timeout):
+                await bell.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.pop(bell, None)
+
+    def _release(self, row: Row, released: Released, now: datetime) -> None:
+        row.due = sooner(now + later(released.delay), row.message.expires_at)
+        row.spared += not released.charged
+        # Its handler has run and its worker lives: it is proven. What comes back
+        # unrun, and so uncharged and without a story, is not.
+        if released.charged or released.history is not None:
+            row.suspect = False
+        if released.history is not None:
+            row.history = released.history
+        row.let_go()
+        self._line_up(row)
+
+    def _line_up(self, row: Row) -> None:
+        heappush(self._suspects if row.suspect else self._ready, (row.due, row.seq))
+
+
+def expiring(message: Message, expire_after: float | None, now: datetime) -> Message:
+    """The message with the expiry its mailbox gives it, if it has none itself."""
+    if message.expires_at is not None or expire_after is None:
+        return message
+    return structs.replace(message, expires_at=now + later(expire_after))
+
+
+def later(seconds: float) -> timedelta:
+    """So long from now, never before it."""
+    return timedelta(seconds=max(0.0, seconds))
+
+
+def sooner(due: datetime, expires_at: datetime | None) -> datetime:
+    """When it is due, or when it expires if that is sooner: somebody must notice."""
+    return due if expires_at is None else min(due, expires_at)

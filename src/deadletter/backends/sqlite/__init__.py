@@ -1,0 +1,81 @@
+"""
+Mailboxes, office and ledger in one SQLite file.
+
+    sqlite:///relative.db     sqlite:////absolute/path.db
+    ?synchronous=normal       faster; survives kill -9 but not a power cut
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from deadletter.core.errors import ConfigError
+from deadletter.ports.broker import Broker
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.ledger import Ledger
+from deadletter.ports.letters import LetterStore
+from deadletter.ports.time import Clock, Dice
+
+from .connection import Synchronous
+from .engine import Database
+from .ledger import SqliteLedger
+from .letters import SqliteLetters
+from .mailboxes import SqliteBroker
+
+_DURABILITY: Final[dict[Synchronous, Durability]] = {
+    "full": Durability.POWER_SAFE,
+    "normal": Durability.KILL_SAFE,
+}
+
+
+class SqliteEngine:
+    """Everything in one file. Any number of processes may open the same one."""
+
+    def __init__(self, db: Database, features: Features, dice: Dice) -> None:
+        self.features = features
+        self._mailboxes = SqliteBroker(db, features)
+        self.broker: Broker = self._mailboxes
+        self.letters: LetterStore | None = SqliteLetters(
+            db, clock=db.clock, dice=dice, features=features
+        )
+        self.ledger: Ledger | None = SqliteLedger(db)
+        self._db = db
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the file."""
+        await asyncio.to_thread(self._mailboxes.stop)
+        await self._db.close()
+
+
+async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
+    """Open the file a URL names, made and migrated if need be."""
+    path, synchronous = _read_url(url)
+    db = Database(path, synchronous=synchronous, clock=clock)
+    features = Features(engine="sqlite", durability=_DURABILITY[synchronous])
+    return SqliteEngine(await db.open(), features, dice)
+
+
+def _read_url(url: str) -> tuple[Path, Synchronous]:
+    parts = urlsplit(url)
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.scheme != "sqlite" or parts.netloc or not path:
+        raise ConfigError(
+            f"{url!a} names no file: write sqlite:///name.db or sqlite:////full/path.db"
+        )
+    if path == ":memory:":
+        raise ConfigError("there is no sqlite engine in memory: use memory://")
+    return Path(path), _synchronous(url, parts.query)
+
+
+def _synchronous(url: str, query: str) -> Synchronous:
+    asked: Synchronous = "full"
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "synchronous":
+            raise ConfigError(
+                f"unknown parameter {name!a} in {url!a}; known is: synchronous"
+            )
+        if value not in _DURABILITY:
+            raise ConfigError(f"synchronous is full or normal, not {value!a}")
+        asked = value
+    return asked

@@ -1,0 +1,129 @@
+"""
+One connection to the file: opened safely, retried while busy, its errors in words.
+
+Everything here blocks and belongs on a thread.
+"""
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from deadletter.core.errors import BackendError, Refused, Unavailable
+
+T = TypeVar("T")
+
+Synchronous: TypeAlias = Literal["full", "normal"]
+
+PATIENCE: Final = 30.0  # seconds to wait for another process's write
+_STATEMENTS: Final = 256  # prepared ones kept; a batch of each size is one
+_LEVELS: Final[dict[Synchronous, int]] = {"normal": 1, "full": 2}
+
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# After these nobody knows what the connection still believes: it is thrown away.
+_FATAL: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full: free some space, and it goes on by itself",
+    sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk and its mount",
+    sqlite3.SQLITE_READONLY: "it cannot be written: check its mode and its mount",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: check that it is there and readable",
+    sqlite3.SQLITE_NOMEM: "there is not enough memory",
+}
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def connect(
+    path: Path, *, synchronous: Synchronous, only_reads: bool = False
+) -> sqlite3.Connection:
+    """A connection in the one mode we use; the file must be there."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=0,  # we retry ourselves, in short random steps, which is fairer
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+    )
+    try:
+        patiently(lambda: _set_up(connection, synchronous))
+        if only_reads:
+            connection.execute("PRAGMA query_only=ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_up(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        raise Refused(f"write-ahead logging is refused here (journal mode {mode})")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
+    (level,) = connection.execute("PRAGMA synchronous").fetchone()
+    if level != _LEVELS[synchronous]:
+        raise Refused(f"synchronous={synchronous} was not accepted (got {level})")
+    connection.execute("PRAGMA wal_autocheckpoint=1000")
+    connection.execute("PRAGMA journal_size_limit=67108864")
+    connection.execute("PRAGMA cache_size=-16000")
+    connection.execute("PRAGMA secure_delete=FAST")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do it, again and again while another process is writing, but not for ever."""
+    waited = 0.0
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or waited > PATIENCE:
+                raise
+        # The jitter guards nothing, it only keeps processes out of step.
+        pause = random.uniform(0.0002, 0.005)  # noqa: S311 -- not a secret
+        time.sleep(pause)
+        waited += pause
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else held the lock."""
+    return _code(error) in _BUSY
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the connection it came from must not be used again."""
+    if not isinstance(error, sqlite3.Error):
+        return False
+    code = _code(error)
+    return code in _FATAL or code in _DAMAGED
+
+
+def explained(error: sqlite3.Error, path: Path) -> BackendError:
+    """Our error for one of SQLite's, saying what to do."""
+    code = _code(error)
+    if code in _BUSY:
+        return Unavailable(
+            f"the database is busy: {path} was locked by another process"
+            f" for {PATIENCE:.0f} seconds; see who has it open"
+        )
+    if code in _FATAL:
+        return Unavailable(f"{path}: {_FATAL[code]} ({error})")
+    if code in _DAMAGED:
+        return Refused(f"{path} is damaged ({error}): restore it from a backup")
+    return Refused(f"{path}: {error}")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file is there now; None when there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 -- once per transaction, and twice as fast
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Extended codes carry the plain one in their lowest byte; errors of the
+    # sqlite3 module itself have none.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,133 @@
+"""
+The file, seen from an event loop: writes in groups, short reads beside them.
+
+`write` and `read` take a function of a connection; it runs on a thread, so it
+touches nothing but that connection and what it was given.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar, cast
+
+from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.ports.time import Clock
+
+from .connection import Synchronous, patiently
+from .link import Link
+from .opening import prepare
+from .writer import Job, Work, Writer
+
+T = TypeVar("T")
+
+_READERS: Final = 2
+
+
+class Database:
+    """
+    One SQLite file, for any number of event loops and threads of this process.
+
+    Other processes may use the same file at the same time.
+    """
+
+    def __init__(
+        self, path: str | Path, *, synchronous: Synchronous = "full", clock: Clock
+    ) -> None:
+        self.path = Path(path)
+        self.clock = clock
+        self._synchronous = synchronous
+        self._pid = os.getpid()
+        self._schema = 0
+        self._writer: Writer | None = None
+        self._readers = ThreadPoolExecutor(_READERS, "deadletter-reader")
+        self._links: SimpleQueue[Link] = SimpleQueue()
+
+    async def open(self) -> "Database":
+        """Make the file if it is missing, bring its schema up to date, and start."""
+        self._schema = await asyncio.to_thread(prepare, self.path, self._synchronous)
+        self._writer = Writer(self._link(only_reads=False))
+        return self
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the file. Twice is fine."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await asyncio.to_thread(self._stop, writer)
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """
+        Run `work` in the next transaction; returns once that is durable.
+
+        When it raises, what it did is undone and the error is raised here.
+        Cancelling the wait does not undo it: what was asked runs to its end.
+        """
+        return cast(T, await self.submit(work))
+
+    def submit(self, work: Work) -> asyncio.Future[Any]:
+        """Have `work` run like `write` does, without waiting here."""
+        job = Job(work)
+        self._open_writer().submit(job)
+        return job.future
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a snapshot of what has been committed. Keep it short."""
+        self._open_writer()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work)
+
+    def reader(self) -> Link:
+        """A way of one's own to the file, for looking only."""
+        return self._link(only_reads=True)
+
+    def _link(self, *, only_reads: bool) -> Link:
+        return Link(
+            self.path,
+            synchronous=self._synchronous,
+            schema=self._schema,
+            only_reads=only_reads,
+        )
+
+    def _open_writer(self) -> Writer:
+        if self._pid != os.getpid():
+            raise ConfigError(
+                "this engine was opened before a fork and cannot be used in the child:"
+                " open it again there, after the fork"
+            )
+        if self._writer is None:
+            raise Unavailable(f"{self.path} is closed")
+        return self._writer
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            link = self._links.get_nowait()
+        except Empty:
+            link = self.reader()
+        try:
+            connection = link.get()
+            link.check_file()
+            return patiently(lambda: _snapshot(connection, work))
+        except sqlite3.Error as error:
+            raise link.failed(error) from error
+        finally:
+            self._links.put(link)
+
+    def _stop(self, writer: Writer) -> None:
+        writer.stop()
+        self._readers.shutdown()
+        while not self._links.empty():
+            self._links.get().drop()
+
+
+def _snapshot(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+) -> T:
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -1,0 +1,168 @@
+"""
+Groups, and how many letters are in which state: counted as they change.
+
+Everything here happens in the transaction of the change itself, once for a whole
+batch, so that nobody ever has to count letters to show a number.
+"""
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from deadletter.core.failure import Trouble
+from deadletter.core.letter import (
+    OPEN,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    LetterHead,
+    State,
+)
+
+from .rows import micros, when
+from .sql import Row, fetch, stored, write
+
+Shifts: TypeAlias = Counter[tuple[str, str, State]]
+"""How many letters more or less there are, by source, fingerprint and state."""
+
+_OPEN: Final = ", ".join(f"'{state.value}'" for state in sorted(OPEN))
+
+_DIED: Final = """
+INSERT INTO groups (fingerprint, source, error_type, text, frame, trouble, code,
+                    first_seen, last_seen, total) VALUES
+"""
+_DIED_BEFORE: Final = """
+ON CONFLICT (fingerprint) DO UPDATE SET
+    (error_type, text, frame, trouble, code) = (
+        SELECT excluded.error_type, excluded.text, excluded.frame, excluded.trouble,
+               excluded.code
+        WHERE excluded.last_seen >= groups.last_seen
+        UNION ALL
+        SELECT groups.error_type, groups.text, groups.frame, groups.trouble, groups.code
+        LIMIT 1),
+    first_seen = min(first_seen, excluded.first_seen),
+    last_seen = max(last_seen, excluded.last_seen),
+    total = total + excluded.total
+"""
+_GROUP_STATES: Final = "INSERT INTO group_states (fingerprint, state, n) VALUES"
+_SOURCE_STATES: Final = "INSERT INTO source_states (source, state, n) VALUES"
+_MORE_OF_GROUP: Final = (
+    "ON CONFLICT (fingerprint, state) DO UPDATE SET n = n + excluded.n"
+)
+_MORE_OF_SOURCE: Final = "ON CONFLICT (source, state) DO UPDATE SET n = n + excluded.n"
+_STILL_OPEN: Final = f"""
+UPDATE groups SET open = (
+    SELECT coalesce(sum(n), 0) FROM group_states
+    WHERE fingerprint = groups.fingerprint AND state IN ({_OPEN}))
+WHERE fingerprint IN (VALUES
+"""  # noqa: S608 -- the states are ours
+
+_COUNTS: Final = "SELECT source, state, n FROM source_states WHERE n > 0"
+_COLUMNS: Final = """
+fingerprint, source, error_type, text, frame, trouble, code,
+first_seen, last_seen, total, status
+"""
+_STATES: Final = """
+SELECT fingerprint, state, n FROM group_states
+WHERE n > 0 AND fingerprint IN (VALUES
+"""
+
+
+def shift(shifts: Shifts, head: LetterHead, by: int) -> None:
+    """Count one letter more or less where its head says."""
+    shifts[head.source, head.fingerprint, head.state] += by
+
+
+def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
+    """Write down how many letters more or less there are."""
+    by_group: Counter[tuple[str, State]] = Counter()
+    by_source: Counter[tuple[str, State]] = Counter()
+    for (source, fingerprint, state), n in shifts.items():
+        by_group[fingerprint, state] += n
+        by_source[source, state] += n
+    write(connection, _GROUP_STATES, _rows(by_group), _MORE_OF_GROUP)
+    write(connection, _SOURCE_STATES, _rows(by_source), _MORE_OF_SOURCE)
+    moved = {fingerprint for (fingerprint, _), n in by_group.items() if n}
+    write(connection, _STILL_OPEN, [(stored(f),) for f in moved], ")")
+
+
+def add_deaths(connection: sqlite3.Connection, letters: Iterable[DeadLetter]) -> None:
+    """Count deaths in their groups, which are made where they are new."""
+    by_group: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for letter in letters:
+        by_group[letter.head.fingerprint].append(letter)
+    write(connection, _DIED, [_died(of) for of in by_group.values()], _DIED_BEFORE)
+
+
+def counts(connection: sqlite3.Connection) -> dict[str, dict[State, int]]:
+    """How many letters of each state, by source."""
+    found: dict[str, dict[State, int]] = {}
+    for source, state, n in fetch(connection, "source, state, n", _COUNTS):
+        found.setdefault(source, {})[State(state)] = n
+    return found
+
+
+def groups(
+    connection: sqlite3.Connection, *, source: str | None, only_open: bool, limit: int
+) -> list[Group]:
+    """Groups, latest first."""
+    conditions = ["source = :source"] if source is not None else []
+    conditions += ["open > 0"] if only_open else []
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    rows = fetch(
+        connection,
+        _COLUMNS,
+        f"SELECT * FROM groups {where}"  # noqa: S608 -- all of it is ours
+        " ORDER BY last_seen DESC, rowid DESC LIMIT :limit",
+        {"source": stored(source), "limit": limit},
+    )
+    states: defaultdict[str, dict[State, int]] = defaultdict(dict)
+    for start in range(0, len(rows), 1000):
+        prints = [stored(row[0]) for row in rows[start : start + 1000]]
+        marks = ", ".join(["(?)"] * len(prints))
+        for fingerprint, state, n in fetch(
+            connection, "fingerprint, state, n", f"{_STATES} {marks})", prints
+        ):
+            states[fingerprint][State(state)] = n
+    return [_group(row, states[row[0]]) for row in rows]
+
+
+def _rows(counted: Counter[tuple[str, State]]) -> list[Row]:
+    return [(stored(name), state.value, n) for (name, state), n in counted.items() if n]
+
+
+def _died(letters: list[DeadLetter]) -> Row:
+    times = [micros(letter.head.dead_at) for letter in letters]
+    # Of several at the same moment, the one that came last.
+    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
+    head = latest.head
+    return (
+        stored(head.fingerprint),
+        stored(letters[0].head.source),
+        stored(head.error_type),
+        stored(head.error_text),
+        stored(latest.frame),
+        head.trouble.value,
+        stored(head.code),
+        min(times),
+        max(times),
+        len(letters),
+    )
+
+
+def _group(row: Row, states: dict[State, int]) -> Group:
+    return Group(
+        fingerprint=row[0],
+        source=row[1],
+        error_type=row[2],
+        text=row[3],
+        frame=row[4],
+        trouble=Trouble(row[5]),
+        code=row[6],
+        first_seen=when(row[7]),
+        last_seen=when(row[8]),
+        counts=states,
+        total=row[9],
+        status=GroupStatus(row[10]),
+    )

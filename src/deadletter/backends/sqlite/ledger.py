@@ -1,0 +1,161 @@
+"""The ledger in the file: what has been done, and who is doing what."""
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+
+from .engine import Database
+from .rows import micros, seconds
+from .tokens import Tokens
+
+_CHUNK: Final = 100  # keys in one statement
+
+# A claim is given for a new generation, after a failure, when an earlier claim
+# has run out, and to the message that holds it already: delivered again, its
+# earlier worker is fenced.
+_BEGIN: Final = """
+INSERT INTO ledger (mailbox, key, generation, state, holder, token, due) VALUES {rows}
+ON CONFLICT (mailbox, key) DO UPDATE SET generation = excluded.generation,
+    state = excluded.state, holder = excluded.holder, token = excluded.token,
+    due = excluded.due, expires_at = NULL
+WHERE excluded.generation > ledger.generation
+OR excluded.generation = ledger.generation AND (
+    ledger.state IN ('failed', 'dead_lettered')
+    OR ledger.state = 'processing' AND (
+        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''))
+"""
+_STANDING: Final = """
+SELECT json_group_array(json_array(asked.column1, generation, state, token))
+FROM (VALUES {rows}) AS asked CROSS JOIN ledger
+ON mailbox = asked.column2 AND key = asked.column3
+"""
+_FINISH: Final = """
+UPDATE ledger SET state = given.column4, expires_at = ?
+FROM (VALUES {rows}) AS given
+WHERE mailbox = given.column1 AND key = given.column2 AND token = given.column3
+AND state IN ('processing', given.column4)
+"""
+_FORGET: Final = """
+DELETE FROM ledger WHERE (mailbox, key) IN (
+    SELECT mailbox, key FROM ledger WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)
+"""
+
+_Standing: TypeAlias = tuple[int, LedgerState, int]  # generation, state, token
+_standing: Final = msgspec.json.Decoder(list[tuple[int, int, LedgerState, int]]).decode
+
+
+class SqliteLedger:
+    """Idempotency: what has been done already, and what is being done now."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._tokens = Tokens()
+
+    async def begin(
+        self, keys: Sequence[LedgerKey], *, lease: float
+    ) -> Sequence[LedgerClaim]:
+        """Claim keys for processing, in one transaction."""
+        if not keys:
+            return []
+        tokens = [self._tokens.next() for _ in keys]
+        now = self._now()
+        due = now + seconds(lease)
+        found = await self._db.write(lambda c: _begin(c, keys, tokens, now, due))
+        return [
+            LedgerClaim(key, mine, found[i][1], token if mine else 0)
+            for i, (key, token) in enumerate(zip(keys, tokens, strict=True))
+            for mine in [found[i][2] == token]
+        ]
+
+    async def finish(
+        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
+    ) -> Sequence[bool]:
+        """Record how it ended; says for each if the claim was still ours."""
+        if not outcomes:
+            return []
+        expires_at = self._now() + seconds(ttl)
+        return await self._db.write(lambda c: _finish(c, outcomes, expires_at))
+
+    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
+        """How keys stand, without claiming them."""
+        found = await self._db.read(lambda c: _look(c, keys))
+        return [
+            found[i][1] if i in found and found[i][0] >= key.generation else None
+            for i, key in enumerate(keys)
+        ]
+
+    async def forget(self, *, limit: int = 1000) -> int:
+        """Drop finished keys whose time to live is over."""
+        values = (self._now(), limit)
+        return await self._db.write(lambda c: c.execute(_FORGET, values).rowcount)
+
+    def _now(self) -> int:
+        return micros(self._db.clock.now())
+
+
+def _begin(
+    connection: sqlite3.Connection,
+    keys: Sequence[LedgerKey],
+    tokens: Sequence[int],
+    now: int,
+    due: int,
+) -> dict[int, _Standing]:
+    rows = [
+        (key.mailbox, key.key, key.generation, "processing", key.holder, token, due)
+        for key, token in zip(keys, tokens, strict=True)
+    ]
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        values: list[Any] = [value for row in chunk for value in row]
+        connection.execute(_sql(_BEGIN, 7, len(chunk)), [*values, now])
+    return _look(connection, keys)
+
+
+def _look(
+    connection: sqlite3.Connection, keys: Sequence[LedgerKey]
+) -> dict[int, _Standing]:
+    """Generation, state and token by place in `keys`, of those that are there."""
+    found: dict[int, _Standing] = {}
+    for start in range(0, len(keys), _CHUNK):
+        chunk = keys[start : start + _CHUNK]
+        values: list[Any] = []
+        for place, key in enumerate(chunk, start):
+            values += (place, key.mailbox, key.key)
+        (packed,) = connection.execute(
+            _sql(_STANDING, 3, len(chunk)), values
+        ).fetchone()
+        found.update((row[0], row[1:]) for row in _standing(packed))
+    return found
+
+
+def _finish(
+    connection: sqlite3.Connection,
+    outcomes: Sequence[tuple[LedgerClaim, LedgerState]],
+    expires_at: int,
+) -> list[bool]:
+    changed = 0
+    for start in range(0, len(outcomes), _CHUNK):
+        chunk = outcomes[start : start + _CHUNK]
+        values: list[Any] = [expires_at]
+        for claim, state in chunk:
+            values += (claim.key.mailbox, claim.key.key, claim.token, state)
+        changed += connection.execute(_sql(_FINISH, 4, len(chunk)), values).rowcount
+    if changed == len(outcomes):
+        return [True] * changed
+    # A token is never given twice, so what carries ours and our state was ours.
+    found = _look(connection, [claim.key for claim, _ in outcomes])
+    return [
+        i in found and found[i][1:] == (state, claim.token)
+        for i, (claim, state) in enumerate(outcomes)
+    ]
+
+
+@cache
+def _sql(template: str, columns: int, rows: int) -> str:
+    row = "(" + ", ".join("?" * columns) + ")"
+    return template.format(rows=", ".join([row] * rows))

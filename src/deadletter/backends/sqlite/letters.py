@@ -1,0 +1,169 @@
+"""The office in a SQLite file."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.keeping import check_expiry
+from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, State
+from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.replaying import check_news
+from deadletter.ports.features import Features
+from deadletter.ports.letters import Kept, Move, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.time import Clock, Dice
+
+from . import audit, campaigns, groups, search
+from . import letters_moves as moves
+from . import letters_replay as replay
+from . import letters_verify as verifying
+from .engine import Database
+from .letters_keep import keep
+from .letters_rows import whole
+from .sql import ids as packed_ids
+
+_SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for the file
+_GET: Final = """
+SELECT l.*, c.* FROM json_each(?) CROSS JOIN letters l ON l.id = value
+CROSS JOIN letter_contents c ON c.letter = l.seq
+"""
+
+
+class SqliteLetters:
+    """Where dead letters are kept, searched, grouped, reviewed: one SQLite file."""
+
+    def __init__(
+        self, db: Database, *, clock: Clock, dice: Dice, features: Features
+    ) -> None:
+        self.features = features
+        self._db = db
+        self._clock = clock
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: keep(c, letters, now))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        wanted = (packed_ids(ids),)
+        found = await self._db.read(lambda c: whole(c, _GET, wanted))
+        by_id = {letter.id: letter for _, letter in found}
+        return [by_id[id_] for id_ in ids if id_ in by_id]
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        now = self._clock.now()
+        return await self._db.read(
+            lambda c: search.find(c, query, limit=limit, after=after, now=now)
+        )
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(groups.counts)
+
+    async def groups(
+        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+    ) -> Sequence[Group]:
+        """Groups of like failures, latest first."""
+        return await self._db.read(
+            lambda c: groups.groups(c, source=source, only_open=only_open, limit=limit)
+        )
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; the ids of those that moved."""
+        now = self._clock.now()
+        moved: list[str] = []
+        for some in _slices(move.ids):
+            part = replace(move, ids=some)
+            moved += await self._db.write(
+                partial(moves.move, move=part, by=by, now=now)
+            )
+        return moved
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; the ids of those that exist."""
+        now = self._clock.now()
+        noted: list[str] = []
+        for some in _slices(ids):
+            noted += await self._db.write(
+                partial(moves.note, letters=some, text=text, by=by, now=now)
+            )
+        return noted
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; the ids of those gone."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: moves.purge(c, ids, by, now))
+
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` letters of finished states that died before then."""
+        check_expiry(before)
+        now = self._clock.now()
+        return await self._db.write(lambda c: moves.expire(c, before, by, limit, now))
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(
+            lambda c: audit.page(c, target=target, after=after, limit=limit)
+        )
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+        entry = audit.act(action, target, by, at=self._clock.now(), detail=detail)
+        await self._db.write(lambda c: audit.append(c, [entry]))
+
+    async def verify(self) -> Sequence[str]:
+        """What does not add up in here, one sentence each; nothing when all is well."""
+        found = await self._db.read(verifying.problems)
+        after: int | None = 0
+        while after is not None:
+            after, damaged = await self._db.read(
+                partial(verifying.damaged, after=after)
+            )
+            found += damaged
+        return found
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over these letters, or add them to it; audited."""
+        now = self._clock.now()
+        for some in _slices(ids) or [()]:
+            await self._db.write(
+                partial(campaigns.plan, campaign=campaign, letters=some, now=now)
+            )
+
+    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: replay.take_next(c, campaign, limit, now))
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        await self._db.write(lambda c: replay.sent(c, campaign, ids))
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """What consumers made of replayed copies; late news of old ones is ignored."""
+        check_news(one.outcome for one in outcomes)
+        await self._db.write(lambda c: replay.settle(c, outcomes))
+
+    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(lambda c: campaigns.latest(c, limit=limit))
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        now = self._clock.now()
+        await self._db.write(lambda c: campaigns.change(c, campaign, state, by, now))
+
+
+def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(ids[i : i + _SLICE]) for i in range(0, len(ids), _SLICE)]

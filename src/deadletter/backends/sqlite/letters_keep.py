@@ -1,0 +1,146 @@
+"""Keeping letters: look up, decide by the rules of the core, write, count."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from deadletter.core.campaign import Outcome
+from deadletter.core.keeping import Filed, Known, file
+from deadletter.core.letter import AuditEntry, By, DeadLetter, State
+from deadletter.ports.letters import Kept, ReplaySettled
+
+from .audit import act, append
+from .groups import Shifts, add_deaths, count, shift
+from .letters_replay import settle
+from .letters_rows import HEAD, ROW, contents_of, head_of, row_of
+from .sql import Row, fetch, ids, stored, write
+
+_KNOWN: Final = f"{HEAD}, digest, history, frame, generation, spent, cap"
+_LOOK_UP: Final = """
+SELECT l.*, hex(c.digest) AS digest, c.history, c.frame, (
+    SELECT cap FROM campaign_items i JOIN campaigns ON campaigns.seq = i.campaign
+    WHERE i.letter = l.seq AND i.generation = l.replays AND l.replays > 0) AS cap
+FROM json_each(?) CROSS JOIN letters l ON l.id = value
+CROSS JOIN letter_contents c ON c.letter = l.seq
+"""
+_NUMBER: Final = "UPDATE office SET kept = kept + ? RETURNING kept"
+_WRITE: Final = f"INSERT INTO letters ({ROW}) VALUES"
+# What can change of a letter that is there already.
+_REWRITE: Final = """
+ON CONFLICT (seq) DO UPDATE SET
+    (state, reason, reason_text, trouble, code, error_type, error_text, fingerprint,
+     attempts, first_failed_at, dead_at, consumer, version, trace_id, revision,
+     error_name, generation, spent)
+    = (excluded.state, excluded.reason, excluded.reason_text, excluded.trouble,
+       excluded.code, excluded.error_type, excluded.error_text, excluded.fingerprint,
+       excluded.attempts, excluded.first_failed_at, excluded.dead_at,
+       excluded.consumer, excluded.version, excluded.trace_id, excluded.revision,
+       excluded.error_name, excluded.generation, excluded.spent)
+"""
+_CONTENTS: Final = (
+    "INSERT INTO letter_contents (letter, digest, frame, rest, history, body) VALUES"
+)
+_TELL_MORE: Final = "WITH told (letter, history, frame) AS (VALUES"
+_TOLD: Final = """
+) UPDATE letter_contents SET history = told.history, frame = told.frame
+FROM told WHERE letter_contents.letter = told.letter
+"""
+_DIED_AGAIN: Final = By("office", "it died again")
+_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
+
+
+def keep(
+    connection: sqlite3.Connection, letters: Sequence[DeadLetter], now: datetime
+) -> list[Kept]:
+    """Keep letters, all of them or none."""
+    places: dict[str, int] = {}
+    filed = file(letters, lambda wanted: _look_up(connection, wanted, places))
+    after = {one.id: one.after for one in filed if one.after is not None}
+    if after:
+        new = {one.id: one.letter for one in filed if one.before is None}
+        _number(connection, list(new), places)
+        _write(connection, after, new, places)
+        _count(connection, filed)
+        append(connection, _reopened(filed, now))
+    settle(
+        connection,
+        [
+            ReplaySettled(one.id, one.failed, Outcome.FAILED)
+            for one in filed
+            if one.failed is not None and one.before is not None
+        ],
+    )
+    return [
+        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+    ]
+
+
+def _look_up(
+    connection: sqlite3.Connection, wanted: Iterable[str], places: dict[str, int]
+) -> Mapping[str, Known]:
+    known: dict[str, Known] = {}
+    for row in fetch(connection, _KNOWN, _LOOK_UP, (ids(wanted),)):
+        digest, history, frame, generation, spent, cap = row[-6:]
+        head = head_of(row)
+        places[head.id] = row[0]
+        known[head.id] = Known(
+            head=head,
+            digest=bytes.fromhex(digest),
+            history=history,
+            frame=frame,
+            generation=generation,
+            spent=spent,
+            cap=cap,
+        )
+    return known
+
+
+def _number(
+    connection: sqlite3.Connection, new: Sequence[str], places: dict[str, int]
+) -> None:
+    ((kept,),) = connection.execute(_NUMBER, (len(new),)).fetchall()
+    places.update(zip(new, range(kept - len(new) + 1, kept + 1), strict=True))
+
+
+def _write(
+    connection: sqlite3.Connection,
+    after: Mapping[str, Known],
+    new: Mapping[str, DeadLetter],
+    places: Mapping[str, int],
+) -> None:
+    heads = [row_of(places[id_], known) for id_, known in after.items()]
+    write(connection, _WRITE, heads, _REWRITE)
+    contents = [
+        contents_of(places[id_], after[id_], letter) for id_, letter in new.items()
+    ]
+    write(connection, _CONTENTS, contents)
+    told: list[Row] = [
+        (places[id_], stored(known.history), stored(known.frame))
+        for id_, known in after.items()
+        if id_ not in new
+    ]
+    write(connection, _TELL_MORE, told, _TOLD)
+
+
+def _count(connection: sqlite3.Connection, filed: Sequence[Filed]) -> None:
+    add_deaths(connection, [one.letter for one in filed if one.died])
+    shifts: Shifts = Counter()
+    for one in filed:
+        if one.before is not None and one.after is not None:
+            shift(shifts, one.before.head, -1)
+        if one.after is not None:
+            shift(shifts, one.after.head, 1)
+    count(connection, shifts)
+
+
+def _reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
+    return [
+        act("reopen", one.id, _DIED_AGAIN, at=now, detail=f"was {before.head.state}")
+        for one in filed
+        if (before := one.before) is not None
+        and before.head.state in _DECIDED
+        and one.after is not None
+        and one.after.head.state is State.PENDING
+    ]

@@ -1,0 +1,195 @@
+"""All mailboxes in the file: their options, their counts, the way to each."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
+from deadletter.ports.features import Features
+
+from .engine import Database
+from .queue import Mailbox, SqliteSink, SqliteSource
+from .rows import micros, seconds, when
+from .settling import count_fate
+from .sweeping import sweep
+from .tokens import Tokens
+from .waking import Waking
+
+_MAKE: Final = """
+INSERT INTO mailboxes (name) VALUES (?) ON CONFLICT (name) DO UPDATE SET gone = 0
+RETURNING id
+"""
+_SET: Final = """
+UPDATE mailboxes SET dead_queue = ?, max_attempts = ?, expire_after = ?, reference = ?
+WHERE name = ?
+"""
+_EXISTING: Final = """
+SELECT name, dead_queue, max_attempts, expire_after, reference
+FROM mailboxes WHERE NOT gone
+"""
+_DETACH: Final = "UPDATE mailboxes SET dead_queue = NULL WHERE dead_queue = ?"
+_EMPTY: Final = """
+DELETE FROM messages WHERE mailbox = (SELECT id FROM mailboxes WHERE name = ?)
+"""
+_LEAVE: Final = """
+UPDATE mailboxes SET gone = 1, dead_queue = NULL, max_attempts = 0,
+    expire_after = NULL, reference = ''
+WHERE name = ? RETURNING id
+"""
+_INFO: Final = """
+SELECT name, dead_queue, max_attempts, expire_after, reference, sent,
+    (SELECT count(*) FROM messages WHERE mailbox = mailboxes.id
+        AND token IS NULL AND suspect = 0 AND due <= :now),
+    (SELECT count(*) FROM messages WHERE mailbox = mailboxes.id
+        AND token IS NULL AND suspect = 0 AND due > :now),
+    coalesce(claims.n, 0),
+    (SELECT count(*) FROM messages WHERE mailbox = mailboxes.id
+        AND token IS NULL AND suspect = 1),
+    (SELECT sent_at FROM messages WHERE mailbox = mailboxes.id
+        AND token IS NULL AND suspect = 0 ORDER BY due, seq LIMIT 1),
+    (SELECT json_group_object(fate, n) FROM tally WHERE mailbox = mailboxes.id)
+FROM mailboxes LEFT JOIN (
+    SELECT mailbox, count(*) AS n FROM messages WHERE token IS NOT NULL GROUP BY mailbox
+) AS claims ON claims.mailbox = mailboxes.id
+WHERE NOT gone ORDER BY name
+"""
+
+_tally: Final = msgspec.json.Decoder(dict[str, int]).decode
+
+
+class SqliteBroker:
+    """The file's mailboxes."""
+
+    def __init__(self, db: Database, features: Features) -> None:
+        self.features = features
+        self._db = db
+        self._tokens = Tokens()
+        self._waking = Waking(db.reader(), db.clock)
+        self._boxes: dict[str, Mailbox] = {}
+
+    def source(self, mailbox: str) -> SqliteSource:
+        """Deliveries of one mailbox, which is made if it is not there yet."""
+        return SqliteSource(self._box(mailbox), self.features)
+
+    def sink(self, mailbox: str) -> SqliteSink:
+        """The way into one mailbox, which is made if it is not there yet."""
+        return SqliteSink(self._box(mailbox))
+
+    async def create(self, options: QueueOptions) -> None:
+        """Make a mailbox. The same again is fine; with other options a Conflict."""
+        await self._db.write(lambda c: _create(c, options))
+
+    async def update(self, options: QueueOptions) -> None:
+        """Change a mailbox's options."""
+        await self._db.write(lambda c: _update(c, options))
+
+    async def delete(self, name: str, *, force: bool = False) -> int:
+        """Delete a mailbox and say how many messages went with it."""
+        purged = await self._db.write(lambda c: _delete(c, name, force=force))
+        if name in self._boxes:
+            self._boxes[name].forget()
+        return purged
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """All mailboxes, by name."""
+        now = micros(self._db.clock.now())
+        return await self._db.read(lambda c: _queues(c, now))
+
+    async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
+        """Take back what lost workers held, and claim what is past saving."""
+        now = micros(self._db.clock.now())
+        until, token = now + seconds(lease), self._tokens.next()
+        return await self._db.write(lambda c: sweep(c, now, until, token, limit))
+
+    def stop(self) -> None:
+        """Stop waking those who wait. Blocks."""
+        self._waking.stop()
+
+    def _box(self, name: str) -> Mailbox:
+        if name not in self._boxes:
+            check_name(name)
+            self._boxes[name] = Mailbox(
+                self._db, name, waking=self._waking, tokens=self._tokens, make=_make
+            )
+        return self._boxes[name]
+
+
+def _make(connection: sqlite3.Connection, name: str) -> int:
+    (number,) = connection.execute(_MAKE, (name,)).fetchone()
+    return int(number)
+
+
+def _existing(connection: sqlite3.Connection) -> dict[str, QueueOptions]:
+    return {row[0]: _options(row) for row in connection.execute(_EXISTING)}
+
+
+def _options(row: tuple[Any, ...]) -> QueueOptions:
+    return QueueOptions(
+        name=row[0],
+        dead_queue=row[1],
+        max_attempts=row[2],
+        expire_after=row[3],
+        reference=row[4],
+    )
+
+
+def _create(connection: sqlite3.Connection, options: QueueOptions) -> None:
+    existing = _existing(connection)
+    validate(options, existing)
+    present = existing.get(options.name)
+    if present is not None and present != options:
+        raise Conflict(
+            f"queue {options.name} exists with other options: update it instead"
+        )
+    _make(connection, options.name)
+    _set(connection, options)
+
+
+def _update(connection: sqlite3.Connection, options: QueueOptions) -> None:
+    existing = _existing(connection)
+    if options.name not in existing:
+        raise NotFound(f"there is no queue {options.name!a}: create it first")
+    validate(options, existing)
+    _set(connection, options)
+
+
+def _set(connection: sqlite3.Connection, options: QueueOptions) -> None:
+    values = (
+        options.dead_queue,
+        options.max_attempts,
+        options.expire_after,
+        options.reference,
+        options.name,
+    )
+    connection.execute(_SET, values)
+
+
+def _delete(connection: sqlite3.Connection, name: str, *, force: bool) -> int:
+    existing = _existing(connection)
+    if name not in existing:
+        raise NotFound(f"there is no queue {name!a}")
+    check_deletion(name, existing, force=force)
+    connection.execute(_DETACH, (name,))
+    purged = connection.execute(_EMPTY, (name,)).rowcount
+    (number,) = connection.execute(_LEAVE, (name,)).fetchone()
+    count_fate(connection, number, Fate.PURGED, purged)
+    return purged
+
+
+def _queues(connection: sqlite3.Connection, now: int) -> list[QueueInfo]:
+    return [
+        QueueInfo(
+            options=_options(row),
+            ready=row[6],
+            delayed=row[7],
+            claimed=row[8],
+            suspects=row[9],
+            oldest_at=None if row[10] is None else when(row[10]),
+            tally={"sent": row[5], **_tally(row[11])},
+        )
+        for row in connection.execute(_INFO, {"now": now})
+    ]

@@ -1,0 +1,71 @@
+"""Making the file, or saying in one sentence why it cannot be used."""
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from deadletter.core.errors import ConfigError
+
+from .connection import Synchronous, connect, explained, is_busy
+from .schema import migrate
+
+_SAYINGS: Final = {
+    errno.ENOENT: "its directory does not exist: create it, or change the path",
+    errno.ENOTDIR: "a part of its path is not a directory: change the path",
+    errno.EISDIR: "it is a directory: name a file in it",
+    errno.EACCES: "we may not read and write it: change its owner or its mode",
+    errno.EPERM: "we may not read and write it: change its owner or its mode",
+    errno.EROFS: "the file system is read-only: remount it, or change the path",
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.ENAMETOOLONG: "the path is too long: shorten it",
+}
+
+
+def prepare(path: Path, synchronous: Synchronous) -> int:
+    """
+    Make the file if it is missing and migrate it; its schema version.
+
+    Raises ConfigError with what to do when that cannot be. Blocks.
+    """
+    try:
+        _create(path)
+    except OSError as error:
+        saying = _SAYINGS.get(error.errno or 0, str(error))
+        raise ConfigError(f"cannot use {path}: {saying}") from error
+    try:
+        connection = connect(path, synchronous=synchronous)
+        try:
+            return migrate(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise _refusal(error, path) from error
+
+
+def _create(path: Path) -> None:
+    # Nobody else may read what is in messages; SQLite gives its side files the
+    # mode of this one.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # The name must survive a power cut too, whoever of several has just made it.
+    directory = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _refusal(error: sqlite3.Error, path: Path) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return ConfigError(f"{path} is not a SQLite database: use another file")
+    if code == sqlite3.SQLITE_READONLY:
+        return ConfigError(
+            f"{path} cannot be written: check its permissions and its mount"
+        )
+    if code == sqlite3.SQLITE_ERROR and not is_busy(error):
+        return ConfigError(
+            f"{path} holds tables of something else ({error}): use a file of its own"
+        )
+    return explained(error, path)

@@ -1,0 +1,207 @@
+"""One mailbox in the file: messages in, deliveries out."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+from deadletter.core.message import Delivery, Message
+from deadletter.ports.broker import Settlement
+from deadletter.ports.features import Features
+
+from .engine import Database
+from .rows import Claimed, MessageRow, micros, read_claimed, row_of, seconds
+from .settling import NotAllOurs, extend, extend_ours, settle, settle_ours, sorted_out
+from .tokens import Tokens
+from .waking import Waking
+
+_CHUNK: Final = 100  # rows in one INSERT
+
+_COUNT_SENT: Final = """
+UPDATE mailboxes SET sent = sent + ?, gone = 0 WHERE id = ? RETURNING expire_after
+"""
+_INSERT: Final = """
+INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due) VALUES
+"""
+_CLAIM: Final = """
+UPDATE messages SET token = ?, leased = ?, attempts = attempts + 1, alone = ?,
+    first_at = coalesce(first_at, ?)
+WHERE seq IN (
+    SELECT seq FROM messages
+    WHERE mailbox = ? AND token IS NULL AND suspect = 0 AND due <= ?
+    ORDER BY due, seq LIMIT ?)
+"""
+_CLAIM_SUSPECT: Final = _CLAIM.replace("suspect = 0", "suspect = 1")
+_UNDO: Final = """
+UPDATE messages SET token = NULL, leased = NULL, alone = 0, attempts = attempts - 1,
+    first_at = CASE WHEN attempts > 1 THEN first_at END
+WHERE leased = ? AND token = ?
+"""
+
+
+class Mailbox:
+    """What source and sink of one mailbox share: its row, made when first needed."""
+
+    def __init__(
+        self,
+        db: Database,
+        name: str,
+        *,
+        waking: Waking,
+        tokens: Tokens,
+        make: Callable[[sqlite3.Connection, str], int],
+    ) -> None:
+        self.db = db
+        self.name = name
+        self.waking = waking
+        self.tokens = tokens
+        self._make = make
+        self._id: int | None = None
+
+    async def id(self) -> int:
+        """The number of its row, which stays for ever."""
+        if self._id is None:
+            self._id = await self.db.write(lambda c: self._make(c, self.name))
+        return self._id
+
+    def forget(self) -> None:
+        """It was deleted; whoever uses it next makes it again."""
+        self._id = None
+
+    def now(self) -> int:
+        """What time it is, as it is stored."""
+        return micros(self.db.clock.now())
+
+
+class SqliteSink:
+    """The way into one mailbox."""
+
+    def __init__(self, box: Mailbox) -> None:
+        self.mailbox = box.name
+        self._box = box
+
+    async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
+        """Send all or none, returning once they are on disk."""
+        if not messages:
+            return
+        box = await self._box.id()
+        rows = [row_of(message) for message in messages]
+        now = self._box.now()
+        due = now + max(0, seconds(delay))
+        await self._box.db.write(lambda c: _send(c, box, rows, now, due))
+        self._box.waking.ring(box)
+
+
+class SqliteSource:
+    """Deliveries of one mailbox."""
+
+    def __init__(self, box: Mailbox, features: Features) -> None:
+        self.mailbox = box.name
+        self.features = features
+        self._box = box
+
+    async def receive(
+        self, *, limit: int, wait: float, lease: float, alone: bool = False
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` deliveries, waiting up to `wait` seconds for one."""
+        if limit < 1:
+            return []
+        box = await self._box.id()
+        limit = 1 if alone else limit
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:
+            found = await self._claim(box, limit, lease, alone=alone)
+            left = deadline - loop.time()
+            if found or left <= 0:
+                return found
+            with self._box.waking.bell(box, alone=alone) as bell:
+                await bell.wait(left)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        """Forget or hand back, in one transaction; says for each if it was ours."""
+        if not settlements:
+            return []
+        box = await self._box.id()
+        now = self._box.now()
+        batch = sorted_out(settlements, box, now)
+        write = self._box.db.write
+        try:
+            await write(lambda c: settle(c, batch))
+            ours: Sequence[bool] = [True] * len(settlements)
+        except NotAllOurs:
+            ours = await write(lambda c: settle_ours(c, settlements, box, now))
+        if batch.released:
+            self._box.waking.ring(box)
+        return ours
+
+    async def extend(
+        self, deliveries: Sequence[Delivery], *, lease: float
+    ) -> Sequence[bool]:
+        """Keep deliveries ours for `lease` seconds from now; says which still are."""
+        if not deliveries:
+            return []
+        box = await self._box.id()
+        receipts = [delivery.receipt for delivery in deliveries]
+        now = self._box.now()
+        until = now + seconds(lease)
+        write = self._box.db.write
+        try:
+            await write(lambda c: extend(c, receipts, box, now, until))
+        except NotAllOurs:
+            return await write(lambda c: extend_ours(c, receipts, box, now, until))
+        return [True] * len(deliveries)
+
+    async def _claim(
+        self, box: int, limit: int, lease: float, *, alone: bool
+    ) -> Sequence[Delivery]:
+        now = self._box.now()
+        until = now + seconds(lease)
+        token = self._box.tokens.next()
+        sql = _CLAIM_SUSPECT if alone else _CLAIM
+        values = (token, until, alone, now, box, now, limit)
+
+        def claim(connection: sqlite3.Connection) -> Claimed | None:
+            if connection.execute(sql, values).rowcount == 0:
+                return None
+            return read_claimed(connection, until, token)
+
+        try:
+            claimed = await self._box.db.write(claim)
+        except asyncio.CancelledError:
+            # Nobody will ever see these deliveries: as if they had not been made.
+            undo = self._box.db.submit(lambda c: c.execute(_UNDO, (until, token)))
+            undo.add_done_callback(_ignore)
+            raise
+        return [] if claimed is None else claimed.deliveries({box: self.mailbox})
+
+
+def _send(
+    connection: sqlite3.Connection,
+    box: int,
+    rows: Sequence[MessageRow],
+    now: int,
+    due: int,
+) -> None:
+    (expire_after,) = connection.execute(_COUNT_SENT, (len(rows), box)).fetchone()
+    expiry = None if expire_after is None else now + seconds(expire_after)
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        values: list[Any] = []
+        for id_, body, extra, sent_at, expires_at in chunk:
+            expires = expiry if expires_at is None else expires_at
+            first_due = due if expires is None else min(due, expires)
+            values += (box, id_, body, extra, sent_at, expires, first_due)
+        connection.execute(_insert(len(chunk)), values)
+
+
+@cache
+def _insert(count: int) -> str:
+    return _INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    # If undoing failed the lease runs out instead; the error was for nobody.
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,190 @@
+"""
+Messages as rows, and rows as deliveries.
+
+A batch is read back as ONE row holding a JSON array: every further row would be
+one more step of SQLite, each of which lets go of the interpreter and, beside a
+busy thread, waits milliseconds to get it back.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from deadletter.core.errors import Refused
+from deadletter.core.message import Delivery, Headers, Lineage, Message
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+MessageRow: TypeAlias = tuple[str, bytes, bytes | None, int, int | None]
+"""id, body, extra, sent_at, expires_at"""
+
+_SMALL: Final = 16_384  # bytes; larger bodies are read one by one
+
+# Bodies go into one long string of hex digits, not into the JSON: there they would
+# be searched for characters to escape, which costs more than all the rest.
+_CLAIMED: Final = f"""
+SELECT json_group_array(json_array(
+        due, seq, id, length(body), hex(extra), sent_at, expires_at, attempts, spared,
+        suspect, first_at, history, mailbox)),
+    group_concat(CASE WHEN length(body) <= {_SMALL} THEN hex(body) END, ''),
+    max(length(body)) > {_SMALL}
+FROM messages WHERE leased = ? AND token = ?
+"""  # noqa: S608 -- made of constants
+_LARGE: Final = f"""
+SELECT seq, body FROM messages
+WHERE leased = ? AND token = ? AND length(body) > {_SMALL}
+"""  # noqa: S608 -- made of constants
+
+_Row: TypeAlias = tuple[
+    int,  # due
+    int,  # seq
+    str,  # id
+    int,  # size of the body
+    str,  # extra, empty when there is none
+    int,  # sent_at
+    int | None,  # expires_at
+    int,  # attempts
+    int,  # spared
+    int,  # suspect
+    int | None,  # first_at
+    str,  # history
+    int,  # mailbox
+]
+
+
+class _Extra(Struct, frozen=True, array_like=True):
+    """What few messages have; kept apart so that the others do not pay for it."""
+
+    headers: Headers = ()
+    content_type: str | None = None
+    key: str | None = None
+    reply_to: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    lineage: Lineage | None = None
+
+
+_NOTHING_EXTRA: Final = _Extra()
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(_Extra).decode
+_rows: Final = msgspec.json.Decoder(list[_Row]).decode
+
+
+class Claimed(Struct, frozen=True):
+    """What one claim got, as it was read; made into deliveries on another thread."""
+
+    token: int
+    rows: str  # JSON
+    small: str  # hex digits of the small bodies, one after another
+    large: dict[int, bytes]  # the others, by seq
+
+    def deliveries(self, mailboxes: Mapping[int, str]) -> list[Delivery]:
+        """The deliveries, in order."""
+        small = bytes.fromhex(self.small)
+        start = 0
+        found = []
+        for row in _rows(self.rows):
+            due, seq, _, size = row[:4]
+            if size <= _SMALL:
+                body = small[start : start + size]
+                start += size
+            else:
+                body = self.large[seq]
+            delivery = _delivery(row, body, mailboxes[row[12]], self.token)
+            found.append((due, seq, delivery))
+        found.sort()  # seq is unique: deliveries themselves are never compared
+        return [delivery for _, _, delivery in found]
+
+
+def micros(at: datetime) -> int:
+    """A time as it is stored, exactly."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def when(at: int) -> datetime:
+    """The time that was stored."""
+    return EPOCH + timedelta(0, 0, at)
+
+
+def seconds(duration: float) -> int:
+    """A duration as it is stored."""
+    return round(duration * 1_000_000)
+
+
+def row_of(message: Message) -> MessageRow:
+    """A message as it is stored."""
+    extra = _Extra(
+        message.headers,
+        message.content_type,
+        message.key,
+        message.reply_to,
+        message.idempotency_key,
+        message.traceparent,
+        message.tracestate,
+        message.lineage,
+    )
+    try:
+        message.id.encode()
+        packed = None if extra == _NOTHING_EXTRA else _pack(extra)
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"message {message.id!a} has text in it that is not Unicode:"
+            f" {error.reason}; send such text as bytes, in the body or a header"
+        ) from error
+    expires_at = None if message.expires_at is None else micros(message.expires_at)
+    return message.id, message.body, packed, micros(message.sent_at), expires_at
+
+
+def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:
+    """What was claimed under this token until then."""
+    rows, small, some_large = connection.execute(_CLAIMED, (leased, token)).fetchone()
+    large = connection.execute(_LARGE, (leased, token)) if some_large else ()
+    return Claimed(token, rows, small or "", dict(large))
+
+
+def _delivery(row: _Row, body: bytes, mailbox: str, token: int) -> Delivery:
+    (_, seq, id_, _, extra, sent_at, expires_at) = row[:7]
+    (attempts, spared, suspect, first_at, history, _) = row[7:]
+    return Delivery(
+        message=Message(
+            id=id_,
+            body=body,
+            sent_at=EPOCH + timedelta(0, 0, sent_at),
+            expires_at=None if expires_at is None else when(expires_at),
+        )
+        if not extra
+        else _message(id_, body, sent_at, expires_at, extra),
+        mailbox=mailbox,
+        attempt=attempts,
+        spared=spared,
+        suspect=suspect == 1,
+        first_received_at=None if first_at is None else when(first_at),
+        history=history,
+        receipt=(seq, token),
+    )
+
+
+def _message(
+    id_: str, body: bytes, sent_at: int, expires_at: int | None, extra: str
+) -> Message:
+    rare = _unpack(bytes.fromhex(extra)) if extra else _NOTHING_EXTRA
+    return Message(
+        id=id_,
+        body=body,
+        sent_at=when(sent_at),
+        expires_at=None if expires_at is None else when(expires_at),
+        headers=rare.headers,
+        content_type=rare.content_type,
+        key=rare.key,
+        reply_to=rare.reply_to,
+        idempotency_key=rare.idempotency_key,
+        traceparent=rare.traceparent,
+        tracestate=rare.tracestate,
+        lineage=rare.lineage,
+    )

@@ -1,0 +1,209 @@
+"""
+The letters a search looks at: a stretch of one index, newest death first.
+
+Among the terms that an index can answer, the one with the fewest letters leads.
+Each `arm` of a window is a range of its index; SQLite merges the arms in order
+without sorting them, so that the first letters cost no more than themselves.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from deadletter.core.query import (
+    Between,
+    Condition,
+    Either,
+    Like,
+    Node,
+    OneOf,
+    Term,
+    condition,
+)
+
+from .search_terms import Sql, bound
+from .sql import stored
+
+Place: TypeAlias = tuple[int, int]
+"""When a letter died, and its number: the order of every list, descending."""
+
+_INDEXES: Final = {
+    "id": "letters_by_id",
+    "state": "letters_by_state",
+    "source": "letters_by_source",
+    "fingerprint": "letters_by_group",
+    "error_name": "letters_by_error",
+    "message_id": "letters_by_message",
+    "key": "letters_by_key",
+    "business_key": "letters_by_business_key",
+    "trace_id": "letters_by_trace",
+}
+_ARMS: Final = 8  # a term of more values than this does not lead
+_NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
+
+_Lead: TypeAlias = tuple[str, tuple[Sql, ...], bool]
+"""An index, ranges of it, and whether each is in order by itself."""
+
+_EVERYTHING: Final[_Lead] = ("letters_by_death", (("1", []),), True)
+_EVER: Final = (-(1 << 62), 1 << 62)
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """A stretch of an index: its arms, within times from `low` to before `high`."""
+
+    index: str
+    arms: tuple[Sql, ...]
+    low: int = _EVER[0]
+    high: int = _EVER[1]
+    in_order: bool = True  # False: it takes sorting all of it to get the newest
+
+    def select(
+        self,
+        columns: str,
+        *,
+        start: Place | None,
+        end: Place | None = None,
+        in_order: bool = True,
+    ) -> Sql:
+        """Letters behind `start`, down to and with `end`, newest first."""
+        parts: list[Sql] = []
+        for arm in self.arms:
+            parts += self._ranges(arm, start, end)
+        text = " UNION ALL ".join(
+            f"SELECT {columns} FROM letters INDEXED BY {self.index} WHERE {where}"  # noqa: S608 -- names are ours, values are bound
+            for where, _ in parts
+        )
+        values = [value for part in parts for value in part[1]]
+        return f"{text} {_NEWEST_FIRST if in_order else ''}", values
+
+    def _ranges(self, arm: Sql, start: Place | None, end: Place | None) -> list[Sql]:
+        where, values = arm
+        low, high = self.low, self.high
+        if end is not None:
+            low = max(low, end[0])
+            where = f"{where} AND (dead_at > ? OR seq >= ?)"
+            values = [*values, *end]
+        if start is None:
+            return [_within(where, values, low, high)]
+        # Many may have died at one moment. Asked for apart, those that are left
+        # of that moment are found by the index as well.
+        moment = _within(where, values, max(low, start[0]), min(high, start[0] + 1))
+        return [
+            (f"{moment[0]} AND seq < ?", [*moment[1], start[1]]),
+            _within(where, values, low, min(high, start[0])),
+        ]
+
+
+def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
+    """Windows that each hold whatever fulfils all of these."""
+    low, high = _EVER
+    leads: list[_Lead] = []
+    for node in conjuncts:
+        if not isinstance(node, Term):
+            continue
+        asked = condition(node, now)
+        if isinstance(asked, Between) and asked.attribute == "dead_at":
+            low = low if asked.low is None else max(low, bound(asked.low))
+            high = high if asked.high is None else min(high, bound(asked.high))
+        elif (lead := _lead(asked)) is not None:
+            leads.append(lead)
+    if not any(in_order for _, _, in_order in leads):
+        leads.append(_EVERYTHING)
+    return [
+        Window(index=index, arms=arms, in_order=in_order, low=low, high=high)
+        for index, arms, in_order in leads
+    ]
+
+
+def narrowest(
+    connection: sqlite3.Connection,
+    candidates: Sequence[Window],
+    *,
+    start: Place | None,
+    most: int,
+) -> Window:
+    """The window with the fewest letters; none is counted far beyond `most`."""
+    if len(candidates) == 1:
+        return candidates[0]
+    sizes = [
+        (size(connection, window, start=start, most=most + 1), window)
+        for window in candidates
+    ]
+    return min(
+        ((n, window) for n, window in sizes if window.in_order or n <= most),
+        key=lambda one: one[0],
+    )[1]
+
+
+def size(
+    connection: sqlite3.Connection,
+    window: Window,
+    *,
+    start: Place | None,
+    end: Place | None = None,
+    most: int,
+) -> int:
+    """How many letters a window has, counted up to `most`."""
+    text, values = window.select("1", start=start, end=end, in_order=False)
+    counted = f"SELECT count(*) FROM ({text} LIMIT ?)"  # noqa: S608 -- as above
+    (n,) = connection.execute(counted, [*values, most]).fetchone()
+    return int(n)
+
+
+def bottom(
+    connection: sqlite3.Connection, window: Window, *, start: Place | None, depth: int
+) -> Place | None:
+    """The `depth`-th letter of a window; None when it has fewer."""
+    text, values = window.select("dead_at, seq", start=start)
+    found = connection.execute(f"{text} LIMIT 1 OFFSET ?", [*values, depth - 1])
+    place: Place | None = found.fetchone()
+    return place
+
+
+def _lead(asked: Condition) -> _Lead | None:
+    match asked:
+        case OneOf(column, values) if column in _INDEXES:
+            return _values(column, values)
+        case Like(column, (first, _, *_), False) if column in _INDEXES:
+            return _prefix(column, first)
+        case Either(conditions):
+            return _names(conditions)
+    return None
+
+
+def _values(column: str, values: Iterable[str]) -> _Lead | None:
+    found = sorted(set(values))
+    if not 0 < len(found) <= _ARMS:
+        return None
+    arms = tuple((f"{column} = ?", [stored(value)]) for value in found)
+    return _INDEXES[column], arms, True
+
+
+def _prefix(column: str, first: str) -> _Lead | None:
+    if not first or not first[-1].isascii() or first[-1] == "\x7f":
+        return None
+    ends = (first, first[:-1] + chr(ord(first[-1]) + 1))
+    where = f"{column} >= ? AND {column} < ?"
+    # Odd text is stored as a blob, and blobs stand apart from text in an index.
+    odd = [end.encode("utf-8", "surrogatepass") for end in ends]
+    return _INDEXES[column], ((where, [*ends]), (where, odd)), False
+
+
+def _names(conditions: Sequence[Condition]) -> _Lead | None:
+    # The whole name of an error or its end: what follows the last dot is the
+    # same in both, and has an index.
+    names: set[str] = set()
+    for asked in conditions:
+        match asked:
+            case Like("error_type" | "error_name", (name,), True):
+                names.add(name.rpartition(".")[2])
+            case _:
+                return None
+    return _values("error_name", names)
+
+
+def _within(where: str, values: list[Any], low: int, high: int) -> Sql:
+    return f"{where} AND dead_at >= ? AND dead_at < ?", [*values, low, high]

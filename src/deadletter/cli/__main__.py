@@ -1,0 +1,5 @@
+"""`python -m deadletter.cli` is `dlq`."""
+
+from . import main
+
+main()

@@ -1,0 +1,187 @@
+"""dlq replay status, report, pause, cancel; and how plans and replays look."""
+
+from typing import Any, Final
+
+import msgspec
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.office.preflight import BLOCKED, Plan, Verdict
+from deadletter.office.replay import unsent
+
+from .desk import AtDesk, Desk
+from .options import Reason
+from .safe import clean
+from .tables import cell, firm_column, number, number_column, short, table, text_column
+from .times import ago, many
+
+_SAID: Final = {
+    Verdict.READY: "ready to be sent",
+    Verdict.ORDERED: "have an ordering key: newer messages of it may have gone ahead",
+    Verdict.NO_MAILBOX: "go to a mailbox that does not exist yet; it will be made",
+    Verdict.EXPIRED: "have expired and would be buried again: see --drop-expiry",
+    Verdict.PROCESSED: "were processed meanwhile, says the ledger",
+    Verdict.PAST_CAP: "not sent: replayed too often, they will be quarantined",
+    Verdict.WRONG_STATE: "not sent: not open any more",
+}
+_OUTCOMES: Final = {
+    Outcome.CONFIRMED: ("handled", "green"),
+    Outcome.FAILED: ("failed again", "red"),
+    Outcome.SENT: ("sent, no outcome yet", "yellow"),
+    Outcome.SENDING: ("being sent", "yellow"),
+    Outcome.PLANNED: ("not sent yet", ""),
+    Outcome.SKIPPED: ("skipped: no longer open, or past the cap", "dim"),
+}
+
+
+async def status(campaign: str | None = None, /, *, desk: AtDesk) -> None:
+    """
+    Show the latest replays, or one of them.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+    """
+    async with desk.office() as office:
+        if campaign:
+            show_campaign(desk, await office.replay.status(campaign))
+            return
+        found = await office.replay.latest()
+    if desk.as_json:
+        for one in found:
+            desk.document(campaign_fields(one))
+        return
+    if not found:
+        desk.tell("Nothing has been replayed yet.")
+        return
+    shown = table()
+    firm_column(shown, "replay")
+    firm_column(shown, "state")
+    for name in ("to send", "sent", "handled", "failed"):
+        number_column(shown, name)
+    firm_column(shown, "started")
+    text_column(shown, "what")
+    for one in found:
+        counts = one.counts
+        shown.add_row(
+            cell(one.id[:13] if desk.out.width < 110 else one.id, "cyan"),
+            cell(one.state),
+            number(unsent(one)),
+            number(counts.get(Outcome.SENT, 0), "yellow"),
+            number(counts.get(Outcome.CONFIRMED, 0), "green"),
+            number(counts.get(Outcome.FAILED, 0), "red"),
+            cell(ago(one.created_at, desk.clock.now())),
+            cell(one.query),
+        )
+    desk.show(shown)
+
+
+async def report(campaign: str, /, *, desk: AtDesk) -> None:
+    """
+    What became of the letters of a replay.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+    """
+    async with desk.office() as office:
+        show_campaign(desk, await office.replay.status(campaign))
+
+
+async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    Stop sending a replay for now, wherever it is being sent.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+        reason: Why; goes into the audit.
+    """
+    async with desk.office() as office:
+        found = await office.replay.pause(campaign, desk.by(reason))
+    show_campaign(desk, found)
+    desk.hint(f"Go on with: dlq replay resume {found.id}")
+
+
+async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    Send no more of a replay. Letters that were not sent stay as they are.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+        reason: Why; goes into the audit.
+    """
+    async with desk.office() as office:
+        found = await office.replay.cancel(campaign, desk.by(reason))
+    show_campaign(desk, found)
+
+
+def show_campaign(desk: Desk, campaign: Campaign) -> None:
+    """One replay, its counts and where it stands."""
+    if desk.as_json:
+        desk.document(campaign_fields(campaign))
+        return
+    now = desk.clock.now()
+    title = Text("Replay ", style="bold")
+    title.append(campaign.id, style="bold cyan")
+    title.append(f"  {campaign.state}")
+    desk.show(title)
+    about = [f"by {campaign.actor} {ago(campaign.created_at, now)}", campaign.reason]
+    desk.show(Text(f"  {clean(' · '.join(part for part in about if part))}", "dim"))
+    desk.show(Text(f"  {clean(campaign.query)}", "dim", overflow="ellipsis"))
+    counts = [(one, campaign.counts.get(one, 0)) for one in _OUTCOMES]
+    desk.show(_sums([(n, *_OUTCOMES[outcome]) for outcome, n in counts if n]))
+    if campaign.state is CampaignState.CANCELLED and campaign.counts.get(Outcome.SENT):
+        desk.hint("Those without an outcome may still get one: their copies are sent.")
+
+
+def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
+    """What a replay would do; the brief form only if there is something to say."""
+    if desk.as_json:
+        desk.document(plan_fields(plan))
+        return
+    if brief and plan.verdicts.keys() == {Verdict.READY}:
+        return
+    rows = [
+        (n, _SAID[verdict], _style(verdict)) for verdict, n in plan.verdicts.items()
+    ]
+    desk.show(_sums(rows))
+    if brief:
+        return
+    for verdict in (one for one in plan.verdicts if one is not Verdict.READY):
+        some = ", ".join(short(one) for one in plan.samples[verdict])
+        desk.hint(f"  {verdict}: {some}")
+    if plan.targets:
+        targets = ", ".join(f"{name} ({n:,})" for name, n in plan.targets.items())
+        desk.tell(f"{many(plan.sendable, 'letter')} would be sent to {targets}.")
+    else:
+        desk.tell("Nothing would be sent.")
+    if plan.more:
+        desk.hint(f"The limit of {plan.total:,} was reached; there may be more.")
+
+
+def campaign_fields(campaign: Campaign) -> dict[str, Any]:
+    """A replay as a JSON object."""
+    fields: dict[str, Any] = msgspec.to_builtins(campaign)
+    return fields
+
+
+def plan_fields(plan: Plan) -> dict[str, Any]:
+    """A plan as a JSON object."""
+    fields: dict[str, Any] = msgspec.to_builtins(plan)
+    fields["sendable"] = plan.sendable
+    return fields
+
+
+def _sums(rows: list[tuple[int, str, str]]) -> Padding:
+    sums = Table.grid(padding=(0, 2, 0, 0))
+    sums.add_column(justify="right", no_wrap=True)
+    sums.add_column(overflow="fold")
+    for count, text, style in rows:
+        sums.add_row(Text(f"{count:,}", style=style or "bold"), Text(text))
+    return Padding(sums, (0, 0, 0, 2))
+
+
+def _style(verdict: Verdict) -> str:
+    if verdict in BLOCKED:
+        return "red"
+    return "green" if verdict is Verdict.READY else "yellow"

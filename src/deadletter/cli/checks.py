@@ -1,0 +1,90 @@
+"""dlq verify, dlq doctor: does it add up, and is it well?"""
+
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.office.doctor import Health, examine, worst
+from deadletter.office.verify import verify as add_up
+
+from .desk import AtDesk
+from .exit_codes import ExitCode
+from .safe import clean
+from .tables import cell, number, number_column, table, text_column
+from .times import many
+
+_STYLES: Final = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "bold red"}
+
+
+async def verify(*, desk: AtDesk) -> ExitCode:
+    """
+    Add everything up: what came in must be what went out and what is still there.
+
+    Exit code 6 when something is missing, doubled or was changed.
+    """
+    async with desk.engine() as engine:
+        found = await add_up(engine.broker, engine.letters)
+    code = ExitCode.OK if found.ok else ExitCode.CHECK_FAILED
+    if desk.as_json:
+        desk.document(
+            {
+                "ok": found.ok,
+                "findings": found.findings,
+                "mailboxes": found.mailboxes,
+                "letters": found.letters,
+            }
+        )
+        return code
+    if found.mailboxes:
+        shown = table()
+        text_column(shown, "mailbox")
+        for name in ("sent", "left it", "in it", "difference"):
+            number_column(shown, name)
+        for line in found.mailboxes:
+            shown.add_row(
+                cell(line.mailbox, "cyan"),
+                number(line.sent),
+                number(line.left),
+                number(line.present),
+                number(line.sent - line.left - line.present, "bold red"),
+            )
+        desk.show(shown)
+    for finding in found.findings:
+        desk.show(Text(f"✗ {clean(finding)}", style="red"))
+    if found.ok:
+        total = sum(line.sent for line in found.mailboxes)
+        desk.tell(
+            f"✓ {many(total, 'message')} and {many(found.letters, 'letter')} "
+            "add up; the audit is unbroken.",
+            "green",
+        )
+    return code
+
+
+async def doctor(*, desk: AtDesk) -> ExitCode:
+    """
+    Look at everything that tends to go wrong, and say what to do about it.
+
+    Exit code 6 when something is broken; warnings alone are 0.
+    """
+    async with desk.engine() as engine:
+        checks = await examine(engine, desk.clock, desk.file())
+    failed = worst(checks) is Health.FAIL
+    code = ExitCode.CHECK_FAILED if failed else ExitCode.OK
+    if desk.as_json:
+        for check in checks:
+            desk.document(check)
+        return code
+    shown = Table.grid(padding=(0, 2, 0, 0))
+    shown.add_column(no_wrap=True)
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for check in checks:
+        shown.add_row(
+            Text(check.health, style=_STYLES[check.health]),
+            Text(check.name),
+            Text(clean(check.text)),
+        )
+    desk.show(shown)
+    return code

@@ -1,0 +1,166 @@
+"""
+The desk a person sits at: which office, who asks, and how answers are written.
+
+Every command is handed one. Results go to standard output, everything said about
+them to standard error, so that output can be piped as it is.
+"""
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import Struct
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from deadletter.assembly import opened
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import By
+from deadletter.office.letters import Letters
+from deadletter.office.replay import Replay
+from deadletter.ports import Broker, Clock, Engine, Ledger, LetterStore
+from deadletter.settings import Settings, load_settings
+from deadletter.system import SystemClock, SystemDice
+
+from .safe import clean, clean_json
+
+PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
+
+
+class Office(Struct, frozen=True, kw_only=True):
+    """An open engine, as commands use it."""
+
+    engine: Engine
+    store: LetterStore
+    letters: Letters
+    replay: Replay
+
+    @property
+    def broker(self) -> Broker:
+        return self.engine.broker
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return self.engine.ledger
+
+
+class Desk:
+    """What every command is handed."""
+
+    def __init__(
+        self, *, url: str | None = None, as_json: bool = False, actor: str | None = None
+    ) -> None:
+        self.as_json = as_json
+        self.clock: Clock = SystemClock()
+        self.dice = SystemDice()
+        self.actor = actor or f"{getpass.getuser()}@{socket.gethostname()}"
+        self._url = url
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What is set without touching code."""
+        return load_settings(environ=os.environ)
+
+    @cached_property
+    def url(self) -> str:
+        """The engine this is about."""
+        return self._url or self.settings.url
+
+    @cached_property
+    def out(self) -> Console:
+        """Where results go."""
+        return _console(stderr=False)
+
+    @cached_property
+    def err(self) -> Console:
+        """Where everything else goes."""
+        return _console(stderr=True)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person sees what we say while we work."""
+        return self.err.is_terminal and not self.as_json
+
+    def by(self, reason: str = "") -> By:
+        """Who does this, and why."""
+        return By(self.actor, reason)
+
+    def file(self) -> Path | None:
+        """The file the engine lives in, if it lives in one."""
+        return file_of(self.url)
+
+    @asynccontextmanager
+    async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
+        """The engine, open; a file that is not there is made only if asked to."""
+        file = self.file()
+        if not make and file is not None and not file.exists():
+            raise NotFound(
+                f"there is no office at {file} yet: `dlq work` and `dlq send` make "
+                "one, --url or DLQ_URL says where another is"
+            )
+        async with opened(self.url) as engine:
+            yield engine
+
+    @asynccontextmanager
+    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
+        """The engine and its letters, open."""
+        async with self.engine(make=make) as engine:
+            if engine.letters is None:
+                raise ConfigError(
+                    f"{engine.features.engine} keeps no letters: say with --url where "
+                    "the office is"
+                )
+            yield Office(
+                engine=engine,
+                store=engine.letters,
+                letters=Letters(engine.letters, self.clock),
+                replay=Replay(
+                    engine.letters, engine.broker, self.clock, self.dice, engine.ledger
+                ),
+            )
+
+    def show(self, what: RenderableType) -> None:
+        """Something made for eyes, on standard output."""
+        self.out.print(what)
+
+    def tell(self, text: str, style: str = "") -> None:
+        """One line on standard output."""
+        self.out.print(Text(clean(text), style=style), soft_wrap=True)
+
+    def hint(self, text: str) -> None:
+        """What one may want to know or type next; only said to a person."""
+        if self.is_watched:
+            self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
+
+    def document(self, value: object) -> None:
+        """One JSON document, on one line."""
+        text = msgspec.json.encode(value, enc_hook=str).decode()
+        sys.stdout.write(clean_json(text) + "\n")
+
+
+def file_of(url: str) -> Path | None:
+    """The file a URL names, if it names one."""
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite" or not parts.path.strip("/"):
+        return None
+    return Path(unquote(parts.path[1:]))
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE_WIDTH
+    return console
+
+
+AtDesk: TypeAlias = Annotated[Desk, Parameter(parse=False)]
+"""How a command asks for its desk."""

@@ -1,0 +1,97 @@
+"""dlq without anything: what is open now, and what to type next."""
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.letter import OPEN, State
+from deadletter.office.groups import list_groups
+
+from .desk import AtDesk, Desk
+from .letters import group_name, group_table
+from .safe import clean
+from .times import many
+
+_TOP = 5
+
+
+async def overview(*, desk: AtDesk) -> None:
+    """What is open now, and what to type next."""
+    file = desk.file()
+    if file is not None and not file.exists():
+        _welcome(desk)
+        return
+    async with desk.office() as office:
+        counts = await office.letters.counts()
+        groups = await list_groups(office.store, limit=_TOP + 1)
+        queues = await office.broker.queues()
+    totals = {
+        state: sum(states.get(state, 0) for states in counts.values())
+        for state in State
+    }
+    waiting = sum(queue.ready + queue.delayed for queue in queues)
+    suspects = sum(queue.suspects for queue in queues)
+    if desk.as_json:
+        desk.document(
+            {
+                "open": sum(totals[state] for state in OPEN),
+                "letters": totals,
+                "groups": groups[:_TOP],
+                "waiting": waiting,
+                "suspects": suspects,
+            }
+        )
+        return
+    opened = sum(totals[state] for state in OPEN)
+    if not opened:
+        desk.tell("Nothing is open. All is well.", "green")
+    else:
+        desk.tell(f"{many(opened, 'open letter')}, by cause:", "bold")
+        shown = group_table(groups[:_TOP], desk.clock.now(), desk.out.width - 2)
+        desk.show(Padding(shown, (0, 0, 0, 2)))
+        if len(groups) > _TOP:
+            desk.tell("  … and more: dlq groups", "dim")
+    desk.tell(_elsewhere(totals, waiting, suspects), "dim")
+    desk.show(_next(group_name(groups[0], desk.out.width) if groups else ""))
+
+
+def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:
+    parts = [f"{many(waiting, 'message')} waiting"]
+    if suspects:
+        parts.append(f"{many(suspects, 'suspect')} of lost workers")
+    parts += [
+        f"{totals[state]:,} {state}"
+        for state in State
+        if state is not State.PENDING and totals[state]
+    ]
+    return " · ".join(parts)
+
+
+def _welcome(desk: Desk) -> None:
+    if desk.as_json:
+        desk.document({"open": 0, "letters": {}, "groups": [], "waiting": 0})
+        return
+    desk.tell(f"There is no office at {desk.file()} yet.")
+    steps = Table.grid(padding=(0, 2, 0, 0))
+    steps.add_row(Text("dlq send orders '{\"id\": 1}'", "cyan"), "send a message")
+    steps.add_row(Text("dlq work shop:app", "cyan"), "run the handlers of an App")
+    steps.add_row(Text("dlq --url sqlite:///other.db", "cyan"), "look elsewhere")
+    steps.add_row(Text("dlq --help", "cyan"), "everything else")
+    desk.show(Padding(steps, (0, 0, 0, 2)))
+
+
+def _next(group: str) -> Padding:
+    steps = Table.grid(padding=(0, 2, 0, 0))
+    if group:
+        query = f"group:{clean(group)}"
+        rows = [
+            (f"dlq list {query}", "the letters of the first"),
+            ("dlq show ID", "one letter's whole story"),
+            (f"dlq replay {query} --dry-run", "what sending them back would do"),
+        ]
+    else:
+        rows = [("dlq stats", "what is where"), ("dlq verify", "does it all add up?")]
+    rows.append(("dlq --help", "everything else"))
+    for command, what in rows:
+        steps.add_row(Text(command, "cyan"), Text(what))
+    return Padding(steps, (1, 0, 0, 2))

@@ -1,0 +1,184 @@
+"""dlq queues: mailboxes, and which of them is whose dead-letter mailbox."""
+
+from cyclopts import App
+from msgspec import structs
+
+from deadletter.core.errors import NotFound
+from deadletter.ports import Broker, QueueInfo, QueueOptions
+
+from .asking import agreed
+from .desk import AtDesk
+from .options import Count, Flag, Reason, Seconds, Text, Yes
+from .tables import cell, firm_column, number, number_column, table, text_column
+from .times import ago, many
+
+app = App(
+    name="queues",
+    help="Mailboxes: list, create, update, delete them.",
+    help_format="markdown",
+)
+
+
+@app.default
+@app.command(name="list")
+async def list_(*, desk: AtDesk) -> None:
+    """List the mailboxes and what is in them."""
+    async with desk.engine() as engine:
+        found = await engine.broker.queues()
+    if desk.as_json:
+        for queue in found:
+            desk.document(queue)
+        return
+    if not found:
+        desk.tell("There are no mailboxes yet; `dlq send` makes one.")
+        return
+    shown = table()
+    text_column(shown, "mailbox")
+    for name in ("ready", "delayed", "claimed", "suspects"):
+        number_column(shown, name)
+    firm_column(shown, "oldest")
+    firm_column(shown, "dead queue", most=24)
+    now = desk.clock.now()
+    for queue in found:
+        shown.add_row(
+            cell(queue.options.name, "cyan"),
+            number(queue.ready),
+            number(queue.delayed),
+            number(queue.claimed),
+            number(queue.suspects, "red"),
+            cell(ago(queue.oldest_at, now) if queue.oldest_at else ""),
+            cell(queue.options.dead_queue or ""),
+        )
+    desk.show(shown)
+
+
+@app.command
+async def create(
+    name: str,
+    /,
+    *,
+    dead_queue: str | None = None,
+    max_attempts: Count = None,
+    expire_after: Seconds = None,
+    reference: Text = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Make a mailbox. Making the same again is fine.
+
+    Args:
+        name: What it is called.
+        dead_queue: The mailbox its dead letters are copied to. It must exist.
+        max_attempts: After so many a message is given up, whoever works it; 0
+            leaves that to the worker's policy.
+        expire_after: Seconds after which messages that do not say are too late.
+        reference: A note for people.
+    """
+    options = QueueOptions(
+        name=name,
+        dead_queue=dead_queue,
+        max_attempts=max_attempts or 0,
+        expire_after=expire_after,
+        reference=reference,
+    )
+    async with desk.office(make=True) as office:
+        await office.broker.create(options)
+        await office.store.record("create", name, desk.by(), _said(options))
+    if desk.as_json:
+        desk.document(options)
+    else:
+        desk.tell(f"Mailbox {name} is there.")
+
+
+@app.command
+async def update(
+    name: str,
+    /,
+    *,
+    dead_queue: str | None = None,
+    no_dead_queue: Flag = False,
+    max_attempts: Count = None,
+    expire_after: Seconds = None,
+    never_expire: Flag = False,
+    reference: str | None = None,
+    reason: Reason = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Change a mailbox; what is not given stays as it is.
+
+    Args:
+        name: Which.
+        dead_queue: The mailbox its dead letters are copied to. It must exist.
+        no_dead_queue: Copy its dead letters nowhere.
+        max_attempts: After so many a message is given up; 0 leaves it to the worker.
+        expire_after: Seconds after which messages that do not say are too late.
+        never_expire: Messages that do not say are never too late.
+        reference: A note for people.
+        reason: Why; goes into the audit.
+    """
+    async with desk.office() as office:
+        options = (await _find(office.broker, name)).options
+        if dead_queue is not None or no_dead_queue:
+            options = structs.replace(options, dead_queue=dead_queue)
+        if max_attempts is not None:
+            options = structs.replace(options, max_attempts=max_attempts)
+        if expire_after is not None or never_expire:
+            options = structs.replace(options, expire_after=expire_after)
+        if reference is not None:
+            options = structs.replace(options, reference=reference)
+        await office.broker.update(options)
+        await office.store.record("update", name, desk.by(reason), _said(options))
+    if desk.as_json:
+        desk.document(options)
+    else:
+        desk.tell(f"Mailbox {name} is changed.")
+
+
+@app.command
+async def delete(
+    name: str,
+    /,
+    *,
+    force: Flag = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    desk: AtDesk,
+) -> None:
+    """
+    Delete a mailbox and the messages in it. Letters that came from it stay.
+
+    Args:
+        name: Which.
+        force: Also if it is another mailbox's dead queue.
+        reason: Why; goes into the audit.
+        yes: Do not ask.
+    """
+    async with desk.office() as office:
+        queue = await _find(office.broker, name)
+        inside = queue.ready + queue.delayed + queue.claimed + queue.suspects
+        what = f"delete mailbox {name} and {many(inside, 'message')} in it"
+        agreed(desk, what, yes=yes, count=inside)
+        gone = await office.broker.delete(name, force=force)
+        detail = f"{gone} messages purged"
+        await office.store.record("delete", name, desk.by(reason), detail)
+    if desk.as_json:
+        desk.document({"mailbox": name, "purged": gone})
+    else:
+        desk.tell(f"Mailbox {name} is gone, and {many(gone, 'message')} with it.")
+
+
+async def _find(broker: Broker, name: str) -> QueueInfo:
+    for queue in await broker.queues():
+        if queue.options.name == name:
+            return queue
+    raise NotFound(f"there is no mailbox {name!r}; `dlq queues list` shows them")
+
+
+def _said(options: QueueOptions) -> str:
+    parts = [
+        f"dead queue {options.dead_queue}" if options.dead_queue else "",
+        f"{options.max_attempts} attempts" if options.max_attempts else "",
+        f"expires after {options.expire_after} s" if options.expire_after else "",
+    ]
+    return ", ".join(part for part in parts if part) or "no options"

@@ -1,0 +1,257 @@
+"""dlq replay: send letters back, slowly enough, watched, resumable."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.errors import Conflict
+from deadletter.office.replay import CAP, Replay, unsent, unsettled
+
+from .asking import agreed
+from .campaigns import cancel, pause, report, show_campaign, show_plan, status
+from .desk import AtDesk, Desk, Office
+from .exit_codes import ExitCode
+from .options import AtMost, Flag, Reason, Seconds, Yes
+from .progress import bar
+from .targets import choose
+from .times import many, span
+
+ASK_FROM = 100  # letters; fewer are sent without a question
+
+app = App(name="replay", help_format="markdown")
+for command in (status, report, pause, cancel):
+    app.command(command)
+
+Rate = Annotated[float | None, Parameter(validator=Number(gt=0))]
+Cap = Annotated[int, Parameter(validator=Number(gte=1))]
+
+
+@app.default
+async def replay(
+    *letters: str,
+    dry_run: Flag = False,
+    limit: AtMost = None,
+    rate: Rate = None,
+    to: str | None = None,
+    cap: Cap = CAP,
+    wait: Seconds = None,
+    drop_expiry: Flag = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    desk: AtDesk,
+) -> ExitCode:
+    """
+    Send letters back to be tried again, each to the mailbox it came from.
+
+    What is sent is chosen when it starts. A replay that was interrupted can be
+    resumed; a letter that fails again comes back to itself, with its new attempts.
+
+    Args:
+        letters: Ids, or a search.
+        dry_run: Only say what would happen.
+        limit: At most so many letters.
+        rate: Letters a second; as fast as it goes without.
+        to: Another mailbox than the one each came from.
+        cap: Letters that were replayed so often are quarantined instead.
+        wait: Seconds to wait for the outcome of every letter.
+        drop_expiry: Send expired messages without their expiry. With it their
+            consumer would bury them again at once.
+        reason: Why; goes into the audit.
+        yes: Do not ask.
+    """
+    by = desk.by(reason)
+    async with desk.office() as office:
+        chosen = await choose(office.letters, letters, limit=limit)
+        plan = await office.replay.judge(
+            chosen.ids, query=chosen.said, to=to, cap=cap, more=chosen.more
+        )
+        if dry_run:
+            show_plan(desk, plan)
+            return ExitCode.OK
+        if not plan.sendable:
+            show_plan(desk, plan)
+            raise Conflict("none of these letters can be sent")
+        if not desk.as_json:
+            show_plan(desk, plan, brief=True)
+        if len(chosen.ids) > ASK_FROM:
+            what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
+            agreed(desk, what, yes=yes, count=plan.sendable)
+        campaign = await office.replay.begin(
+            chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
+        )
+        return await _run(desk, office, campaign, drop_expiry=drop_expiry, wait=wait)
+
+
+@app.command
+async def plan(
+    *letters: str,
+    limit: AtMost = None,
+    to: str | None = None,
+    cap: Cap = CAP,
+    desk: AtDesk,
+) -> None:
+    """
+    Say what a replay would do, with a verdict for every letter; sends nothing.
+
+    Args:
+        letters: Ids, or a search.
+        limit: At most so many letters.
+        to: Another mailbox than the one each came from.
+        cap: Letters that were replayed so often are quarantined instead.
+    """
+    async with desk.office() as office:
+        chosen = await choose(office.letters, letters, limit=limit)
+        found = await office.replay.judge(
+            chosen.ids, query=chosen.said, to=to, cap=cap, more=chosen.more
+        )
+    show_plan(desk, found)
+
+
+@app.command
+async def start(
+    *letters: str,
+    limit: AtMost = None,
+    rate: Rate = None,
+    to: str | None = None,
+    cap: Cap = CAP,
+    reason: Reason = "",
+    expect: int | None = None,
+    yes: Yes = False,
+    desk: AtDesk,
+) -> ExitCode:
+    """
+    Choose the letters of a replay now and send them later, with `replay resume`.
+
+    Args:
+        letters: Ids, or a search.
+        limit: At most so many letters.
+        rate: Letters a second; as fast as it goes without.
+        to: Another mailbox than the one each came from.
+        cap: Letters that were replayed so often are quarantined instead.
+        reason: Why; goes into the audit.
+        expect: Refuse unless it is exactly this many letters.
+        yes: Do not ask.
+    """
+    by = desk.by(reason)
+    async with desk.office() as office:
+        chosen = await choose(office.letters, letters, limit=limit)
+        count = len(chosen.ids)
+        if expect is not None and count != expect:
+            raise Conflict(f"{count:,} letters match now, not {expect:,}")
+        if count > ASK_FROM and expect is None:
+            agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
+        campaign = await office.replay.begin(
+            chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
+        )
+        campaign = await office.replay.pause(campaign.id, by)
+    show_campaign(desk, campaign)
+    desk.hint(f"Nothing is sent yet. Send it: dlq replay resume {campaign.id}")
+    return ExitCode.OK
+
+
+@app.command
+async def resume(
+    campaign: str,
+    /,
+    *,
+    rate: Rate = None,
+    wait: Seconds = None,
+    drop_expiry: Flag = False,
+    take_over: Flag = False,
+    reason: Reason = "",
+    desk: AtDesk,
+) -> ExitCode:
+    """
+    Send what is left of a replay.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+        rate: Letters a second; as it was planned without.
+        wait: Seconds to wait for the outcome of every letter.
+        drop_expiry: Send expired messages without their expiry.
+        take_over: The process that was sending it is gone for sure. Were it not,
+            letters could be sent twice.
+        reason: Why; goes into the audit.
+    """
+    async with desk.office() as office:
+        found = await office.replay.resume(
+            campaign, desk.by(reason), take_over=take_over
+        )
+        return await _run(
+            desk, office, found, rate=rate, drop_expiry=drop_expiry, wait=wait
+        )
+
+
+async def _run(
+    desk: Desk,
+    office: Office,
+    campaign: Campaign,
+    *,
+    rate: float | None = None,
+    drop_expiry: bool,
+    wait: float | None,
+) -> ExitCode:
+    replay = office.replay
+    with _interrupts() as stop, bar(desk, "sending", unsent(campaign)) as advance:
+        campaign = await replay.run(
+            campaign.id,
+            rate=rate,
+            drop_expiry=drop_expiry,
+            stop=stop,
+            on_progress=advance,
+        )
+    if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
+        campaign = await replay.pause(campaign.id, desk.by("interrupted"))
+        show_campaign(desk, campaign)
+        desk.err.print(f"Paused. Go on with: dlq replay resume {campaign.id}")
+        return ExitCode.INTERRUPTED
+    if wait is not None and unsettled(campaign):
+        campaign = await _watch(desk, replay, campaign, wait)
+    show_campaign(desk, campaign)
+    if unsettled(campaign) and wait is None:
+        desk.hint(f"What became of them: dlq replay status {campaign.id}")
+    elif unsettled(campaign) and wait is not None:
+        desk.hint(f"Not all have an outcome after {span(wait)}. Is a worker up?")
+    return ExitCode.OK
+
+
+async def _watch(
+    desk: Desk, replay: Replay, campaign: Campaign, wait: float
+) -> Campaign:
+    seen = unsettled(campaign)
+    with bar(desk, "waiting for outcomes", seen) as advance:
+
+        def look(now: Campaign) -> None:
+            nonlocal seen
+            advance(seen - unsettled(now))
+            seen = unsettled(now)
+
+        return await replay.wait_confirmed(campaign.id, timeout=wait, on_look=look)
+
+
+@contextmanager
+def _interrupts() -> Iterator[asyncio.Event]:
+    """Interrupts set an event instead of breaking off in the middle of a batch."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for one in signals:
+        loop.add_signal_handler(one, stop.set)
+    try:
+        yield stop
+    finally:
+        for one in signals:
+            loop.remove_signal_handler(one)
+
+
+def _targets(targets: dict[str, int]) -> str:
+    names = list(targets)
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} more mailboxes"

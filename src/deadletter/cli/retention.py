@@ -1,0 +1,83 @@
+"""dlq retention: let go of what is finished and old."""
+
+from datetime import timedelta
+
+from cyclopts import App
+
+from deadletter.core.letter import State
+from deadletter.office.retention import Retention
+
+from .asking import agreed
+from .desk import AtDesk, Desk, Office
+from .options import Flag, Yes
+from .times import many
+
+app = App(
+    name="retention",
+    help="Let go of finished letters past their time. The unreviewed never expires.",
+    help_format="markdown",
+)
+
+
+@app.default
+@app.command
+async def due(*, desk: AtDesk) -> None:
+    """Say how many letters are past their time; deletes nothing."""
+    async with desk.office() as office:
+        count = await _retention(desk, office).due()
+    if desk.as_json:
+        desk.document({"due": count})
+        return
+    desk.tell(f"{many(count, 'letter')} past their time: {_rules(desk)}.")
+
+
+@app.command
+async def run(
+    *,
+    force: Flag = False,
+    yes: Yes = False,
+    reason: str = "retention",
+    desk: AtDesk,
+) -> None:
+    """
+    Delete letters that were closed, replayed or discarded and are past their time.
+
+    Refuses when more than half of all letters would go: the clock may have jumped.
+
+    Args:
+        force: Also if more than half of all letters would go.
+        yes: Do not ask.
+        reason: Why; goes into the audit.
+    """
+    async with desk.office() as office:
+        retention = _retention(desk, office)
+        count = await retention.due()
+        if count:
+            what = f"delete {many(count, 'letter')} for good"
+            agreed(desk, what, yes=yes, count=count)
+        swept = await retention.run(desk.by(reason), force=force)
+    if desk.as_json:
+        desk.document(swept)
+        return
+    desk.tell(
+        f"{many(swept.letters, 'letter')} and "
+        f"{many(swept.ledger, 'ledger key')} deleted."
+    )
+
+
+def _retention(desk: Desk, office: Office) -> Retention:
+    days = desk.settings.retention_days
+    keep = {
+        State.CLOSED: timedelta(days=days.closed),
+        State.REPLAYED: timedelta(days=days.replayed),
+        State.DISCARDED: timedelta(days=days.discarded),
+    }
+    return Retention(office.store, desk.clock, keep=keep, ledger=office.ledger)
+
+
+def _rules(desk: Desk) -> str:
+    days = desk.settings.retention_days
+    return (
+        f"closed {days.closed:g} days, replayed {days.replayed:g}, "
+        f"discarded {days.discarded:g}"
+    )

@@ -1,0 +1,102 @@
+"""dlq send: put a message into a mailbox."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.message import Message, as_headers
+
+from .desk import AtDesk
+
+LARGEST: Final = 256 * 1024 * 1024
+Seconds = Annotated[float, Parameter(validator=Number(gte=0))]
+
+
+async def send(
+    mailbox: str,
+    body: str | None = None,
+    /,
+    *,
+    file: Annotated[
+        Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)
+    ] = None,
+    header: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = (),
+    content_type: str | None = None,
+    key: str | None = None,
+    message_id: Annotated[str | None, Parameter(name="--id")] = None,
+    idempotency_key: str | None = None,
+    reply_to: str | None = None,
+    delay: Seconds = 0.0,
+    expires_in: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    desk: AtDesk,
+) -> None:
+    """
+    Send a message and print its id, once the mailbox has it for good.
+
+    Args:
+        mailbox: Where to. It is made if it is not there yet.
+        body: The body as text. Without it, --file says where it is.
+        file: A file with the body; - is standard input.
+        header: name=value; may be given several times.
+        content_type: What the body is; application/json if it looks like it.
+        key: Its ordering key.
+        message_id: Its id; a new one without.
+        idempotency_key: What must be done once.
+        reply_to: The mailbox its reply goes to.
+        delay: Seconds before it can be received.
+        expires_in: Seconds after which it is of no use any more.
+    """
+    data = _body(body, file)
+    now = desk.clock.now()
+    message = Message(
+        id=message_id or desk.dice.new_id(),
+        body=data,
+        sent_at=now,
+        headers=as_headers(_header(text) for text in header),
+        content_type=content_type or _natural(data),
+        key=key,
+        expires_at=now + timedelta(seconds=expires_in) if expires_in else None,
+        reply_to=reply_to,
+        idempotency_key=idempotency_key,
+    )
+    async with desk.engine(make=True) as engine:
+        await engine.broker.sink(mailbox).send([message], delay=delay)
+    if desk.as_json:
+        desk.document({"id": message.id, "mailbox": mailbox})
+    else:
+        desk.tell(message.id)
+
+
+def _body(text: str | None, file: Path | None) -> bytes:
+    if (text is None) == (file is None):
+        raise ConfigError("give the body as text, or a file with --file, one of them")
+    if text is not None:
+        return text.encode("utf-8", "surrogateescape")
+    assert file is not None
+    try:
+        if str(file) == "-":
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with file.open("rb") as opened:
+                data = opened.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    if len(data) > LARGEST:
+        raise ConfigError(f"{file} is larger than {LARGEST // 1024**2} MB")
+    return data
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"a header is written name=value, not {text[:40]!r}")
+    return name.strip(), value.encode("utf-8", "surrogateescape")
+
+
+def _natural(body: bytes) -> str | None:
+    return "application/json" if body.lstrip()[:1] in (b"{", b"[") else None

@@ -1,0 +1,206 @@
+"""How a letter's story reads on a terminal."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.attempts import Attempt
+from deadletter.core.letter import OPEN, AuditEntry, DeadLetter, State
+from deadletter.office.story import Kind, Moment, Story
+
+from .body import header_lines, preview
+from .safe import clean, clean_lines
+from .tables import error_of, short, state
+from .times import ago, local, many, size, span, time_zone
+
+MOST_STACK: Final = 40  # lines
+_MOVED: Final[dict[str, str]] = {
+    State.REVIEWED: "reviewed it",
+    State.CLOSED: "closed it",
+    State.PENDING: "opened it again",
+    State.DISCARDED: "discarded it",
+    State.QUARANTINED: "quarantined it",
+    State.REPLAYING: "sent it back",
+    State.REPLAYED: "saw it handled",
+}
+_ACTS: Final = {
+    "note": "noted",
+    "reveal": "looked at what is masked",
+    "import": "imported it",
+    "purge": "purged it",
+    "replay": "replayed it",
+}
+
+
+def told(
+    story: Story, now: datetime, *, reveal: bool, stacks: bool
+) -> Iterator[RenderableType]:
+    """The parts of a letter's page, top to bottom."""
+    letter = story.letter
+    yield _title(letter)
+    yield Padding(_facts(letter, now), (0, 0, 0, 2))
+    yield _heading("Body")
+    yield _lines(preview(letter.message.body, reveal=reveal))
+    if letter.message.headers:
+        yield _heading("Headers")
+        yield _lines(header_lines(letter.message.headers, reveal=reveal))
+    yield _heading(f"Story (times in {time_zone(now)})")
+    yield Padding(_timeline(story), (0, 0, 0, 2))
+    yield from _stacks(letter, every=stacks)
+    yield _next(letter)
+
+
+def _title(letter: DeadLetter) -> Text:
+    title = Text("Letter ", style="bold")
+    title.append(letter.id, style="bold cyan")
+    title.append("  ")
+    title.append_text(state(letter.head.state))
+    return title
+
+
+def _facts(letter: DeadLetter, now: datetime) -> Table:
+    head, message = letter.head, letter.message
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+
+    def fact(name: str, *parts: str) -> None:
+        text = " · ".join(clean(part) for part in parts if part)
+        if text:
+            facts.add_row(name, Text(text))
+
+    fact("what broke", error_of(head))
+    fact("kind", head.trouble, head.code, head.reason_text or head.reason)
+    fact(
+        "died",
+        f"{ago(head.dead_at, now)} in {head.source}",
+        f"after {many(head.attempts, 'attempt')}",
+        f"replayed {many(head.replays, 'time')}" if head.replays else "",
+    )
+    fact(
+        "handler",
+        head.consumer,
+        f"version {head.version}" if head.version else "",
+        letter.frame,
+    )
+    fact(
+        "message",
+        message.id,
+        size(len(message.body)),
+        message.content_type or "",
+        f"key {message.key}" if message.key else "",
+    )
+    fact("idempotency", message.idempotency_key or "")
+    fact("expires", local(message.expires_at) if message.expires_at else "")
+    fact("reply to", message.reply_to or "")
+    fact("position", " ".join(filter(None, [head.partition, letter.position])))
+    fact("trace", head.trace_id or "")
+    fact("group", head.fingerprint)
+    fact("owner", head.owner or "")
+    fact("conflict", "its message id was reused with another body" * head.conflict)
+    return facts
+
+
+def _timeline(story: Story) -> Table:
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(style="dim", no_wrap=True)
+    line.add_column(overflow="fold")
+    day = ""
+    for moment in story.moments:
+        stamp = local(moment.at)
+        today, clock = stamp[:10], stamp[11:]
+        line.add_row(stamp if today != day else f"{clock:>19}", _moment(moment))
+        day = today
+    if story.left_out:
+        line.add_row("", Text("… and more acts than fit here", style="dim"))
+    return line
+
+
+def _moment(moment: Moment) -> Text:
+    if moment.attempt is not None:
+        return _attempt(moment.attempt)
+    if moment.act is not None:
+        return _act(moment.act)
+    match moment.kind:
+        case Kind.SENT:
+            return Text(f"sent to {clean(moment.text)}")
+        case Kind.RECEIVED:
+            return Text("received for the first time")
+        case _:
+            return Text(f"died: {clean(moment.text)}", style="red")
+
+
+def _attempt(attempt: Attempt) -> Text:
+    if attempt.outcome == "cut":
+        return Text(f"… {clean(attempt.text)}", style="dim")
+    text = Text(f"attempt {attempt.number} ")
+    text.append(clean(attempt.outcome), style="red")
+    if attempt.seconds:
+        text.append(f" after {span(attempt.seconds)}", style="dim")
+    error = attempt.error_type.rpartition(".")[2]
+    what = ": ".join(part for part in (error, attempt.text) if part)
+    if what:
+        text.append(f": {clean(what)}")
+    by = " ".join(
+        part
+        for part in (attempt.worker, attempt.version and f"version {attempt.version}")
+        if part
+    )
+    if by:
+        text.append(f" ({clean(by)})", style="dim")
+    return text
+
+
+def _act(entry: AuditEntry) -> Text:
+    text = Text(clean(entry.actor), style="cyan")
+    text.append(f" {_deed(entry)}", style="default")
+    if entry.reason:
+        text.append(f", because: {clean(entry.reason)}", style="default")
+    return text
+
+
+def _deed(entry: AuditEntry) -> str:
+    if entry.action == "note":
+        return f"noted: {clean(entry.detail)}"
+    if entry.action == "move":
+        new = entry.detail.rpartition(" ")[2]
+        return _MOVED.get(new, clean(entry.detail))
+    deed = _ACTS.get(entry.action, clean(entry.action))
+    return f"{deed} ({clean(entry.detail)})" if entry.detail else deed
+
+
+def _stacks(letter: DeadLetter, *, every: bool) -> Iterator[RenderableType]:
+    with_stack = [attempt for attempt in letter.story() if attempt.stack]
+    for attempt in with_stack if every else with_stack[-1:]:
+        yield _heading(f"Stack of attempt {attempt.number}")
+        lines = clean_lines(attempt.stack).rstrip("\n").split("\n")
+        shown = lines[-MOST_STACK:]
+        if len(lines) > MOST_STACK:
+            shown.insert(0, f"… {len(lines) - MOST_STACK} lines above")
+        yield _lines(shown)
+
+
+def _next(letter: DeadLetter) -> Text:
+    name = short(letter.id)
+    if letter.head.state in OPEN:
+        text = f"Next: dlq replay {name} · dlq review {name} · dlq discard {name}"
+    elif letter.head.state is State.DISCARDED:
+        text = f"Next: dlq restore {name} · dlq purge {name}"
+    elif letter.head.state is State.REPLAYING:
+        text = f"Its copy has no outcome yet. Next: dlq replay status · dlq show {name}"
+    else:
+        text = f"Next: dlq reopen {name}"
+    return Text(f"\n{text}", style="dim")
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _lines(lines: list[str]) -> Padding:
+    return Padding(Text("\n".join(lines), overflow="fold"), (0, 0, 0, 2))

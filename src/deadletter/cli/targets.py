@@ -1,0 +1,68 @@
+"""Which letters a command is about: ids, beginnings of ids, or a search."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.office.letters import Letters
+
+MOST: Final = 200_000  # letters changed by one command
+_LIKE_AN_ID: Final = re.compile(r"[A-Za-z2-7]{6,24}")
+
+
+class Chosen(Struct, frozen=True):
+    """Letters somebody chose; `query` is empty when they were named one by one."""
+
+    ids: tuple[str, ...]
+    query: str
+    more: bool = False  # the limit cut them off
+
+    @property
+    def said(self) -> str:
+        """How they were chosen, for the record."""
+        return self.query or " ".join(self.ids[:20])
+
+
+async def choose(
+    letters: Letters, words: Sequence[str], *, limit: int | None = None
+) -> Chosen:
+    """
+    The letters that words on the command line stand for.
+
+    Words that are all ids, or beginnings of them, name letters; anything else is
+    a search. Nothing at all is refused: `'*'` says everything.
+    """
+    if not words:
+        raise ConfigError(
+            "say which letters: their ids, or a search such as "
+            "'is:pending source:orders'; '*' is all of them"
+        )
+    named = await _named(letters, words)
+    if named is not None:
+        return Chosen(named[:limit], "", limit is not None and len(named) > limit)
+    query = " ".join(words)
+    most = min(limit or MOST, MOST)
+    ids = await letters.freeze(query, limit=most)
+    if not ids:
+        raise NotFound(f"no letter matches {query}")
+    return Chosen(tuple(ids), query, len(ids) == most)
+
+
+async def _named(letters: Letters, words: Sequence[str]) -> tuple[str, ...] | None:
+    if not all(_LIKE_AN_ID.fullmatch(word) for word in words):
+        return None
+    ids: list[str] = []
+    missing: list[NotFound] = []
+    for word in words:
+        try:
+            ids.append((await letters.get(word)).id)
+        except NotFound as error:
+            missing.append(error)
+    if not ids:
+        return None  # plain words: a search for them
+    if missing:
+        raise missing[0]
+    return tuple(dict.fromkeys(ids))

@@ -1,0 +1,91 @@
+"""
+How long to wait before the next attempt, in seconds.
+
+`attempt` counts from 1: it is the one that has just failed. `draw` is uniform
+in [0, 1) and handed in, so that every delay can be tested.
+"""
+
+from math import inf, isfinite
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from .errors import ConfigError
+
+
+class NoBackoff(Struct, frozen=True, tag="none"):
+    """At once."""
+
+    def delay(self, attempt: int, draw: float) -> float:
+        return 0.0
+
+
+class Fixed(Struct, frozen=True, tag="fixed"):
+    """Always the same."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _must_be_seconds("Fixed", "seconds", self.seconds)
+
+    def delay(self, attempt: int, draw: float) -> float:
+        return self.seconds
+
+
+class Linear(Struct, frozen=True, tag="linear"):
+    """`step`, twice that, three times that … never more than `cap`."""
+
+    step: float
+    cap: float = 900.0
+
+    def __post_init__(self) -> None:
+        _must_be_seconds("Linear", "step", self.step)
+        _must_be_seconds("Linear", "cap", self.cap)
+
+    def delay(self, attempt: int, draw: float) -> float:
+        return min(self.step * attempt, self.cap)
+
+
+class Exponential(Struct, frozen=True, tag="exponential"):
+    """
+    `base`, times `factor` each time, never more than `cap`.
+
+    `jitter` is the share of that delay which chance may add on top: 0.2 makes
+    10 seconds anything between 10 and 12.
+    """
+
+    base: float = 1.0
+    factor: float = 2.0
+    cap: float = 900.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        _must_be_seconds("Exponential", "base", self.base)
+        _must_be_seconds("Exponential", "cap", self.cap)
+        if not (isfinite(self.factor) and self.factor >= 1):
+            raise ConfigError(
+                f"Exponential(factor={self.factor}) would not grow: use 1 or more."
+            )
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(
+                f"Exponential(jitter={self.jitter}) is not a share of the delay: "
+                "use a number from 0 to 1; 0.2 adds up to 20 %."
+            )
+
+    def delay(self, attempt: int, draw: float) -> float:
+        try:
+            grown = self.base * self.factor ** (attempt - 1)
+        except OverflowError:  # more than a float can hold: the cap has long won
+            grown = inf if self.base else 0.0
+        return min(self.cap, grown) * (1 + self.jitter * draw)
+
+
+Backoff: TypeAlias = NoBackoff | Fixed | Linear | Exponential
+
+
+def _must_be_seconds(owner: str, name: str, value: float) -> None:
+    if not (isfinite(value) and value >= 0):
+        raise ConfigError(
+            f"{owner}({name}={value}) is not a time to wait: "
+            "use a number of seconds, 0 or more."
+        )

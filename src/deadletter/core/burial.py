@@ -1,0 +1,108 @@
+"""From a delivery that is given up to the dead letter it becomes."""
+
+from datetime import datetime
+from typing import Final
+
+from .attempts import Attempt, read
+from .decision import Bury, Reason
+from .failure import Failure
+from .fingerprint import fingerprint
+from .ids import letter_id
+from .letter import DeadLetter, LetterHead
+from .message import Delivery, Message
+
+RETRY_WISH: Final = "retry-on-failure"
+"""The header by which a producer asks for replay: `true` or `false`."""
+
+_RUN: Final = frozenset({"failed", "continued"})  # outcomes of a handler that ran
+_DECIDED_BEFORE: Final = frozenset(
+    {Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED}
+)
+
+
+def burial(
+    delivery: Delivery,
+    failure: Failure,
+    bury: Bury,
+    *,
+    history: str,
+    now: datetime,
+    consumer: str,
+    version: str,
+) -> DeadLetter:
+    """
+    The letter a delivery becomes.
+
+    Its id is computed from where the message came from and its id alone, so
+    whoever buries it, however often, buries the same letter; a replayed copy
+    returns to the letter it was replayed from.
+    """
+    message = delivery.message
+    story = read(history)
+    head = LetterHead(
+        id=_id(delivery),
+        source=delivery.mailbox,
+        message_id=message.id,
+        partition=delivery.partition,
+        key=message.key,
+        business_key=message.idempotency_key,
+        reason=bury.reason,
+        reason_text=bury.text,
+        trouble=failure.trouble,
+        code=failure.code,
+        error_type=failure.error_type,
+        error_text=failure.text,
+        fingerprint=fingerprint(delivery.mailbox, failure),
+        attempts=_attempts(delivery, bury.reason, story),
+        first_failed_at=story[0].at if story else now,
+        dead_at=now,
+        consumer=consumer,
+        version=version,
+        trace_id=trace_id(message.traceparent),
+        replays=message.generation,
+        size=len(message.body),
+    )
+    return DeadLetter(
+        head=head,
+        message=message,
+        history=history,
+        position=delivery.position,
+        first_received_at=delivery.first_received_at,
+        frame=failure.frame,
+        route=bury.route,
+        retry_wish=wish_of(message),
+    )
+
+
+def trace_id(traceparent: str | None) -> str | None:
+    """The trace a W3C `traceparent` belongs to; None when it is not one."""
+    parts = (traceparent or "").split("-")
+    if len(parts) < 4 or len(parts[1]) != 32:
+        return None
+    trace = parts[1]
+    if not set(trace) <= set("0123456789abcdef") or trace == "0" * 32:
+        return None
+    return trace
+
+
+def _id(delivery: Delivery) -> str:
+    message = delivery.message
+    if message.lineage is not None:
+        return message.lineage.letter_id
+    return letter_id(delivery.mailbox, delivery.partition, message.id)
+
+
+def _attempts(delivery: Delivery, reason: Reason, story: list[Attempt]) -> int:
+    # The claim that found it expired or out of attempts was counted like any
+    # other, but its handler did not run: that one is no attempt at the work.
+    if reason not in _DECIDED_BEFORE:
+        return delivery.charged
+    last = story[-1] if story else None
+    ran = last and last.number >= delivery.attempt and last.outcome in _RUN
+    return delivery.charged if ran else delivery.charged - 1
+
+
+def wish_of(message: Message) -> bool | None:
+    """Whether the producer asked for replay on failure; None when it did not say."""
+    wish = (message.header(RETRY_WISH) or "").strip().lower()
+    return {"true": True, "false": False}.get(wish)

@@ -1,0 +1,164 @@
+"""
+What an error means: an ordered list of rules, the first that matches wins.
+
+    ErrorClassifier(rules).classify(error) -> Verdict
+
+The error itself is tried against all rules first, then what caused it, then the
+members of a group. What no rule knows is `unknown`, which is retried unless a
+policy says otherwise. Ready-made rules are in `core.rules`.
+"""
+
+import re
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .clues import Clues, is_bare, look, wait_asked_for
+from .failure import Trouble, Verdict
+from .raised import is_alone, lineage, plain_name
+from .rule import Rule, holds_any
+from .rule_file import rules_from_toml
+
+__all__ = ["ErrorClassifier", "Rule", "rules_from_toml"]
+
+_MOST_KINDS: Final = 1024  # a program has far fewer kinds of errors
+_WORD_STARTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ODD: Final = re.compile(r"[^A-Z0-9]+")
+
+
+class _Plan(Struct, frozen=True):
+    """The rules that an error of one class, carrying such clues, can match at all."""
+
+    rules: tuple[Rule, ...]
+    words: tuple[str, ...]  # if none of them is in its text, no rule matches
+
+    def match(self, clues: Clues) -> Rule | None:
+        if self.words and not holds_any(clues.lower, self.words):
+            return None
+        return next((rule for rule in self.rules if rule.holds(clues)), None)
+
+
+class _Kind(Struct, frozen=True):
+    """What is known of a class of errors once the first of them was seen."""
+
+    cls: type  # kept, so that its id stays its own
+    code: str
+    is_bare: bool
+    plans: dict[tuple[bool, bool, bool], _Plan]
+    trouble: Trouble | None  # what the class says of itself, where no rule does
+
+
+class ErrorClassifier(Struct, frozen=True, dict=True):
+    """An ordered list of rules; the first that matches wins."""
+
+    rules: tuple[Rule, ...] = ()
+    default: Trouble = Trouble.UNKNOWN
+
+    def extended(self, *rules: Rule) -> "ErrorClassifier":
+        """One that asks these rules before its own."""
+        return ErrorClassifier((*rules, *self.rules), self.default)
+
+    def classify(self, error: BaseException, now: datetime | None = None) -> Verdict:
+        """
+        Say what an error means. Never raises, whatever the error does.
+
+        `now` is needed to honour a Retry-After given as a date.
+        """
+        try:
+            verdict = self._judge(error, now)
+            if is_alone(error) or (verdict.rule and verdict.retry_after is not None):
+                return verdict
+            return self._look_behind(error, verdict, now)
+        except BaseException:  # noqa: BLE001 -- an error may run any code at all
+            return Verdict(self.default, "UNCLASSIFIABLE")
+
+    def _look_behind(
+        self, error: BaseException, verdict: Verdict, now: datetime | None
+    ) -> Verdict:
+        asked = verdict.retry_after
+        for _, behind in lineage(error):
+            other = self._judge(behind, now)
+            asked = other.retry_after if asked is None else asked
+            verdict = verdict if verdict.rule else (other if other.rule else verdict)
+            if verdict.rule and asked is not None:
+                break
+        return replace(verdict, retry_after=asked)
+
+    def _judge(self, error: BaseException, now: datetime | None) -> Verdict:
+        kind = self._kind(type(error))
+        bare = kind.is_bare and not error.__dict__
+        clues = Clues(error) if bare else look(error)
+        asked = None if bare else wait_asked_for(clues, now)
+        rule = self._plan(kind, clues).match(clues)
+        if rule is None and kind.trouble is not None:
+            return Verdict(kind.trouble, kind.code, "dlq_trouble", asked)
+        if rule is None:
+            return Verdict(self.default, kind.code, "", asked)
+        code = rule.code or _code_by(rule, clues) or kind.code
+        return Verdict(rule.trouble, code, rule.id, asked)
+
+    @cached_property
+    def _kinds(self) -> dict[int, _Kind]:
+        return {}
+
+    def _kind(self, cls: type) -> _Kind:
+        # By id: a metaclass may make a class impossible to hash or compare.
+        kind = self._kinds.get(id(cls))
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = _Kind(cls, _code_of(cls), is_bare(cls), {}, _trouble_of(cls))
+            self._kinds[id(cls)] = kind
+        return kind
+
+    def _plan(self, kind: _Kind, clues: Clues) -> _Plan:
+        has = (bool(clues.codes), clues.status is not None, clues.grpc is not None)
+        plan = kind.plans.get(has)
+        if plan is None:
+            plan = kind.plans[has] = _planned(self.rules, kind.cls, *has)
+        return plan
+
+
+def _planned(
+    rules: tuple[Rule, ...],
+    cls: type,
+    has_codes: bool,
+    has_status: bool,
+    has_grpc: bool,
+) -> _Plan:
+    possible = []
+    for rule in rules:
+        if (
+            (rule.error_codes and not has_codes)
+            or (rule.statuses and not has_status)
+            or (rule.grpc and not has_grpc)
+            or not rule.is_about(cls)
+        ):
+            continue
+        possible.append(rule)
+        if rule.is_by_type:  # it always matches: what comes after never will
+            break
+    all_by_words = all(rule.texts for rule in possible)
+    words = [text for rule in possible for text in rule.texts] if all_by_words else []
+    return _Plan(tuple(possible), tuple(words))
+
+
+def _code_by(rule: Rule, clues: Clues) -> str:
+    if rule.statuses:
+        return f"HTTP_{clues.status}"
+    if rule.grpc:
+        return f"GRPC_{clues.grpc}"
+    return next((code for code in clues.codes if code in rule.error_codes), "")
+
+
+def _code_of(cls: type) -> str:
+    words = _WORD_STARTS.sub("_", plain_name(cls)).upper()
+    return _ODD.sub("_", words).strip("_")[:60] or "ERROR"
+
+
+def _trouble_of(cls: type) -> Trouble | None:
+    trouble = getattr(cls, "dlq_trouble", None)
+    return trouble if type(trouble) is Trouble else None

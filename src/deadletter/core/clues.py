@@ -1,0 +1,238 @@
+"""
+What an error carries that rules can be about: codes, statuses, a text.
+
+Libraries put them in a dozen places. They are looked for by shape, nothing is
+imported for it, and whatever an error's own code does when it is looked at
+(raises, lies, returns rubbish), looking never raises.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import reduce
+from math import isfinite
+from operator import getitem
+from typing import Any, Final
+
+from .raised import ancestors, text_of
+
+GRPC_STATUSES: Final = frozenset(
+    {"CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"}
+    | {"ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "ABORTED"}
+    | {"FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL"}
+    | {"UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
+)
+
+_CODES: Final = ("code", "sqlstate", "pgcode", "sqlite_errorname")
+_STATUSES: Final = ("status_code", "status")
+_PLACES: Final = (*_CODES, "errno", *_STATUSES, "grpc_status_code", "response")
+_TELLING: Final = frozenset(
+    {*_PLACES, "headers", "retry_after", "__getattr__", "__getattribute__", "__dict__"}
+)
+_LOOKUP_NUMBERS: Final = {  # of name lookups, which count by themselves
+    number: name
+    for name, number in vars(socket).items()
+    if name.startswith("EAI_") and isinstance(number, int)
+}
+
+
+class Clues:
+    """What one error carries that rules can be about; texts only when asked for."""
+
+    __slots__ = ("_lower", "_text", "codes", "error", "grpc", "response", "status")
+
+    codes: tuple[str, ...]
+    status: int | None
+    grpc: str | None
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.codes = ()
+        self.status = self.grpc = self.response = None
+        self._text: str | None = None
+        self._lower: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The error's text, bounded."""
+        if self._text is None:
+            self._text = text_of(self.error)
+        return self._text
+
+    @property
+    def lower(self) -> str:
+        """The text in lower case."""
+        if self._lower is None:
+            self._lower = self.text.lower()
+        return self._lower
+
+
+def is_bare(cls: type) -> bool:
+    """Whether errors of this class carry nothing, unless it is put on one of them."""
+    own = ancestors(cls)[:-2]  # without BaseException and object
+    return type(cls) is type and all(_TELLING.isdisjoint(vars(one)) for one in own)
+
+
+def look(error: BaseException) -> Clues:
+    """What an error carries."""
+    clues = Clues(error)
+    found = _found(error)
+    if found:
+        clues.response = found.get("response")
+        clues.codes = _codes(error, found)
+        clues.status = _status(found)
+        clues.grpc = _grpc(found)
+    return clues
+
+
+def wait_asked_for(clues: Clues, now: datetime | None) -> float | None:
+    """The seconds the other side asked us to wait: `retry_after`, or its header."""
+    asked = _seconds(_get(clues.error, "retry_after"), now)
+    if asked is None:
+        asked = _seconds(_header(clues.error), now)
+    if asked is None and clues.response is not None:
+        asked = _seconds(_header(clues.response), now)
+    return asked
+
+
+def _found(error: BaseException) -> dict[str, Any]:
+    try:
+        values = [getattr(error, name, None) for name in _PLACES]
+    except BaseException:  # noqa: BLE001 -- a property may do anything
+        values = [_get(error, name) for name in _PLACES]
+    found = {
+        name: value
+        for name, value in zip(_PLACES, values, strict=True)
+        if value is not None
+    }
+    if issubclass(type(error), SystemExit):
+        found.pop("code", None)  # the status of a process, not of a request
+    return found
+
+
+def _quietly(function: Callable[..., Any], *args: object) -> Any:
+    try:
+        return function(*args)
+    except BaseException:  # noqa: BLE001 -- it is not our code that runs in there
+        return None
+
+
+def _get(thing: object, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except BaseException:  # noqa: BLE001 -- a property may do anything
+        return None
+
+
+def _at(thing: object, *keys: str) -> Any:
+    if not issubclass(type(thing), dict):
+        return None
+    return _quietly(reduce, getitem, keys, thing)
+
+
+def _text(value: object) -> str | None:
+    if not issubclass(type(value), str):
+        return None
+    return str.__getitem__(value, slice(100))  # type: ignore[index]
+
+
+def _number(value: object) -> int | None:
+    if not issubclass(type(value), int) or type(value) is bool:
+        return None
+    return int.__add__(value, 0)  # type: ignore[operator]
+
+
+def _code(value: object) -> str | None:
+    if value is None or callable(value):
+        return None
+    number = _number(value)
+    if number is not None:
+        return str(number) if abs(number) < 10**12 else None
+    return _text(value) or _text(_get(value, "name"))
+
+
+def _error_number(error: BaseException, value: object) -> str | None:
+    number = _number(value)
+    if number is None or not issubclass(type(error), OSError):
+        return _code(value)
+    if issubclass(type(error), socket.gaierror):
+        return _LOOKUP_NUMBERS.get(number)
+    if _get(error, "library") is not None:  # TLS errors count by themselves, too
+        return None
+    return errno.errorcode.get(number)
+
+
+def _codes(error: BaseException, found: dict[str, Any]) -> tuple[str, ...]:
+    codes = [_code(found[name]) for name in _CODES if name in found]
+    if "errno" in found:
+        codes.insert(0, _error_number(error, found["errno"]))
+    if "response" in found:
+        codes.append(_code(_at(found["response"], "Error", "Code")))
+    return tuple(code for code in codes if code)
+
+
+def _grpc(found: dict[str, Any]) -> str | None:
+    code = found.get("code")
+    answer = _quietly(code) if callable(code) else None
+    for status in (answer, found.get("grpc_status_code"), found.get("status")):
+        if status is None:
+            continue
+        name = _text(status) or _text(_get(status, "name"))
+        if name in GRPC_STATUSES:
+            return name
+    return None
+
+
+def _status(found: dict[str, Any]) -> int | None:
+    candidates = [found.get(name) for name in _STATUSES]
+    if "response" in found:
+        response = found["response"]
+        candidates += [_get(response, name) for name in _STATUSES]
+        candidates.append(_at(response, "ResponseMetadata", "HTTPStatusCode"))
+    for value in candidates:
+        number = _number(value)
+        if number is not None and 100 <= number <= 999:
+            return number
+    number = _number(found.get("code"))  # may count anything: less is believed
+    return number if number is not None and 400 <= number <= 599 else None
+
+
+def _header(holder: object) -> Any:
+    headers = _at(holder, "ResponseMetadata", "HTTPHeaders") or _get(holder, "headers")
+    if headers is None:
+        return None
+    get = _get(headers, "get")
+    return _quietly(get, "Retry-After") or _quietly(get, "retry-after")
+
+
+def _seconds(value: object, now: datetime | None) -> float | None:
+    if value is None:
+        return None
+    asked: float | None = _quietly(_read_seconds, value, now)
+    return asked
+
+
+def _read_seconds(value: object, now: datetime | None) -> float | None:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, str):
+        value = _read_text(value[:100], now)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    seconds = float(value)
+    return seconds if isfinite(seconds) and seconds >= 0 else None
+
+
+def _read_text(text: str, now: datetime | None) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if now is None:
+        return None
+    date = parsedate_to_datetime(text)
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())

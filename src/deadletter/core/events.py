@@ -1,0 +1,192 @@
+"""
+Everything that can be observed, as one union.
+
+The runtime emits these and never logs; `observe/` renders them as logs, metrics
+and traces. Adding an event is adding a class here and a line in the docs.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from .decision import Reason
+from .failure import Failure
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happened to a mailbox."""
+
+    mailbox: str
+
+
+class WorkerStarted(Event, frozen=True, tag="worker-started"):
+    """A worker has begun to receive."""
+
+    slots: int
+
+
+class WorkerStopped(Event, frozen=True, tag="worker-stopped"):
+    """A worker has stopped; `abandoned` deliveries were still running."""
+
+    abandoned: int = 0
+
+
+class Received(Event, frozen=True, tag="received"):
+    """A batch of deliveries was claimed."""
+
+    count: int
+
+
+class Succeeded(Event, frozen=True, tag="succeeded"):
+    """A handler has done its work and the message is gone from its mailbox."""
+
+    message_id: str
+    attempt: int
+    seconds: float
+    fate: str = "handled"
+
+
+class Retried(Event, frozen=True, tag="retried"):
+    """An attempt failed and the message was handed back."""
+
+    message_id: str
+    attempt: int
+    delay: float
+    charged: bool
+    failure: Failure
+
+
+class Buried(Event, frozen=True, tag="buried"):
+    """A message was kept as a dead letter and is gone from its mailbox."""
+
+    message_id: str
+    letter_id: str
+    attempt: int
+    reason: Reason
+    text: str
+    failure: Failure
+    is_new: bool = True  # False: it returned to the letter it had before
+    request_id: str | None = None
+    consumer: str = ""
+
+
+class FailedForGood(Event, frozen=True, tag="failed-for-good"):
+    """A message was recorded as failed and deleted, by policy, without a letter."""
+
+    message_id: str
+    attempt: int
+    text: str
+    failure: Failure
+
+
+class LeaseLost(Event, frozen=True, tag="lease-lost"):
+    """A delivery was no longer ours when we wanted to settle it: nothing was done."""
+
+    message_id: str
+    attempt: int
+
+
+class HandlerStuck(Event, frozen=True, tag="handler-stuck"):
+    """A handler ran past its time limit and cannot be stopped; its slot is lost."""
+
+    message_id: str
+    seconds: float
+
+
+class SuspectsFound(Event, frozen=True, tag="suspects-found"):
+    """Deliveries of a lost worker will be run alone, one at a time."""
+
+    lost: int
+
+
+class BrakeOpened(Event, frozen=True, tag="brake-opened"):
+    """Everything fails: fetching stops, and nothing is charged or buried."""
+
+    text: str
+
+
+class BrakeClosed(Event, frozen=True, tag="brake-closed"):
+    """A probe went through: fetching goes on."""
+
+    seconds: float
+
+
+class OutOfReach(Event, frozen=True, tag="out-of-reach"):
+    """The broker, office or ledger cannot be reached: nothing is acked until it can."""
+
+    what: str
+    text: str
+    tries: int
+
+
+class BackInReach(Event, frozen=True, tag="back-in-reach"):
+    """...it can be reached again."""
+
+    what: str
+    seconds: float
+
+
+class ReplyFailed(Event, frozen=True, tag="reply-failed"):
+    """A reply could not be sent."""
+
+    message_id: str
+    reply_to: str
+    text: str
+
+
+class LetterHandled(Event, frozen=True, tag="letter-handled"):
+    """A DLQ consumer's handler has dealt with a letter; `mailbox` is the dead one."""
+
+    letter_id: str
+    seconds: float
+    age: float
+    action: str = "processed"  # processed, replayed, discarded
+    message_id: str = ""
+    request_id: str | None = None
+
+
+class LetterRefused(Event, frozen=True, tag="letter-refused"):
+    """A DLQ consumer's handler failed; the letter waits `delay` seconds."""
+
+    letter_id: str
+    delay: float
+    failure: Failure
+
+
+class LoopDied(Event, frozen=True, tag="loop-died"):
+    """A loop of ours ended by an error of its own and is started again."""
+
+    loop: str
+    text: str
+
+
+class Stalled(Event, frozen=True, tag="stalled"):
+    """A loop has not given a sign of life for too long."""
+
+    loop: str
+    seconds: float
+
+
+AnyEvent: TypeAlias = (
+    WorkerStarted
+    | WorkerStopped
+    | Received
+    | Succeeded
+    | Retried
+    | Buried
+    | FailedForGood
+    | LeaseLost
+    | HandlerStuck
+    | SuspectsFound
+    | BrakeOpened
+    | BrakeClosed
+    | OutOfReach
+    | BackInReach
+    | ReplyFailed
+    | LetterHandled
+    | LetterRefused
+    | LoopDied
+    | Stalled
+)
+Observer: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,279 @@
+"""
+What keeping a letter means: a new one, one that died again, or nothing new.
+
+All stores follow these rules. They look letters up, write down what comes out of
+here and count it; they decide nothing themselves.
+
+The same death told twice (a crash between keeping and forgetting, a reply that
+was lost) changes nothing: it neither reopens a letter that somebody has closed
+meanwhile nor counts again. Attempts never shrink, and no body ever disappears.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .attempts import join, read
+from .errors import ConfigError, Conflict
+from .ids import body_digest, letter_id
+from .letter import DeadLetter, LetterHead, State
+from .replaying import came_back
+
+_NOT_RUN: Final = frozenset({"worker-lost", "expired", "cut"})
+
+
+FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
+"""States in which nobody has to do anything any more: only these may expire."""
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What a store knows of a letter it has, short of its contents."""
+
+    head: LetterHead
+    digest: bytes  # of the body
+    history: str = ""
+    frame: str = ""
+    generation: int = 0  # the one that attempts were counted for last
+    spent: int = 0  # attempts counted for it
+    cap: int | None = None  # of the campaign that sent it out last
+
+
+class Filed(Struct, frozen=True, kw_only=True):
+    """
+    One letter that was to be kept, and what that changes.
+
+    Without an `after` there was nothing new about it. `died` says whether it
+    counts as a death; `failed` is the generation of a copy that came back.
+    """
+
+    id: str
+    letter: DeadLetter
+    before: Known | None
+    after: Known | None
+    apart: bool = False  # under an id of its own: its message id was reused
+    died: bool = True
+    failed: int | None = None
+
+
+LookUp: TypeAlias = Callable[[Sequence[str]], Mapping[str, Known]]
+
+
+def file(letters: Iterable[DeadLetter], look_up: LookUp) -> list[Filed]:
+    """
+    Say what keeping these letters means, in their order.
+
+    `look_up` is asked for every id that matters, in one or two goes. Letters of
+    one batch see each other: two of one identity become one, or are set apart.
+    """
+    arrivals = [_arrival(letter) for letter in letters]
+    known = dict(look_up(_addresses(arrivals)))
+    rivals = _rivals(arrivals, known)
+    if rivals:
+        known |= look_up(rivals)
+    filed: list[Filed] = []
+    for arrival in arrivals:
+        one = _filed(arrival, known)
+        if one.after is not None:
+            known[one.id] = one.after
+        filed.append(one)
+    return filed
+
+
+def check_expiry(states: Iterable[State]) -> None:
+    """Refuse to let letters expire that still need somebody."""
+    for state in states:
+        if state not in FINISHED:
+            raise ConfigError(
+                f"letters that are {state} never expire: take it out of the retention;"
+                f" only these may be in it: {', '.join(sorted(FINISHED))}"
+            )
+
+
+def check_purge(identity: str, state: State) -> None:
+    """Refuse to delete a letter whose copy is out: nobody would know its outcome."""
+    if state is State.REPLAYING:
+        raise Conflict(
+            f"letter {identity} is {state}: wait for its outcome, or move it back to"
+            f" {State.PENDING} first; nothing was purged"
+        )
+
+
+class _Arrival(Struct, frozen=True):
+    letter: DeadLetter
+    digest: bytes
+    identity: str
+
+    @property
+    def apart(self) -> str:
+        head = self.letter.head
+        return letter_id(head.source, head.partition, head.message_id, self.digest)
+
+
+def _arrival(letter: DeadLetter) -> _Arrival:
+    head = letter.head
+    identity = letter_id(head.source, head.partition, head.message_id)
+    arrival = _Arrival(letter, body_digest(letter.message.body), identity)
+    if head.conflict and head.id == arrival.apart:  # it was apart where it came from
+        return replace(arrival, identity=head.id)
+    return arrival
+
+
+def _addresses(arrivals: Iterable[_Arrival]) -> list[str]:
+    addresses: dict[str, None] = {}
+    for arrival in arrivals:
+        addresses[arrival.identity] = None
+        if arrival.letter.message.lineage is not None:
+            addresses[arrival.letter.message.lineage.letter_id] = None
+    return list(addresses)
+
+
+def _rivals(arrivals: Iterable[_Arrival], known: Mapping[str, Known]) -> list[str]:
+    first = {identity: one.digest for identity, one in known.items()}
+    return [
+        arrival.apart
+        for arrival in arrivals
+        if first.setdefault(arrival.identity, arrival.digest) != arrival.digest
+    ]
+
+
+def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
+    home = _home(arrival, known)
+    if home is not None:
+        return _died_again(arrival, home, known[home])
+    there = known.get(arrival.identity)
+    if there is None:
+        return _new(arrival, arrival.identity)
+    if there.digest == arrival.digest:
+        return _died_again(arrival, arrival.identity, there)
+    apart = arrival.apart
+    if apart in known:
+        return replace(_died_again(arrival, apart, known[apart]), apart=True)
+    return _new(arrival, apart)
+
+
+def _home(arrival: _Arrival, known: Mapping[str, Known]) -> str | None:
+    message = arrival.letter.message
+    if message.lineage is None:
+        return None
+    there = known.get(message.lineage.letter_id)
+    # A lineage is only a claim, made by a header on some engines. Believing one
+    # that shares neither id nor body would make a body disappear.
+    if there is None or not (
+        there.head.message_id == message.id or there.digest == arrival.digest
+    ):
+        return None
+    return there.head.id
+
+
+def _new(arrival: _Arrival, identity: str) -> Filed:
+    letter = arrival.letter
+    apart = identity != arrival.identity
+    head = replace(letter.head, id=identity, conflict=letter.head.conflict or apart)
+    after = Known(
+        head=head,
+        digest=arrival.digest,
+        history=letter.history,
+        frame=letter.frame,
+        generation=letter.message.generation,
+        spent=head.attempts,
+    )
+    return Filed(id=identity, letter=letter, before=None, after=after, apart=apart)
+
+
+def _died_again(arrival: _Arrival, identity: str, before: Known) -> Filed:
+    letter, head = arrival.letter, before.head
+    lineage = letter.message.lineage
+    late = lineage is not None and lineage.generation < head.replays
+    news = _news(before.history, letter.history)
+    grown = _grown(before, letter, news)
+    died = (
+        grown > 0
+        or letter.message.generation > before.generation
+        or (bool(news) and news == letter.history)  # a story all its own
+        or (not letter.history and not late and letter.head.dead_at > head.dead_at)
+    )
+    failed = lineage.generation if lineage is not None else None
+    if died and lineage is None and head.state is State.REPLAYING:
+        failed = head.replays  # its copy, back without the header that says so
+    after = None
+    if died or news:
+        after = _after(before, letter, news, grown, died=died, late=late)
+    return Filed(
+        id=identity, letter=letter, before=before, after=after, died=died, failed=failed
+    )
+
+
+def _news(told: str, story: str) -> str:
+    # Stories are only ever added to: what stands before a line we know is known
+    # as well, even where a long story has since been cut in the middle.
+    known = set(told.split("\n"))
+    lines = story.split("\n")
+    for index in range(len(lines), 0, -1):
+        if lines[index - 1] in known:
+            return "\n".join(lines[index:])
+    return story
+
+
+def _grown(before: Known, letter: DeadLetter, news: str) -> int:
+    # An engine may count attempts, tell their story, do both, or start over.
+    ran = sum(attempt.outcome not in _NOT_RUN for attempt in read(news))
+    generation, attempts = letter.message.generation, letter.head.attempts
+    if generation > before.generation:
+        return max(ran, attempts)
+    if generation == before.generation:
+        return max(ran, attempts - before.spent)
+    return ran
+
+
+def _after(
+    before: Known, letter: DeadLetter, news: str, grown: int, *, died: bool, late: bool
+) -> Known:
+    head, new = before.head, letter.head
+    generation, spent = before.generation, before.spent
+    if letter.message.generation == generation:
+        spent = max(spent, new.attempts)
+    elif letter.message.generation > generation:
+        generation, spent = letter.message.generation, new.attempts
+    latest = died and new.dead_at >= head.dead_at
+    return replace(
+        before,
+        head=replace(
+            _last_seen(head, new) if latest else head,
+            state=_state(before) if died and not late else head.state,
+            attempts=head.attempts + grown,
+            first_failed_at=min(head.first_failed_at, new.first_failed_at),
+            revision=head.revision + 1,
+        ),
+        history=join(before.history, news),
+        frame=letter.frame if latest else before.frame,
+        generation=generation,
+        spent=spent,
+    )
+
+
+def _last_seen(head: LetterHead, new: LetterHead) -> LetterHead:
+    return replace(
+        head,
+        reason=new.reason,
+        reason_text=new.reason_text,
+        trouble=new.trouble,
+        code=new.code,
+        error_type=new.error_type,
+        error_text=new.error_text,
+        fingerprint=new.fingerprint,
+        dead_at=new.dead_at,
+        consumer=new.consumer,
+        version=new.version,
+        trace_id=new.trace_id or head.trace_id,
+    )
+
+
+def _state(before: Known) -> State:
+    head = before.head
+    if head.state in {State.CLOSED, State.DISCARDED}:
+        return State.PENDING
+    if head.state in {State.REPLAYING, State.REPLAYED}:
+        return came_back(head.replays, before.cap)
+    return head.state

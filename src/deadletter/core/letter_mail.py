@@ -1,0 +1,229 @@
+"""
+A dead letter as a message, for dead-letter mailboxes, and back again.
+
+Body and user headers travel as they are. What we know about the death travels in
+headers of our own, all of them, always, behind the user's: the last header of
+each of our names is ours, whatever a producer put into its own.
+
+The wire carries a summary; the whole story stays in the office. Our headers never
+grow beyond `BUDGET`, so that a message that fitted its mailbox keeps fitting.
+"""
+
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from msgspec import structs
+
+from .attempts import Attempt, append, read
+from .burial import trace_id, wish_of
+from .decision import Reason
+from .failure import Trouble
+from .ids import body_digest, letter_id
+from .letter import DeadLetter, LetterHead
+from .message import Headers, Message
+
+BUDGET: Final = 4096  # bytes of all our headers together, names included
+
+# Names in wire order with the most their values may take; the error's text and
+# stack share what is left, the stack giving way first.
+_LIMITS: Final = {
+    "dlq-id": 64,
+    "dlq-reason": 32,
+    "dlq-trouble": 32,
+    "dlq-code": 80,
+    "dlq-error-type": 240,
+    "dlq-attempts": 12,
+    "dlq-first-failed-at": 40,
+    "dlq-failed-at": 40,
+    "dlq-source": 240,
+    "dlq-partition": 120,
+    "dlq-position": 120,
+    "dlq-consumer": 160,
+    "dlq-app-version": 80,
+    "dlq-fingerprint": 80,
+    "dlq-expires-at": 40,
+}
+_TEXT: Final = "dlq-error-message"
+_STACK: Final = "dlq-error-stack"
+_TEXT_LIMIT: Final = 1000
+NAMES: Final = frozenset({*_LIMITS, _TEXT, _STACK})
+Word = TypeVar("Word", Reason, Trouble)
+_ID_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+
+
+def to_message(letter: DeadLetter) -> Message:
+    """
+    The copy of a letter that goes to a dead-letter mailbox.
+
+    It does not expire there, whatever the message did: nobody would notice.
+    """
+    values = _summary(letter)
+    short = [(name, _head(values[name], limit)) for name, limit in _LIMITS.items()]
+    text = _head(letter.head.error_text, _TEXT_LIMIT)
+    taken = sum(len(name) + len(value) for name, value in short)
+    left = BUDGET - taken - len(_TEXT) - len(text) - len(_STACK)
+    ours = (*short, (_TEXT, text), (_STACK, _tail(_stack(letter), left)))
+    message = letter.message
+    return structs.replace(message, headers=(*message.headers, *ours), expires_at=None)
+
+
+def from_message(message: Message, mailbox: str) -> DeadLetter:
+    """
+    The letter that a message in the dead-letter mailbox `mailbox` stands for.
+
+    Never fails: a message that is not one of ours becomes a letter too, of which
+    nothing is known but its contents and where it was found.
+    """
+    theirs, ours = _split(message.headers)
+    if "dlq-id" not in ours:
+        return _foreign(message, mailbox)
+    original = structs.replace(
+        message, headers=theirs, expires_at=_time(ours.get("dlq-expires-at", ""))
+    )
+    source = ours.get("dlq-source") or mailbox
+    partition = ours.get("dlq-partition", "")
+    known_as = _letter_id(ours["dlq-id"], source, partition, message.id)
+    dead_at = _time(ours.get("dlq-failed-at", "")) or message.sent_at
+    attempt = Attempt(
+        number=_number(ours.get("dlq-attempts", "")),
+        at=dead_at,
+        trouble=_member(Trouble, ours.get("dlq-trouble", ""), Trouble.UNKNOWN),
+        code=ours.get("dlq-code", ""),
+        error_type=ours.get("dlq-error-type", ""),
+        text=ours.get(_TEXT, ""),
+        stack=ours.get(_STACK, ""),
+        version=ours.get("dlq-app-version", ""),
+    )
+    head = LetterHead(
+        id=known_as,
+        source=source,
+        message_id=message.id,
+        partition=partition,
+        key=message.key,
+        business_key=message.idempotency_key,
+        reason=_member(Reason, ours.get("dlq-reason", ""), Reason.OPERATOR),
+        trouble=attempt.trouble,
+        code=attempt.code,
+        error_type=attempt.error_type,
+        error_text=attempt.text,
+        fingerprint=ours.get("dlq-fingerprint", ""),
+        attempts=attempt.number,
+        first_failed_at=_time(ours.get("dlq-first-failed-at", "")) or dead_at,
+        dead_at=dead_at,
+        consumer=ours.get("dlq-consumer", ""),
+        version=attempt.version,
+        trace_id=trace_id(message.traceparent),
+        replays=message.generation,
+        conflict=_is_conflict(known_as, source, partition, message),
+        size=len(message.body),
+    )
+    return DeadLetter(
+        head=head,
+        message=original,
+        history=append("", attempt),
+        position=ours.get("dlq-position") or None,
+        retry_wish=wish_of(original),
+    )
+
+
+def _summary(letter: DeadLetter) -> dict[str, str]:
+    head = letter.head
+    expires_at = letter.message.expires_at
+    return {
+        "dlq-id": head.id,
+        "dlq-reason": head.reason,
+        "dlq-trouble": head.trouble,
+        "dlq-code": head.code,
+        "dlq-error-type": head.error_type,
+        "dlq-attempts": str(head.attempts),
+        "dlq-first-failed-at": head.first_failed_at.isoformat(),
+        "dlq-failed-at": head.dead_at.isoformat(),
+        "dlq-source": head.source,
+        "dlq-partition": head.partition,
+        "dlq-position": letter.position or "",
+        "dlq-consumer": head.consumer,
+        "dlq-app-version": head.version,
+        "dlq-fingerprint": head.fingerprint,
+        "dlq-expires-at": expires_at.isoformat() if expires_at else "",
+    }
+
+
+def _stack(letter: DeadLetter) -> str:
+    last = read(letter.history.rpartition("\n")[2])
+    return last[0].stack if last else ""
+
+
+def _split(headers: Headers) -> tuple[Headers, dict[str, str]]:
+    """The user's headers, and ours: the last one of each of our names."""
+    theirs: list[tuple[str, bytes]] = []
+    ours: dict[str, str] = {}
+    for name, value in reversed(headers):
+        if name in NAMES and name not in ours:
+            ours[name] = value.decode("utf-8", "replace")
+        else:
+            theirs.append((name, value))
+    return tuple(reversed(theirs)), ours
+
+
+def _foreign(message: Message, mailbox: str) -> DeadLetter:
+    head = LetterHead(
+        id=letter_id(mailbox, "", message.id),
+        source=mailbox,
+        message_id=message.id,
+        key=message.key,
+        business_key=message.idempotency_key,
+        reason=Reason.OPERATOR,
+        reason_text=f"found in {mailbox}; it does not say how it got there",
+        first_failed_at=message.sent_at,
+        dead_at=message.sent_at,
+        trace_id=trace_id(message.traceparent),
+        replays=message.generation,
+        size=len(message.body),
+    )
+    return DeadLetter(head=head, message=message, retry_wish=wish_of(message))
+
+
+def _letter_id(given: str, source: str, partition: str, message_id: str) -> str:
+    # Somebody else may have written the header: only what looks like one of our
+    # ids is believed.
+    if len(given) == 24 and set(given) <= _ID_LETTERS:
+        return given
+    return letter_id(source, partition, message_id)
+
+
+def _is_conflict(known_as: str, source: str, partition: str, message: Message) -> bool:
+    if known_as == letter_id(source, partition, message.id):
+        return False
+    twist = body_digest(message.body)
+    return known_as == letter_id(source, partition, message.id, twist)
+
+
+def _member(kind: type[Word], text: str, otherwise: Word) -> Word:
+    try:
+        return kind(text)
+    except ValueError:
+        return otherwise
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+        # In UTC, or in years that do not exist: the latter is an OverflowError.
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _head(text: str, limit: int) -> bytes:
+    """The beginning of a text, cut between characters."""
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore").encode()
+
+
+def _tail(text: str, limit: int) -> bytes:
+    """The end of a text, where a stack says what happened."""
+    whole = text.encode("utf-8", "replace")
+    return whole[-limit:].decode("utf-8", "ignore").encode() if limit > 0 else b""

@@ -1,0 +1,84 @@
+"""The pipeline's `DlqMessage`, field by field as its protobuf has it."""
+
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from ..decision import Reason
+from ..failure import Failure, Trouble
+from ..letter import DeadLetter
+from ..message import Message
+from .taken import taken
+
+NOWHERE: Final = -1  # the offset of a message that has none
+_INT32: Final = 2**31 - 1
+_INT64: Final = 2**63 - 1
+
+
+class DlqMessage(Struct, frozen=True, kw_only=True):
+    """A stream that could not be processed. Its document stays in the repository."""
+
+    stream: bytes  # 1, with a document_ref in it
+    error_type: str  # 2, a code: MODULE_UNAVAILABLE, TIMEOUT …
+    error_message: str  # 3
+    failed_at: datetime  # 4
+    retry_count: int  # 5
+    failed_node_id: str  # 6
+    original_topic: str  # 7
+    original_offset: int = NOWHERE  # 8
+
+
+def export(letter: DeadLetter) -> DlqMessage:
+    """What goes to the node's dead-letter topic."""
+    head = letter.head
+    return DlqMessage(
+        stream=letter.message.body,
+        error_type=head.code,
+        error_message=head.error_text,
+        failed_at=head.dead_at,
+        retry_count=min(head.attempts, _INT32),
+        failed_node_id=head.consumer,
+        original_topic=head.source,
+        original_offset=_offset(letter.position),
+    )
+
+
+def import_(
+    message: DlqMessage, *, message_id: str | None = None, trouble: Trouble
+) -> DeadLetter:
+    """
+    The letter of a `DlqMessage`; replaying it sends the inner stream alone.
+
+    The shape has no id of its own: without one, topic and offset serve.
+    """
+    topic, offset = message.original_topic, message.original_offset
+    original = Message(
+        id=message_id or f"{topic}@{offset}",
+        body=message.stream,
+        sent_at=message.failed_at,
+    )
+    retried = trouble in (Trouble.TRANSIENT, Trouble.UNKNOWN)
+    return taken(
+        original,
+        Failure(
+            trouble=trouble,
+            code=message.error_type,
+            error_type="",
+            text=message.error_message,
+        ),
+        source=topic,
+        reason=Reason.ATTEMPTS_EXHAUSTED if retried else Reason.FATAL_ERROR,
+        attempts=message.retry_count,
+        dead_at=message.failed_at,
+        position=None if offset == NOWHERE else str(offset),
+        consumer=message.failed_node_id,
+    )
+
+
+def _offset(position: str | None) -> int:
+    """The offset in a position such as `42` or `3:42`."""
+    last = (position or "").rpartition(":")[2]
+    if not (last.isascii() and last.isdigit() and len(last) <= 19):
+        return NOWHERE
+    return min(int(last), _INT64)

@@ -1,0 +1,51 @@
+"""Why a delivery is given up without being run, in the form of a failure."""
+
+from datetime import datetime
+
+from .attempts import append, attempt_of
+from .decision import Bury, Decision, Fail, Reason
+from .failure import Failure, Trouble
+from .message import Delivery
+from .policy import DLQPolicy
+
+_TROUBLES = {
+    Reason.EXPIRED: Trouble.EXPIRED,
+    Reason.WORKER_LOST: Trouble.WORKER_LOST,
+}
+
+
+def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure:
+    """The failure of a delivery that was not run, by `policy.before`'s decision."""
+    trouble = Trouble.EXPIRED
+    if isinstance(decision, Bury):
+        trouble = _TROUBLES.get(decision.reason, Trouble.UNKNOWN)
+    code = trouble.name if trouble is not Trouble.UNKNOWN else "ATTEMPTS_EXHAUSTED"
+    name = "".join(part.title() for part in code.split("_"))
+    return Failure(
+        trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text
+    )
+
+
+def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
+    """The story of a delivery that was not run, with that as its last line."""
+    attempt = attempt_of(
+        failure, number=delivery.attempt, at=now, outcome=failure.trouble.value
+    )
+    return append(delivery.history, attempt)
+
+
+def doom(delivery: Delivery, policy: DLQPolicy, now: datetime) -> Bury | Fail:
+    """
+    What becomes of a delivery that the sweep found past saving.
+
+    The policy decides as it would for a worker; where it would still try, the
+    mailbox's own limit has spoken.
+    """
+    decision: Decision | None = policy.before(delivery, now)
+    if isinstance(decision, Bury | Fail):
+        return decision
+    return Bury(
+        Reason.WORKER_LOST,
+        f"its worker died in {delivery.charged - 1} attempts, which is all its "
+        "mailbox allows",
+    )

@@ -1,0 +1,120 @@
+"""
+Which mailboxes there may be, and which may be whose dead queue (P7).
+
+Pure checks, made by every engine in the same transaction as the change itself.
+"""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Final, Protocol
+
+from .errors import ConfigError, Conflict
+
+MAX_NAME: Final = 512
+MAX_ATTEMPTS: Final = 65_536
+MAX_REFERENCE: Final = 2_000
+
+
+class Options(Protocol):
+    """What is looked at of a mailbox's options."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dead_queue(self) -> str | None: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def expire_after(self) -> float | None: ...
+    @property
+    def reference(self) -> str: ...
+
+
+def check_name(name: str) -> None:
+    """Refuse a name no engine could live with."""
+    if not 1 <= len(name) <= MAX_NAME:
+        raise ConfigError(
+            f"a queue name has 1 to {MAX_NAME} characters, this one {len(name)}"
+        )
+    if "~" in name or not name.isprintable() or any(c.isspace() for c in name):
+        raise ConfigError(
+            f"the queue name {name!a} has white space, a control character or a ~ in"
+            " it: leave those out"
+        )
+
+
+def validate(options: Options, existing: Mapping[str, Options]) -> None:
+    """
+    Refuse options that cannot be, beside the queues there are already.
+
+    The queue itself may be among `existing`: that is a change to it.
+    """
+    check_name(options.name)
+    _check_numbers(options)
+    users = _users(options.name, existing)
+    if users and options.expire_after is not None:
+        raise ConfigError(
+            f"{options.name} is the dead queue of {users[0]}, so its messages never"
+            " expire: leave out expire_after"
+        )
+    if options.dead_queue is not None:
+        _check_dead_queue(options.name, options.dead_queue, users, existing)
+
+
+def check_deletion(
+    name: str, existing: Mapping[str, Options], *, force: bool = False
+) -> list[str]:
+    """Refuse to delete a dead queue in use; the names of those using it if forced."""
+    users = _users(name, existing)
+    if users and not force:
+        raise Conflict(
+            f"{name} is the dead queue of {', '.join(users[:5])}: give"
+            f" {'it' if len(users) == 1 else 'them'} another one first, or use force"
+        )
+    return users
+
+
+def _check_numbers(options: Options) -> None:
+    if not 0 <= options.max_attempts <= MAX_ATTEMPTS:
+        raise ConfigError(
+            f"max_attempts is between 0 (no limit) and {MAX_ATTEMPTS},"
+            f" not {options.max_attempts}"
+        )
+    expiry = options.expire_after
+    if expiry is not None and not (expiry > 0 and isfinite(expiry)):
+        raise ConfigError(f"expire_after is a number of seconds above 0, not {expiry}")
+    if len(options.reference) > MAX_REFERENCE:
+        raise ConfigError(f"a reference has at most {MAX_REFERENCE} characters")
+
+
+def _check_dead_queue(
+    name: str, target: str, users: list[str], existing: Mapping[str, Options]
+) -> None:
+    if target == name:
+        raise ConfigError(f"dead_queue of {name} cannot reference itself")
+    found = existing.get(target)
+    if found is None:
+        raise ConfigError(f"dead_queue {target!a} does not exist; create it first")
+    if found.dead_queue is not None:
+        raise ConfigError(
+            f"dead_queue {target} has {found.dead_queue} as its own: a dead queue"
+            " cannot have its own dead_queue"
+        )
+    if users:
+        raise ConfigError(
+            f"{name} is the dead queue of {users[0]}: a dead queue cannot have its"
+            " own dead_queue"
+        )
+    if found.expire_after is not None:
+        raise ConfigError(
+            f"messages of a dead queue never expire, but {target} has an expire_after:"
+            " take it away first"
+        )
+
+
+def _users(name: str, existing: Mapping[str, Options]) -> list[str]:
+    return sorted(
+        other.name
+        for other in existing.values()
+        if other.dead_queue == name and other.name != name
+    )

@@ -1,0 +1,97 @@
+"""
+Events as log lines: the tag is the message, the fields are the keys.
+
+With structlog installed they go there, otherwise to the standard library's logger
+`deadletter`. Lines of one kind are limited per second, so that an outage does not
+fill the disk; what was left out is counted.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from deadletter.core.events import Event, Observer
+from deadletter.ports import Clock
+
+from .lines import LEVELS, fields_of, line, name_of
+
+Log: TypeAlias = Callable[[int, str, Mapping[str, Any]], None]
+"""Writes one line: level, message, fields."""
+
+LINES_A_SECOND: Final = 10
+_NAME: Final = "deadletter"
+_KINDS: Final = 1000  # told apart at most
+
+
+def log_events(
+    clock: Clock, *, log: Log | None = None, lines_a_second: int = LINES_A_SECOND
+) -> Observer:
+    """An observer that writes a line per event, of each kind a few per second."""
+    return _Lines(clock, log or _default_log(), lines_a_second)
+
+
+class _Lines:
+    """Counts what was written this second, and what was not."""
+
+    def __init__(self, clock: Clock, log: Log, limit: int) -> None:
+        self._clock = clock
+        self._log = log
+        self._limit = limit
+        self._second = 0
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def __call__(self, event: Event) -> None:
+        second = int(self._clock.monotonic())
+        if second != self._second:
+            self._second = second
+            self._report()
+        name = name_of(event)
+        kind = (name, event.mailbox)
+        if kind not in self._seen and len(self._seen) >= _KINDS:
+            kind = (name, "")
+        seen = self._seen[kind] = self._seen.get(kind, 0) + 1
+        if seen <= self._limit:
+            level = LEVELS.get(type(event), logging.INFO)
+            self._log(level, name, fields_of(event))
+
+    def _report(self) -> None:
+        """Say what was left out since, and begin to count anew."""
+        seen, self._seen = self._seen, {}
+        for (name, mailbox), count in seen.items():
+            if count > self._limit:
+                left_out = {
+                    "kind": name,
+                    "mailbox": line(mailbox),
+                    "lines": count - self._limit,
+                }
+                self._log(logging.INFO, "left-out", left_out)
+
+
+def _default_log() -> Log:
+    try:
+        import structlog  # noqa: PLC0415 -- an extra, and nothing else needs it
+    except ImportError:
+        return _to_logging
+    logger = structlog.get_logger(_NAME)
+
+    def to_structlog(level: int, name: str, fields: Mapping[str, Any]) -> None:
+        logger.log(level, name, **fields)
+
+    return to_structlog
+
+
+def _to_logging(level: int, name: str, fields: Mapping[str, Any]) -> None:
+    logger = logging.getLogger(_NAME)
+    if not logger.isEnabledFor(level):
+        return
+    told = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+    logger.log(level, "%s %s", name, told, extra={_NAME: dict(fields)})
+
+
+def _shown(value: object) -> str:
+    """Plain words as they are; quoted where spaces or quotes would mislead."""
+    text = str(value)
+    if text.isprintable() and text and not set(text) & set(" \"'=\\"):
+        return text
+    return json.dumps(text, ensure_ascii=False)

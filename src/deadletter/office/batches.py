@@ -1,0 +1,51 @@
+"""Many things, a few at a time."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+from deadletter.core.letter import DeadLetter
+from deadletter.ports import LetterStore
+
+T = TypeVar("T")
+
+# One transaction's worth: large enough to be fast, small enough that nobody else
+# waits long for a turn to write.
+BATCH: Final = 500
+_FIRST: Final = 50
+_BYTES: Final = 16 * 1024 * 1024  # of message bodies held at once
+
+
+def batched(things: Iterable[T], size: int = BATCH) -> Iterator[tuple[T, ...]]:
+    """The same things in tuples of up to `size`."""
+    rest = iter(things)
+    while batch := tuple(islice(rest, size)):
+        yield batch
+
+
+class Portion:
+    """How many whole letters to hold at once: few large ones, many small ones."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST  # until we know how large they are
+
+    def learn(self, letters: Sequence[DeadLetter]) -> None:
+        """Judge the next ones by these."""
+        if not letters:
+            return
+        average = sum(len(one.message.body) for one in letters) / len(letters)
+        self.size = int(max(1, min(BATCH, _BYTES / max(1.0, average))))
+
+
+async def whole_letters(
+    store: LetterStore, ids: Sequence[str]
+) -> AsyncIterator[Sequence[DeadLetter]]:
+    """Whole letters, in portions that fit into memory."""
+    portion = Portion()
+    at = 0
+    while at < len(ids):
+        size = portion.size
+        letters = await store.get(ids[at : at + size])
+        portion.learn(letters)
+        at += size
+        yield letters

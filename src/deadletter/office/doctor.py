@@ -1,0 +1,194 @@
+"""Checks of an engine, as data: what was looked at, how it is, what to do."""
+
+import platform
+import shutil
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import State
+from deadletter.core.query.ast import All, Op, Term
+from deadletter.ports import Clock, Durability, Engine, LetterStore, QueueInfo
+
+from .letters import Letters
+
+OLD: Final = timedelta(days=7)
+LARGE_WAL: Final = 256 * 1024 * 1024
+LITTLE_SPACE: Final = 512 * 1024 * 1024
+NO_SPACE: Final = 64 * 1024 * 1024
+AHEAD: Final = timedelta(minutes=5)
+_DURABLE: Final = frozenset({Durability.POWER_SAFE, Durability.REPLICATED})
+
+
+class Health(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Struct, frozen=True):
+    """One thing looked at; `text` says how it is, and what to do if it is not well."""
+
+    name: str
+    health: Health
+    text: str
+
+
+async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check]:
+    """Look at everything that tends to go wrong; `file` is where the engine lives."""
+    checks = [_versions(), _durability(engine), *_disk(file)]
+    try:
+        queues = await engine.broker.queues()
+        checks.append(_ok("reachable", f"{len(queues)} mailboxes answer."))
+        checks += [_topology(queues), _suspects(queues)]
+        if engine.letters is None:
+            checks.append(_warn("office", "This engine keeps no letters."))
+        else:
+            checks += [check async for check in _office(engine.letters, clock)]
+    except BackendError as error:
+        text = f"{error} Check the URL and that nothing else holds the file."
+        checks.append(Check("reachable", Health.FAIL, text))
+    return checks
+
+
+def worst(checks: Sequence[Check]) -> Health:
+    """How it is all in all."""
+    healths = {check.health for check in checks}
+    if Health.FAIL in healths:
+        return Health.FAIL
+    return Health.WARN if Health.WARN in healths else Health.OK
+
+
+def _versions() -> Check:
+    versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info < (3, 35):
+        text = f"{versions}: SQLite 3.35 or newer is needed; use a newer Python."
+        return Check("versions", Health.FAIL, text)
+    return _ok("versions", f"{versions}, {sys.platform}.")
+
+
+def _durability(engine: Engine) -> Check:
+    durability = engine.features.durability
+    text = f"{engine.features.engine}: what is acknowledged is {durability}."
+    if durability in _DURABLE:
+        return _ok("durability", text)
+    return _warn("durability", f"{text} A power cut may lose the latest letters.")
+
+
+def _disk(file: Path | None) -> list[Check]:
+    if file is None:
+        return []
+    free = shutil.disk_usage(file.parent).free
+    room = f"{_megabytes(free)} free where {file.name} lives."
+    wal = file.with_name(f"{file.name}-wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    checks = [_ok("write-ahead log", f"{_megabytes(size)}.")]
+    if size > LARGE_WAL:
+        text = (
+            f"{_megabytes(size)}: some process reads for very long and keeps it from "
+            "being emptied; find and restart it."
+        )
+        checks = [_warn("write-ahead log", text)]
+    if free < NO_SPACE:
+        checks.append(Check("disk", Health.FAIL, f"{room} Make room now."))
+    elif free < LITTLE_SPACE:
+        checks.append(_warn("disk", f"{room} Make room soon."))
+    else:
+        checks.append(_ok("disk", room))
+    return checks
+
+
+def _topology(queues: Sequence[QueueInfo]) -> Check:
+    names = {queue.options.name for queue in queues}
+    has_dead = {queue.options.name for queue in queues if queue.options.dead_queue}
+    for queue in queues:
+        name, dead = queue.options.name, queue.options.dead_queue
+        if dead is None:
+            continue
+        if dead == name:
+            problem = f"{name} is its own dead-letter mailbox"
+        elif dead in has_dead:
+            problem = f"{dead}, where {name} sends its dead letters, has one of its own"
+        elif dead not in names:
+            problem = f"{name} sends its dead letters to {dead}, which does not exist"
+        else:
+            continue
+        text = f"{problem}. Change it with `dlq queues update {name} --dead-queue …`."
+        return Check("dead queues", Health.FAIL, text)
+    return _ok("dead queues", f"{len(has_dead)} of {len(names)} mailboxes have one.")
+
+
+def _suspects(queues: Sequence[QueueInfo]) -> Check:
+    waiting = {queue.options.name: queue.suspects for queue in queues if queue.suspects}
+    if not waiting:
+        return _ok("suspects", "No message waits for a worker that died over it.")
+    names = ", ".join(f"{name} ({count:,})" for name, count in waiting.items())
+    text = (
+        f"Workers died holding messages of {names}. They run alone, one at a time, "
+        "while a worker is up; see why it died."
+    )
+    return _warn("suspects", text)
+
+
+async def _office(store: LetterStore, clock: Clock) -> AsyncIterator[Check]:
+    findings = await store.verify()
+    if findings:
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        text = f"{findings[0]}{more} `dlq verify` lists them all."
+        yield Check("integrity", Health.FAIL, text)
+    else:
+        yield _ok("integrity", "Audit chain, group counts and digests add up.")
+    yield await _clock(store, clock)
+    yield await _unreviewed(store, clock)
+
+
+async def _clock(store: LetterStore, clock: Clock) -> Check:
+    page = await store.find(limit=1)
+    if page.heads and page.heads[0].dead_at > clock.now() + AHEAD:
+        text = (
+            f"The latest letter died at {page.heads[0].dead_at:%Y-%m-%d %H:%M} UTC, "
+            "which is in the future. Check the clocks of this machine and the workers."
+        )
+        return _warn("clock", text)
+    return _ok("clock", f"It is {clock.now():%Y-%m-%d %H:%M:%S} UTC.")
+
+
+async def _unreviewed(store: LetterStore, clock: Clock) -> Check:
+    letters = Letters(store, clock)
+    old = All(
+        (
+            Term("is", Op.IS, (State.PENDING,)),
+            Term("age", Op.GT, (f"{OLD.days}d",)),
+        )
+    )
+    most = 1_000
+    found = len((await letters.search(old, limit=most)).heads)
+    if not found:
+        return _ok("review", f"No pending letter is older than {OLD.days} days.")
+    count = f"{found:,}" if found < most else f"{most:,} or more"
+    text = (
+        f"{count} pending letters are older than {OLD.days} days: "
+        f"`dlq list 'is:pending age:>{OLD.days}d'`."
+    )
+    return _warn("review", text)
+
+
+def _ok(name: str, text: str) -> Check:
+    return Check(name, Health.OK, text)
+
+
+def _warn(name: str, text: str) -> Check:
+    return Check(name, Health.WARN, text)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.0f} MB"

@@ -1,0 +1,225 @@
+"""Dead letters as a person handles them: found, read, moved along, put away."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By, DeadLetter, LetterHead, State
+from deadletter.core.query import parse, resolve
+from deadletter.core.query.ast import Node, Op, Term
+from deadletter.ports import Clock, LetterStore, Move, Page
+
+from .batches import BATCH, batched
+
+SHORTEST_PREFIX: Final = 6
+LONGEST_NOTE: Final = 4_000
+PATIENCE: Final = 200_000  # letters one search looks at before it answers
+_ID: Final = re.compile(r"[a-z2-7]{6,24}")
+_FULL: Final = 24
+
+REVIEWABLE: Final = frozenset({State.PENDING})
+CLOSABLE: Final = frozenset(
+    {State.PENDING, State.REVIEWED, State.QUARANTINED, State.REPLAYED}
+)
+REOPENABLE: Final = frozenset(
+    {State.REVIEWED, State.CLOSED, State.REPLAYED, State.QUARANTINED}
+)
+DISCARDABLE: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """What became of letters that were to be changed."""
+
+    asked: int = 0
+    moved: int = 0
+    skipped: dict[str, int] = {}  # why not, and how many
+
+
+class Letters:
+    """
+    The letters of one office.
+
+    Every change is compare-and-set, goes into the audit with who and why, and
+    says how many letters it did not touch for what reason.
+    """
+
+    def __init__(self, store: LetterStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def understand(self, query: str | Node) -> Node:
+        """A search as a tree, its relative times resolved once and for all."""
+        node = parse(query) if isinstance(query, str) else query
+        return resolve(node, self._clock.now())
+
+    async def search(
+        self, query: str | Node = "", *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """
+        Up to `limit` letters, newest death first; `after` of the page continues it.
+
+        A search that finds little stops after many letters looked at: its page
+        is short, and still has an `after`.
+        """
+        node = self.understand(query)
+        heads: list[LetterHead] = []
+        looked_at = 0
+        while True:
+            page = await self._store.find(node, limit=limit - len(heads), after=after)
+            heads += page.heads
+            looked_at += page.looked_at
+            after = page.after
+            if after is None or len(heads) >= limit or looked_at >= PATIENCE:
+                return Page(tuple(heads), after, looked_at)
+
+    async def select(
+        self, query: str | Node, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[LetterHead, ...]]:
+        """Everything a search finds, page by page, up to `limit` letters."""
+        node = self.understand(query)
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = BATCH if left is None else min(BATCH, left)
+            page = await self._store.find(node, limit=size, after=after)
+            if page.heads:
+                yield page.heads
+            if left is not None:
+                left -= len(page.heads)
+            after = page.after
+            if after is None:
+                return
+
+    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
+        """The ids a search finds now: what comes later is not among them."""
+        pages = self.select(query, limit=limit)
+        return [head.id async for heads in pages for head in heads]
+
+    async def get(self, text: str) -> DeadLetter:
+        """
+        One whole letter, by its id or the beginning of it.
+
+        No such letter is NotFound, more than one a Conflict naming them.
+        """
+        name = text.strip().lower()
+        found = await self._store.get([name])
+        if found:
+            return found[0]
+        if not _ID.fullmatch(name):
+            raise NotFound(_not_an_id(text))
+        if len(name) == _FULL:
+            raise NotFound(f"there is no letter {name}; `dlq list` shows what there is")
+        page = await self.search(Term("id", Op.IS, (f"{name}*",)), limit=3)
+        if not page.heads:
+            raise NotFound(f"there is no letter whose id begins with {name}")
+        if len(page.heads) > 1:
+            some = ", ".join(head.id for head in page.heads)
+            raise Conflict(
+                f"several letters begin with {name}: {some}; give more of the id"
+            )
+        return (await self._store.get([page.heads[0].id]))[0]
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._store.counts()
+
+    async def review(self, ids: Iterable[str], by: By) -> Moved:
+        """Somebody has looked at these."""
+        return await self._move(ids, REVIEWABLE, State.REVIEWED, by)
+
+    async def close(self, ids: Iterable[str], by: By) -> Moved:
+        """These are done with."""
+        return await self._move(ids, CLOSABLE, State.CLOSED, by)
+
+    async def reopen(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
+        """
+        These need somebody again.
+
+        A letter whose replay has no outcome yet is reopened only if asked for
+        `unconfirmed`: its copy may still be on its way.
+        """
+        old = REOPENABLE | {State.REPLAYING} if unconfirmed else REOPENABLE
+        return await self._move(ids, old, State.PENDING, by)
+
+    async def discard(self, ids: Iterable[str], by: By) -> Moved:
+        """Throw these away; they can be restored until they are purged."""
+        return await self._move(ids, DISCARDABLE, State.DISCARDED, by)
+
+    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+        """Take these out of the bin."""
+        return await self._move(ids, frozenset({State.DISCARDED}), State.PENDING, by)
+
+    async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
+        """Write a note on these, for whoever looks next."""
+        text = text.strip()
+        if not text:
+            raise ConfigError("a note needs a text")
+        if len(text) > LONGEST_NOTE:
+            raise ConfigError(f"a note has at most {LONGEST_NOTE:,} characters")
+        result = Moved()
+        for batch in batched(ids):
+            noted = await self._store.note(batch, text, by)
+            result = _and(result, batch, noted, Counter())
+        return result
+
+    async def purge(self, ids: Iterable[str], by: By) -> Moved:
+        """
+        Delete these for good. The audit keeps the fact, not the content.
+
+        Letters whose copies are out are left alone: their outcome is to come.
+        """
+        if not by.reason.strip():
+            raise ConfigError("purging deletes for good, so it needs a reason")
+        result = Moved()
+        for batch in batched(ids):
+            states = await self._states(batch)
+            free = [id_ for id_ in states if states[id_] is not State.REPLAYING]
+            gone = await self._store.purge(free, by)
+            why_not = Counter({"is replaying": len(states) - len(free)})
+            result = _and(result, batch, gone, +why_not)
+        return result
+
+    async def _move(
+        self, ids: Iterable[str], old: frozenset[State], new: State, by: By
+    ) -> Moved:
+        result = Moved()
+        for batch in batched(ids):
+            moved = await self._store.move(Move(ids=batch, old=old, new=new), by)
+            result = _and(result, batch, moved, await self._why_not(batch, moved))
+        return result
+
+    async def _why_not(self, asked: Sequence[str], done: Sequence[str]) -> Counter[str]:
+        left = set(asked).difference(done)
+        if not left:
+            return Counter()
+        states = await self._states(tuple(left))
+        return Counter(f"is {state}" for state in states.values())
+
+    async def _states(self, ids: Sequence[str]) -> dict[str, State]:
+        page = await self.search(Term("id", Op.IS, tuple(ids)), limit=len(ids))
+        return {head.id: head.state for head in page.heads}
+
+
+def _and(
+    sofar: Moved, asked: Sequence[str], done: Sequence[str], why_not: Counter[str]
+) -> Moved:
+    missing = len(set(asked)) - len(done) - why_not.total()
+    if missing > 0:
+        why_not["no longer there"] += missing
+    return Moved(
+        asked=sofar.asked + len(asked),
+        moved=sofar.moved + len(done),
+        skipped=dict(Counter(sofar.skipped) + why_not),
+    )
+
+
+def _not_an_id(text: str) -> str:
+    if len(text) < SHORTEST_PREFIX:
+        return f"{text!r} is too short for an id: give {SHORTEST_PREFIX} characters"
+    return f"{text[:40]!r} is not the id of a letter; `dlq list` shows them"

@@ -1,0 +1,302 @@
+"""Sending letters back: planned, watched, resumable after a crash at any point."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from msgspec import structs
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By
+from deadletter.core.message import Lineage, Message
+from deadletter.core.query import show
+from deadletter.core.query.ast import Node
+from deadletter.ports import Broker, Clock, Dice, Ledger, LetterStore, ReplayTaken
+
+from .batches import Portion, whole_letters
+from .letters import Letters
+from .pace import Pace
+from .preflight import Plan, Preflight, Tally, target_of
+
+MOST: Final = 200_000  # letters in one campaign
+CAP: Final = 5
+_LOOK: Final = 0.2  # seconds between two looks at outcomes
+_SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
+
+Progress: TypeAlias = Callable[[int], None]
+
+
+class Replay:
+    """
+    Replay campaigns over one office.
+
+    What a campaign sends is chosen when it starts. Each letter is claimed with
+    its generation before its copy is sent, so a campaign that was killed sends
+    the letters it was not sure of again under the same generation, and a
+    consumer with a ledger handles each of them once.
+    """
+
+    def __init__(
+        self,
+        store: LetterStore,
+        broker: Broker,
+        clock: Clock,
+        dice: Dice,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._clock = clock
+        self._dice = dice
+        self._ledger = ledger
+        self._letters = Letters(store, clock)
+
+    async def plan(
+        self,
+        query: str | Node,
+        *,
+        to: str | None = None,
+        limit: int = MOST,
+        cap: int = CAP,
+    ) -> Plan:
+        """What a replay of these letters would do: a verdict for each, and the sums."""
+        ids, text = await self._chosen(query, limit)
+        return await self.judge(ids, query=text, to=to, cap=cap, more=len(ids) == limit)
+
+    async def judge(
+        self,
+        ids: Sequence[str],
+        *,
+        query: str,
+        to: str | None = None,
+        cap: int = CAP,
+        more: bool = False,
+    ) -> Plan:
+        """A plan over letters that are chosen already."""
+        queues = await self._broker.queues()
+        preflight = Preflight(
+            now=self._clock.now(),
+            cap=cap,
+            to=to,
+            mailboxes=frozenset(queue.options.name for queue in queues),
+            ledger=self._ledger,
+        )
+        tally = Tally(to)
+        async for letters in whole_letters(self._store, ids):
+            tally.add(letters, await preflight.judge(letters))
+        return tally.plan(query, more=more)
+
+    async def start(
+        self,
+        query: str | Node,
+        by: By,
+        *,
+        to: str | None = None,
+        limit: int = MOST,
+        cap: int = CAP,
+        rate: float | None = None,
+        expect: int | None = None,
+    ) -> Campaign:
+        """
+        Choose the letters and record the campaign; `run` sends them.
+
+        With `expect`, the count somebody has agreed to, a selection of another
+        size is a Conflict: look at the plan again.
+        """
+        ids, text = await self._chosen(query, limit)
+        if expect is not None and len(ids) != expect:
+            raise Conflict(
+                f"{len(ids):,} letters match now, not {expect:,}: look at it again"
+            )
+        return await self.begin(ids, by, query=text, to=to, cap=cap, rate=rate)
+
+    async def begin(
+        self,
+        ids: Sequence[str],
+        by: By,
+        *,
+        query: str,
+        to: str | None = None,
+        cap: int = CAP,
+        rate: float | None = None,
+    ) -> Campaign:
+        """Record a campaign over letters that are chosen already."""
+        if not ids:
+            raise NotFound("no letter matches, so there is nothing to replay")
+        if cap < 1:
+            raise ConfigError(
+                "the cap is how often a letter may be replayed: at least 1"
+            )
+        if rate is not None and rate <= 0:
+            raise ConfigError("the rate is letters a second: more than 0")
+        campaign = Campaign(
+            id=self._dice.new_id(),
+            query=query,
+            created_at=self._clock.now(),
+            actor=by.actor,
+            reason=by.reason,
+            to=to,
+            rate=rate,
+            cap=cap,
+        )
+        await self._store.plan_replay(campaign, ids)
+        return campaign
+
+    async def run(
+        self,
+        campaign_id: str,
+        *,
+        rate: float | None = None,
+        drop_expiry: bool = False,
+        stop: asyncio.Event | None = None,
+        on_progress: Progress | None = None,
+    ) -> Campaign:
+        """
+        Send what is left of a campaign, until it is paused or `stop` is set.
+
+        The campaign is done when every copy has an outcome, which takes a worker.
+        A copy is the message as it was, body and headers untouched. With
+        `drop_expiry` the copy of an expired message goes without its expiry.
+        """
+        campaign = await self.status(campaign_id)
+        stop = stop or asyncio.Event()
+        pace = Pace(rate or campaign.rate, self._clock.monotonic)
+        portion = Portion()
+        while not stop.is_set():
+            if wait := pace.wait():
+                await _until(stop, wait)
+                continue
+            taken = await self._store.take_replay(
+                campaign.id, limit=pace.size(portion.size)
+            )
+            if not taken:  # nothing left, or paused by somebody
+                break
+            await self._send(campaign, taken, drop_expiry=drop_expiry)
+            pace.spend(len(taken))
+            portion.learn([one.letter for one in taken])
+            if on_progress is not None:
+                on_progress(len(taken))
+        return await self.status(campaign.id)
+
+    async def status(self, campaign_id: str) -> Campaign:
+        """A campaign and its counts, by its id or the beginning of it."""
+        campaigns = await self._store.campaigns(limit=1_000)
+        # Ids begin with the time, so those of one day look alike at the start.
+        found = [one for one in campaigns if one.id.startswith(campaign_id.lower())]
+        found = [one for one in found if one.id == campaign_id] or found
+        if not found:
+            raise NotFound(
+                f"there is no replay {campaign_id[:40]!r}; "
+                "`dlq replay status` shows the latest ones"
+            )
+        if len(found) > 1:
+            raise Conflict(
+                f"{len(found)} replays begin with {campaign_id}; give more of the id"
+            )
+        return found[0]
+
+    async def latest(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._store.campaigns(limit=limit)
+
+    async def pause(self, campaign_id: str, by: By) -> Campaign:
+        """Stop sending for now."""
+        return await self._set(campaign_id, CampaignState.PAUSED, by)
+
+    async def resume(
+        self, campaign_id: str, by: By, *, take_over: bool = False
+    ) -> Campaign:
+        """
+        Let sending go on; `run` does it.
+
+        Of a campaign that says it is running somebody may still be sending, and
+        two senders would send the same letters: that takes a `take_over`.
+        """
+        campaign = await self.status(campaign_id)
+        if campaign.state is CampaignState.RUNNING and not take_over:
+            if not unsent(campaign):
+                raise Conflict(f"everything in replay {campaign.id} is sent already")
+            raise Conflict(
+                f"replay {campaign.id} is running. If the process that sent it is "
+                "gone, take it over with --take-over"
+            )
+        return await self._set(campaign.id, CampaignState.RUNNING, by)
+
+    async def cancel(self, campaign_id: str, by: By) -> Campaign:
+        """Send no more of it. Letters not sent yet stay as they are."""
+        return await self._set(campaign_id, CampaignState.CANCELLED, by)
+
+    async def wait_confirmed(
+        self,
+        campaign_id: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        on_look: Callable[[Campaign], None] | None = None,
+    ) -> Campaign:
+        """Wait until every copy sent has an outcome, or `timeout` seconds are over."""
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            campaign = await self.status(campaign_id)
+            if on_look is not None:
+                on_look(campaign)
+            left = deadline - self._clock.monotonic()
+            if not unsettled(campaign) or left <= 0:
+                return campaign
+            await asyncio.sleep(min(_LOOK, left))
+
+    async def _chosen(self, query: str | Node, limit: int) -> tuple[list[str], str]:
+        node = self._letters.understand(query)
+        ids = await self._letters.freeze(node, limit=min(limit, MOST))
+        return ids, query if isinstance(query, str) else show(node)
+
+    async def _send(
+        self, campaign: Campaign, taken: Sequence[ReplayTaken], *, drop_expiry: bool
+    ) -> None:
+        now = self._clock.now() if drop_expiry else None
+        copies: defaultdict[str, list[Message]] = defaultdict(list)
+        for one in taken:
+            message = one.letter.message
+            lineage = Lineage(
+                letter_id=one.letter.id,
+                generation=one.generation,
+                campaign=campaign.id,
+            )
+            expires_at = message.expires_at
+            if now is not None and expires_at is not None and expires_at <= now:
+                expires_at = None
+            copies[target_of(one.letter.head, campaign.to)].append(
+                structs.replace(message, lineage=lineage, expires_at=expires_at)
+            )
+        for mailbox, messages in copies.items():
+            await self._broker.sink(mailbox).send(messages)
+        await self._store.sent_replay(campaign.id, [one.letter.id for one in taken])
+
+    async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
+        campaign = await self.status(campaign_id)
+        if campaign.state in _SETTLED:
+            raise Conflict(f"replay {campaign.id} is {campaign.state} already")
+        if campaign.state is not state:
+            await self._store.set_campaign(campaign.id, state, by)
+        return await self.status(campaign.id)
+
+
+def unsent(campaign: Campaign) -> int:
+    """Letters of it that have yet to be sent."""
+    counts = campaign.counts
+    return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
+
+
+def unsettled(campaign: Campaign) -> int:
+    """Copies whose consumer has not settled them yet."""
+    counts = campaign.counts
+    return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)
+
+
+async def _until(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

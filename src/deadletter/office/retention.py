@@ -1,0 +1,122 @@
+"""Letting go of what is finished, in small slices; the unreviewed never expires."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.letter import By, State
+from deadletter.core.query.ast import All, Any, Node, Op, Term
+from deadletter.ports import Clock, Ledger, LetterStore
+
+from .letters import Letters
+
+KEEP: Final[Mapping[State, timedelta]] = MappingProxyType(
+    dict.fromkeys((State.CLOSED, State.REPLAYED, State.DISCARDED), timedelta(days=90))
+)
+"""How long letters of finished states are kept, counted from their death."""
+
+SLICE: Final = 1_000
+_FEW: Final = 10  # of so few letters, half is no flood
+
+
+class Swept(Struct, frozen=True, kw_only=True):
+    """What a pass let go of."""
+
+    letters: int = 0
+    ledger: int = 0
+
+
+class Retention:
+    """
+    Deletes letters of finished states, and ledger keys, past their time.
+
+    Pending, reviewed, replaying and quarantined letters are never deleted,
+    however old. Finished ledger keys say themselves when their time is over.
+    """
+
+    def __init__(
+        self,
+        store: LetterStore,
+        clock: Clock,
+        *,
+        keep: Mapping[State, timedelta] = KEEP,
+        ledger: Ledger | None = None,
+    ) -> None:
+        unfinished = set(keep) - set(KEEP)
+        if unfinished:
+            names = ", ".join(sorted(unfinished))
+            raise ConfigError(f"letters that are {names} never expire; leave them out")
+        self._store = store
+        self._clock = clock
+        self._keep = keep
+        self._ledger = ledger
+
+    async def due(self) -> int:
+        """How many letters are past their time."""
+        letters = Letters(self._store, self._clock)
+        pages = letters.select(_past(self._before()))
+        return sum([len(heads) async for heads in pages])
+
+    async def run(self, by: By, *, force: bool = False) -> Swept:
+        """
+        Let go of everything past its time.
+
+        A pass that would delete more than half of all letters looks like a
+        clock that jumped: it is a Conflict, and deletes nothing, unless forced.
+        """
+        if not force:
+            await self._guard()
+        before = self._before()
+        letters = 0
+        while gone := await self._store.expire(before=before, by=by, limit=SLICE):
+            letters += gone
+        return Swept(letters=letters, ledger=await self._forget())
+
+    async def _guard(self) -> None:
+        counts = await self._store.counts()
+        everything = sum(sum(states.values()) for states in counts.values())
+        finished = sum(
+            states.get(state, 0) for states in counts.values() for state in self._keep
+        )
+        if everything <= _FEW or finished * 2 <= everything:
+            return
+        due = await self.due()
+        if due * 2 > everything:
+            raise Conflict(
+                f"{due:,} of {everything:,} letters are past their time, more than "
+                "half. If the clock is right, run it again with --force"
+            )
+
+    async def _forget(self) -> int:
+        if self._ledger is None:
+            return 0
+        forgotten = 0
+        while gone := await self._ledger.forget(limit=SLICE):
+            forgotten += gone
+        return forgotten
+
+    def _before(self) -> dict[State, datetime]:
+        now = self._clock.now()
+        return {state: now - age for state, age in self._keep.items()}
+
+
+def _past(before: Mapping[State, datetime]) -> Node:
+    return Any(
+        tuple(
+            All(
+                (
+                    Term("is", Op.IS, (state,)),
+                    Term("dead", Op.LT, (_written(when),)),
+                )
+            )
+            for state, when in before.items()
+        )
+    )
+
+
+def _written(when: datetime) -> str:
+    return when.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

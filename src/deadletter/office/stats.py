@@ -1,0 +1,106 @@
+"""Numbers: what is where, and how fast it comes."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.letter import OPEN, State
+from deadletter.core.query.ast import Op, Term
+from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
+
+from .letters import Letters
+
+COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"
+
+
+class MailboxLine(Struct, frozen=True, kw_only=True):
+    """One mailbox in numbers."""
+
+    mailbox: str
+    dead_queue: str | None
+    ready: int
+    delayed: int
+    claimed: int
+    suspects: int
+    sent: int
+    handled: int
+    buried: int
+    failed: int
+    oldest_at: datetime | None
+
+
+class Arrivals(Struct, frozen=True, kw_only=True):
+    """Letters that died in the last so many seconds."""
+
+    seconds: float
+    count: int
+    at_least: bool = False  # there were too many to count them all
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """An engine in numbers."""
+
+    mailboxes: tuple[MailboxLine, ...]
+    letters: dict[State, int]
+    sources: dict[str, dict[State, int]]
+    open: int
+    arrivals: tuple[Arrivals, ...]
+
+
+async def collect(broker: Broker, store: LetterStore | None, clock: Clock) -> Stats:
+    """Everything that can be counted cheaply."""
+    queues = await broker.queues()
+    mailboxes = tuple(_line(queue) for queue in queues)
+    sources = await store.counts() if store is not None else {}
+    letters = {
+        state: total
+        for state in State
+        if (total := sum(states.get(state, 0) for states in sources.values()))
+    }
+    return Stats(
+        mailboxes=mailboxes,
+        letters=letters,
+        sources=sources,
+        open=sum(letters.get(state, 0) for state in OPEN),
+        arrivals=await _arrivals(store, clock) if store is not None else (),
+    )
+
+
+async def _arrivals(store: LetterStore, clock: Clock) -> tuple[Arrivals, ...]:
+    letters = Letters(store, clock)
+    now = clock.now()
+    spans = (timedelta(hours=1), timedelta(days=1))
+    times = [
+        head.dead_at
+        async for heads in letters.select(Term("since", Op.IS, ("1d",)), limit=COUNTED)
+        for head in heads
+    ]
+    # Newest first: if the counting stopped early, what is older was not seen.
+    cut = len(times) >= COUNTED
+    oldest = times[-1] if times else now
+    return tuple(
+        Arrivals(
+            seconds=span.total_seconds(),
+            count=sum(1 for at in times if at >= now - span),
+            at_least=cut and oldest >= now - span,
+        )
+        for span in spans
+    )
+
+
+def _line(queue: QueueInfo) -> MailboxLine:
+    tally = queue.tally
+    return MailboxLine(
+        mailbox=queue.options.name,
+        dead_queue=queue.options.dead_queue,
+        ready=queue.ready,
+        delayed=queue.delayed,
+        claimed=queue.claimed,
+        suspects=queue.suspects,
+        sent=tally.get("sent", 0),
+        handled=tally.get(Fate.HANDLED, 0),
+        buried=tally.get(Fate.BURIED, 0),
+        failed=tally.get(Fate.FAILED, 0),
+        oldest_at=queue.oldest_at,
+    )

@@ -1,0 +1,86 @@
+"""
+Proof of conservation: what came in is what went out and what is still there.
+
+Every mailbox counts what was sent to it and each fate by which a message left;
+the office counts every death. This holds the sums against what is there.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from deadletter.ports import Broker, Fate, LetterStore, QueueInfo
+
+
+class Sums(Struct, frozen=True, kw_only=True):
+    """One mailbox, added up."""
+
+    mailbox: str
+    sent: int
+    left: int  # by any fate
+    present: int
+    buried: int
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """What `verify` found; nothing is missing where `findings` is empty."""
+
+    findings: tuple[str, ...]
+    mailboxes: tuple[Sums, ...]
+    letters: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+async def verify(broker: Broker, store: LetterStore | None) -> Verified:
+    """Add everything up; each finding is a sentence with its numbers."""
+    sums = [_sums(queue) for queue in await broker.queues()]
+    findings = [text for line in sums for text in _conserved(line)]
+    if store is None:
+        return Verified(findings=tuple(findings), mailboxes=tuple(sums), letters=0)
+    counts = await store.counts()
+    findings += await _deaths(store, sums)
+    findings += await store.verify()
+    return Verified(
+        findings=tuple(findings),
+        mailboxes=tuple(sums),
+        letters=sum(sum(states.values()) for states in counts.values()),
+    )
+
+
+def _sums(queue: QueueInfo) -> Sums:
+    tally = queue.tally
+    return Sums(
+        mailbox=queue.options.name,
+        sent=tally.get("sent", 0),
+        left=sum(tally.get(fate, 0) for fate in Fate),
+        present=queue.ready + queue.delayed + queue.claimed + queue.suspects,
+        buried=tally.get(Fate.BURIED, 0),
+    )
+
+
+def _conserved(line: Sums) -> list[str]:
+    missing = line.sent - line.left - line.present
+    if missing == 0:
+        return []
+    numbers = f"{line.sent:,} sent, {line.left:,} left it, {line.present:,} are in it"
+    if missing > 0:
+        return [f"mailbox {line.mailbox}: {missing:,} messages are missing ({numbers})"]
+    return [
+        f"mailbox {line.mailbox}: {-missing:,} more than were ever sent ({numbers})"
+    ]
+
+
+async def _deaths(store: LetterStore, sums: Sequence[Sums]) -> list[str]:
+    groups = await store.groups(only_open=False, limit=1_000_000)
+    deaths: dict[str, int] = {}
+    for group in groups:
+        deaths[group.source] = deaths.get(group.source, 0) + group.total
+    return [
+        f"mailbox {line.mailbox}: {line.buried:,} messages were buried, but the office "
+        f"has counted only {deaths.get(line.mailbox, 0):,} deaths"
+        for line in sums
+        if line.buried > deaths.get(line.mailbox, 0)
+    ]

@@ -1,0 +1,248 @@
+"""
+One attempt: run the handler, read how it ended, decide.
+
+Nothing here waits for a broker; decisions go to the settler as values.
+"""
+
+from collections.abc import Callable
+
+from deadletter.core.attempts import append, attempt_of
+from deadletter.core.capture import capture
+from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry
+from deadletter.core.errors import ConfigError, Ignore, Signal
+from deadletter.core.events import HandlerStuck, Observer
+from deadletter.core.message import Delivery, Message
+from deadletter.core.policy import DLQPolicy, Situation
+from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.reply import reply
+from deadletter.ports import Clock, Dice, Fate
+
+from .braking import Braking
+from .context import Context
+from .finished import Finished
+from .handlers import Handler
+from .held import Hand, Held
+from .options import WorkerOptions
+from .settle import Settler
+from .typed import encode
+
+
+class TimeLimitExceeded(TimeoutError):
+    """A handler ran longer than its time limit."""
+
+
+class Attempts:
+    """Runs handlers and decides what becomes of their deliveries."""
+
+    def __init__(
+        self,
+        *,
+        mailbox: str,
+        handler: Handler,
+        options: WorkerOptions,
+        settler: Settler,
+        braking: Braking,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+        on_ended: Callable[[Held], None],
+    ) -> None:
+        self.stuck = 0  # slots held by threads that overstayed their time limit
+        self._mailbox = mailbox
+        self._handler = handler
+        self._options = options
+        self._settler = settler
+        self._braking = braking
+        self._clock = clock
+        self._dice = dice
+        self._observe = observe
+        self._on_ended = on_ended
+
+    async def run(self, held: Held) -> None:
+        """Run the handler on one delivery. Never raises."""
+        delivery = held.delivery
+        if held.hand is not Hand.NONE:
+            # Lost, or told to stop, while its key was still being claimed.
+            self._end(held, None)
+            self.hand_back(held)
+            return
+        held.begin(self._clock.monotonic())
+        try:
+            if delivery.charged > 1 or delivery.message.expires_at is not None:
+                early = self._options.policy.before(delivery, self._clock.now())
+                if early is not None:
+                    self._refuse(held, early)
+                    return
+            Context(held, self._clock).enter()
+            value = await self._handler(delivery)
+            answer = None if value is None else self._answer(delivery, value)
+        except BaseException as error:  # noqa: BLE001 -- handlers may raise anything
+            self._failed(held, error)
+        else:
+            self._succeeded(held, answer)
+
+    def skip(self, held: Held, decision: Decision, fate: Fate) -> None:
+        """Settle a delivery whose handler need not run."""
+        self._end(held, Finished(held=held, decision=decision, fate=fate))
+
+    def hand_back(self, held: Held) -> None:
+        """Give back a delivery that was never started, at once and uncharged."""
+        released = Retry(0.0, charged=False)
+        self._settler.add(Finished(held=held, decision=released, history=None))
+
+    def overdue(self, held: Held) -> None:
+        """The time limit of a running handler is over."""
+        if held.hand is not Hand.NONE:
+            return
+        if not self._options.on_threads:
+            held.interrupt(Hand.TIMED_OUT)
+            return
+        # A thread cannot be stopped: its slot is lost, and its message must not
+        # be run again beside it while it could still be at work.
+        held.hand = Hand.TIMED_OUT
+        self.stuck += 1
+        seconds = self._clock.monotonic() - held.started
+        self._observe(
+            HandlerStuck(
+                mailbox=self._mailbox,
+                message_id=held.delivery.message.id,
+                seconds=seconds,
+            )
+        )
+        self._decide(held, self._too_long(), at_least=self._options.lease)
+
+    def _succeeded(self, held: Held, answer: Message | None) -> None:
+        if self._is_over(held):
+            return
+        self._braking.succeeded()
+        self._end(
+            held,
+            Finished(
+                held=held,
+                decision=Ack(),
+                seconds=self._clock.monotonic() - held.started,
+                reply=answer,
+            ),
+        )
+
+    def _failed(self, held: Held, error: BaseException) -> None:
+        if self._is_over(held):
+            return
+        if held.hand is Hand.STOPPED:
+            self._end(held, None)
+            self.hand_back(held)
+        elif held.hand is Hand.TIMED_OUT:
+            self._decide(held, self._too_long())
+        else:
+            self._decide(held, error)
+
+    def _is_over(self, held: Held) -> bool:
+        """Whether this end comes too late to matter."""
+        if held.hand is Hand.LOST:
+            self._end(held, None)
+            # Settling finds that it is no longer ours, and says so.
+            self.hand_back(held)
+            return True
+        if not held.running:  # a thread that was given up on, back at last
+            self.stuck -= 1
+            return True
+        return False
+
+    def _decide(
+        self, held: Held, error: BaseException, *, at_least: float = 0.0
+    ) -> None:
+        policy, delivery = self._options.policy, held.delivery
+        now = self._clock.now()
+        failure = capture(error, policy.classifier, now)
+        seconds = self._clock.monotonic() - held.started
+        if isinstance(error, Ignore):
+            fate = Fate.IGNORED
+            self._end(
+                held,
+                Finished(
+                    held=held, decision=error.decision, seconds=seconds, fate=fate
+                ),
+            )
+            return
+        situation = Situation(
+            delivery=delivery,
+            failure=failure,
+            error=error,
+            error_rate=self._braking.error_rate,
+        )
+        decision = _decided(policy, situation, self._dice.draw())
+        if self._braking.failed(failure, delivery.message.id):
+            # An outage is not a flood: nothing is charged or buried meanwhile.
+            delay = decision.delay if isinstance(decision, Retry) else 1.0
+            decision = Retry(max(delay, 1.0), charged=False)
+        if isinstance(decision, Retry) and decision.delay < at_least:
+            decision = Retry(at_least, decision.charged)
+        attempt = attempt_of(
+            failure,
+            number=delivery.attempt,
+            at=now,
+            seconds=round(seconds, 6),
+            worker=self._options.worker,
+            version=self._options.version,
+            generation=delivery.message.generation,
+        )
+        self._end(
+            held,
+            Finished(
+                held=held,
+                decision=decision,
+                seconds=seconds,
+                failure=failure,
+                history=append(delivery.history, attempt),
+            ),
+        )
+
+    def _refuse(self, held: Held, decision: Decision) -> None:
+        """Settle a delivery that must not be run at all."""
+        if not isinstance(decision, Bury | Fail):
+            self.skip(held, decision, Fate.IGNORED)
+            return
+        now = self._clock.now()
+        failure = refusal(held.delivery, decision, now)
+        self._end(
+            held,
+            Finished(
+                held=held,
+                decision=decision,
+                failure=failure,
+                history=refused_history(held.delivery, failure, now),
+            ),
+        )
+
+    def _answer(self, delivery: Delivery, value: object) -> Message | None:
+        if delivery.message.reply_to is None:
+            return None
+        body, content_type = encode(value)
+        return reply(
+            delivery,
+            body,
+            content_type,
+            id=self._dice.new_id(),
+            now=self._clock.now(),
+        )
+
+    def _too_long(self) -> TimeLimitExceeded:
+        return TimeLimitExceeded(
+            f"the handler ran longer than its time limit of "
+            f"{self._options.time_limit:g} seconds"
+        )
+
+    def _end(self, held: Held, finished: Finished | None) -> None:
+        if finished is not None:
+            self._settler.add(finished)
+        self._on_ended(held)
+
+
+def _decided(policy: DLQPolicy, situation: Situation, draw: float) -> Decision:
+    """The policy's decision; a policy that fails itself must not lose a message."""
+    try:
+        return policy.decide(situation, draw)
+    except Exception as error:
+        if isinstance(error, Signal | ConfigError):
+            raise
+        return DLQPolicy().decide(situation, draw)

@@ -1,0 +1,96 @@
+"""An attempt that has ended, and how that is told."""
+
+from msgspec import Struct
+
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.events import (
+    Buried,
+    FailedForGood,
+    LeaseLost,
+    Observer,
+    Retried,
+    Succeeded,
+)
+from deadletter.core.failure import Failure
+from deadletter.core.message import Message
+from deadletter.ports import Fate, Kept
+
+from .held import Held
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """An attempt that has ended, and what is to become of its delivery."""
+
+    held: Held
+    decision: Decision
+    seconds: float = 0.0
+    failure: Failure | None = None
+    history: str | None = None  # None leaves the story as it is
+    reply: Message | None = None
+    fate: Fate = Fate.HANDLED
+
+
+def report(
+    finished: Finished,
+    kept: Kept | None,
+    observe: Observer,
+    *,
+    applied: bool,
+    consumer: str = "",
+) -> None:
+    """Tell what became of a delivery, once it has."""
+    delivery, failure = finished.held.delivery, finished.failure
+    mailbox, message_id = delivery.mailbox, delivery.message.id
+    attempt = delivery.attempt
+    if not applied:
+        observe(LeaseLost(mailbox=mailbox, message_id=message_id, attempt=attempt))
+        return
+    match finished.decision:
+        case Ack() | Continue():
+            observe(
+                Succeeded(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    seconds=finished.seconds,
+                    fate=finished.fate.value,
+                )
+            )
+        case Retry(delay, charged) if failure is not None:
+            observe(
+                Retried(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    delay=delay,
+                    charged=charged,
+                    failure=failure,
+                )
+            )
+        case Bury(reason, text) if failure is not None and kept is not None:
+            observe(
+                Buried(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    letter_id=kept.id,
+                    attempt=attempt,
+                    reason=reason,
+                    text=text,
+                    failure=failure,
+                    is_new=kept.is_new,
+                    request_id=delivery.message.idempotency_key,
+                    consumer=consumer,
+                )
+            )
+        case Fail(text) if failure is not None:
+            observe(
+                FailedForGood(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    text=text,
+                    failure=failure,
+                )
+            )
+        case _:
+            pass  # handed back on the way out: nothing to tell

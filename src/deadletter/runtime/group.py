@@ -1,0 +1,237 @@
+"""
+Several loops in one process, and everything that watches over them.
+
+    loops       started again when they die by an error of their own
+    signals     the first asks all loops to stop, the second hurries them
+    health      readiness fails before anything stops or is killed
+    watchdog    ends the process when a loop no longer gives a sign of life
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from deadletter.core.backoff import Exponential
+from deadletter.core.events import Event, LoopDied, Observer
+from deadletter.core.raised import plain_name, text_of
+from deadletter.core.redact import redact
+from deadletter.ports import Clock
+
+from .health import Complaint, Depth, HealthServer
+from .loop import Loop, was_cancelled
+from .signals import on_termination
+from .watchdog import Pulse, Watchdog, end_this_process
+
+AGAIN: Final = Exponential(1.0, factor=2.0, cap=30.0, jitter=0.0)
+_TEXT_LIMIT: Final = 500
+_HEALTHY_AFTER: Final = 60.0  # a loop that ran this long has got over its troubles
+_LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
+
+
+class _Member:
+    """A loop and how it is doing."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.is_running = False
+        self.deaths = 0
+        self.trouble = "it has not been started yet"
+
+
+class LoopGroup:
+    """
+    Runs loops together until it is told to stop; it runs once.
+
+    Within `shutdown_timeout` after the stop each loop ends by itself; what is left
+    is cancelled. `watchdog_threshold` must be longer than the longest turn of any
+    loop; None does without a watchdog.
+    """
+
+    def __init__(
+        self,
+        loops: Iterable[Loop],
+        *,
+        clock: Clock,
+        observe: Observer,
+        shutdown_timeout: float = 30.0,
+        health_port: int | None = None,
+        health_host: str = "127.0.0.1",
+        depth: Depth | None = None,
+        watchdog_threshold: float | None = 720.0,
+        watchdog_interval: float = 60.0,
+        install_signals: bool = True,
+        kill: Callable[[], None] = end_this_process,
+    ) -> None:
+        self._members = [_Member(loop) for loop in loops]
+        self._clock = clock
+        self._observe = observe
+        self._shutdown_timeout = shutdown_timeout
+        self._threshold = watchdog_threshold
+        self._interval = watchdog_interval
+        self._install_signals = install_signals
+        self._kill = kill
+        self._is_running = False
+        self._is_stopping = False
+        self._ended_badly = False
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self.health: HealthServer | None = None
+        if health_port is not None:
+            self.health = HealthServer(
+                self.complaints, host=health_host, port=health_port, depth=depth
+            )
+
+    async def run(self) -> int:
+        """
+        Run all loops until stopped by `stop()` or a signal.
+
+        Gives the exit code: 0 when every loop ended by itself, and in time.
+        """
+        self._event_loop = asyncio.get_running_loop()
+        with ExitStack() as stack:
+            if self._install_signals:
+                stack.enter_context(
+                    on_termination(please=self.stop, now=self.hurry, clock=self._clock)
+                )
+            if self.health is not None:
+                await self.health.start()
+            if self._threshold is not None:
+                stack.callback(self._watch(self._threshold).stop)
+            try:
+                return await self._run_loops()
+            finally:
+                self._is_running = False
+                if self.health is not None:
+                    await self.health.close()
+
+    def stop(self) -> None:
+        """
+        Ask all loops to stop, from any thread, more than once if need be.
+
+        Readiness fails from this moment on.
+        """
+        self._is_stopping = True
+        self._set(self._stop)
+
+    def hurry(self) -> None:
+        """Stop now: cancel what has not ended yet."""
+        self.stop()
+        self._set(self._hurry)
+
+    def complaints(self) -> list[Complaint]:
+        """Why we are not ready, loop by loop; empty when all is well."""
+        if self._is_stopping or not self._is_running:
+            state = "stopping" if self._is_stopping else "starting"
+            return [Complaint("group", state)]
+        found = ((m.loop.name, self._complaint(m)) for m in self._members)
+        return [Complaint(name, reason) for name, reason in found if reason]
+
+    def _complaint(self, member: _Member) -> str | None:
+        if not member.is_running:
+            return member.trouble
+        quiet = member.loop.heartbeat.elapsed()
+        if self._threshold is not None and quiet > self._threshold / 2:
+            return f"no sign of life for {quiet:.0f} seconds"
+        try:
+            return member.loop.ready()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is not ready
+            return f"it cannot say how it is: {type(error).__name__}"
+
+    def _watch(self, threshold: float) -> Watchdog:
+        watchdog = Watchdog(
+            self._pulses,
+            threshold=threshold,
+            interval=self._interval,
+            clock=self._clock,
+            observe=self._observe,
+            kill=self._kill,
+        )
+        watchdog.start()
+        return watchdog
+
+    def _pulses(self) -> Sequence[Pulse]:
+        return [
+            Pulse(member.loop.name, member.loop.heartbeat.elapsed())
+            for member in self._members
+            if member.is_running
+        ]
+
+    async def _run_loops(self) -> int:
+        tasks = {asyncio.create_task(self._keep(member)) for member in self._members}
+        self._is_running = True
+        try:
+            await self._stop.wait()
+            await self._until_ended(tasks)
+        finally:
+            late = {task for task in tasks if not task.done()}
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_LAST_WORDS)
+        return 1 if late or self._ended_badly else 0
+
+    async def _until_ended(self, tasks: set[asyncio.Task[None]]) -> None:
+        if not tasks:
+            return
+        ended = asyncio.ensure_future(asyncio.wait(tasks))
+        hurry = asyncio.create_task(self._hurry.wait())
+        try:
+            await asyncio.wait(
+                {ended, hurry},
+                timeout=self._shutdown_timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            ended.cancel()
+            hurry.cancel()
+
+    async def _keep(self, member: _Member) -> None:
+        """Run a loop, and again whenever it dies before its time."""
+        while not self._stop.is_set():
+            started = self._clock.monotonic()
+            why = await self._run_one(member)
+            if self._stop.is_set() and not why:
+                return
+            why = why or "it ended without having been asked to"
+            if self._clock.monotonic() - started >= _HEALTHY_AFTER:
+                member.deaths = 0
+            member.deaths += 1
+            delay = AGAIN.delay(member.deaths, 0.0)
+            member.trouble = f"it died and starts again in {delay:.0f} s: {why}"
+            self._tell(LoopDied(mailbox="", loop=member.loop.name, text=why))
+            if self._stop.is_set():
+                self._ended_badly = True
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), delay)
+
+    async def _run_one(self, member: _Member) -> str:
+        """Run a loop and say what it died of; nothing when it just ended."""
+        member.loop.heartbeat.beat()
+        member.is_running = True
+        try:
+            await member.loop.run(self._stop)
+        except BaseException as error:
+            if was_cancelled():
+                raise asyncio.CancelledError from error
+            return _why(error)  # whatever it was: it may not end the others
+        finally:
+            member.is_running = False
+        return ""
+
+    def _tell(self, event: Event) -> None:
+        with suppress(Exception):  # an observer's trouble is not the loop's
+            self._observe(event)
+
+    def _set(self, event: asyncio.Event) -> None:
+        if self._event_loop is None:
+            event.set()
+        else:
+            with suppress(RuntimeError):  # the event loop has closed: all is over
+                self._event_loop.call_soon_threadsafe(event.set)
+
+
+def _why(error: BaseException) -> str:
+    return redact(f"{plain_name(type(error))}: {text_of(error, _TEXT_LIMIT)}")

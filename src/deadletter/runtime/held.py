@@ -1,0 +1,53 @@
+"""A delivery in our hands, from its claim until it is settled."""
+
+import asyncio
+from enum import Enum
+
+from deadletter.core.message import Delivery
+
+
+class Hand(Enum):
+    """What we did to a running handler, so that its end is read aright."""
+
+    NONE = 0
+    TIMED_OUT = 1  # it overstayed its time limit
+    STOPPED = 2  # we are shutting down
+    LOST = 3  # the lease is gone: whatever it does no longer counts
+
+
+class Held:
+    """
+    One claimed delivery.
+
+    It is `running` until its handler has ended, and held until it is settled;
+    its lease is kept alive all that time.
+    """
+
+    __slots__ = ("beaten", "begun", "delivery", "hand", "running", "started", "task")
+
+    def __init__(self, delivery: Delivery, now: float) -> None:
+        self.delivery = delivery
+        self.started = now
+        self.beaten = now
+        self.begun = False
+        self.running = True
+        self.hand = Hand.NONE
+        self.task: asyncio.Task[None] | None = None
+
+    def begin(self, now: float) -> None:
+        """Its handler starts now; waiting for its key was not the handler's time."""
+        self.begun = True
+        self.started = self.beaten = now
+
+    def beat(self, now: float) -> None:
+        """A sign of life from the handler itself."""
+        self.beaten = now
+
+    def interrupt(self, hand: Hand) -> None:
+        """Cancel the handler, once, remembering why."""
+        if self.hand is Hand.NONE and self.running:
+            self.hand = hand
+            # A task that is cancelled before its first step never takes it, and
+            # nobody would hear of its end; it looks at the hand by itself.
+            if self.task is not None and self.begun:
+                self.task.cancel()

@@ -1,0 +1,40 @@
+"""What can run in a LoopGroup: workers, DLQ consumers, the sweep."""
+
+import asyncio
+from typing import Protocol
+
+from .heartbeat import Heartbeat
+
+
+class Loop(Protocol):
+    """Something that goes on until it is told to stop."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Beaten at least once a turn."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """
+        Go on until `stop` is set and everything held is settled or given up.
+
+        Ordinary trouble does not end it. Cancelled, it hands back at once what it
+        can, and goes.
+        """
+
+    def ready(self) -> str | None:
+        """None when all is well, otherwise a sentence that says what is not."""
+
+
+def was_cancelled() -> bool:
+    """
+    Whether the running task has been cancelled from outside.
+
+    A CancelledError without that comes out of somebody's own code, and is an
+    error like any other.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,92 @@
+"""
+Idempotency: the same key is worked once.
+
+Claims are asked for and finished a batch at a time, like everything else; the
+ledger knows of success before the broker does, so that a crash in between is a
+duplicate we recognise and not a second run.
+"""
+
+from collections.abc import Callable, Sequence
+
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.message import Delivery
+from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
+
+from .held import Held
+from .reach import Reach
+
+BUSY_PAUSE = 5.0  # seconds until a key that somebody else is working on is tried again
+
+
+class Once:
+    """Claims keys for deliveries and records how their work ended."""
+
+    def __init__(
+        self, ledger: Ledger, mailbox: str, *, lease: float, ttl: float
+    ) -> None:
+        self._ledger = ledger
+        self._mailbox = mailbox
+        self._lease = lease
+        self._ttl = ttl
+        self._claims: dict[Held, LedgerClaim] = {}
+
+    async def start(
+        self,
+        batch: Sequence[Held],
+        reach: Reach,
+        *,
+        run: Callable[[Held], None],
+        skip: Callable[[Held, Decision, Fate], None],
+    ) -> None:
+        """Claim the keys of a batch and run what is ours to run."""
+        keys = [ledger_key(self._mailbox, held.delivery) for held in batch]
+        claims = await reach.patiently(
+            "ledger", lambda: self._ledger.begin(keys, lease=self._lease)
+        )
+        for held, claim in zip(batch, claims, strict=True):
+            if claim.mine:
+                self._claims[held] = claim
+                run(held)
+            elif claim.state is LedgerState.PROCESSED:
+                skip(held, Ack("handled before"), Fate.DUPLICATE)
+            else:
+                skip(held, Retry(BUSY_PAUSE, charged=False), Fate.DUPLICATE)
+
+    async def finish(
+        self, ended: Sequence[tuple[Held, Decision]], reach: Reach
+    ) -> None:
+        """Record how the work ended, before the broker forgets the messages."""
+        outcomes = [
+            (claim, _state(decision))
+            for held, decision in ended
+            if (claim := self._claims.pop(held, None)) is not None
+        ]
+        if outcomes:
+            await reach.patiently(
+                "ledger", lambda: self._ledger.finish(outcomes, ttl=self._ttl)
+            )
+
+    def drop(self, held: Held) -> None:
+        """Let go of a claim whose delivery is somebody else's by now."""
+        self._claims.pop(held, None)
+
+
+def ledger_key(mailbox: str, delivery: Delivery) -> LedgerKey:
+    """What must be done once for a delivery."""
+    message = delivery.message
+    return LedgerKey(
+        mailbox,
+        message.idempotency_key or message.id,
+        message.generation,
+        message.id,
+    )
+
+
+def _state(decision: Decision) -> LedgerState:
+    match decision:
+        case Ack() | Continue():
+            return LedgerState.PROCESSED
+        case Bury():
+            return LedgerState.DEAD_LETTERED
+        case Retry() | Fail():
+            return LedgerState.FAILED

@@ -1,0 +1,46 @@
+"""How a mailbox is worked."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.brake import BrakePolicy
+from deadletter.core.errors import ConfigError
+from deadletter.core.policy import DLQPolicy
+
+SLOTS: Final = 100  # async handlers running at once
+THREADS: Final = 16  # ...and sync ones, each on a thread
+BRAKE: Final = BrakePolicy()
+
+
+class WorkerOptions(Struct, frozen=True, kw_only=True):
+    """How a mailbox is worked."""
+
+    policy: DLQPolicy = DLQPolicy()
+    slots: int = SLOTS  # handlers running at once
+    lease: float = 60.0  # seconds a delivery stays ours without a sign of life
+    time_limit: float | None = 900.0  # seconds one attempt may take
+    heartbeat: float | None = None  # seconds within which a handler must beat
+    grace: float = 30.0  # seconds to finish what is running when asked to stop
+    max_bytes: int = 64 * 1024 * 1024  # of bodies in flight
+    wait: float = 1.0  # seconds of long polling
+    brake: BrakePolicy | None = BRAKE
+    idempotent: bool = False
+    ledger_ttl: float = 30 * 86400.0
+    on_threads: bool = False  # the handler cannot be interrupted
+    consumer: str = ""  # the handler's name
+    version: str = ""  # the application's
+    worker: str = ""  # the process's
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "lease", "max_bytes", "ledger_ttl"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0")
+        for name in ("time_limit", "heartbeat"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(
+                    f"{name} must be greater than 0, or None for no limit"
+                )
+        if self.grace < 0 or self.wait < 0:
+            raise ConfigError("grace and wait must not be negative")

@@ -1,0 +1,292 @@
+"""
+Settling, in batches, without timers.
+
+What finishes while a flush is under way goes into the next one: no added latency
+when idle, large batches under load. The order within a flush is the promise:
+
+    still ours?  ->  letter kept  ->  copies, ledger, replies  ->  acked
+
+A crash between any two steps repeats them; none of them minds.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from deadletter.core.burial import burial
+from deadletter.core.campaign import Outcome
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.errors import BackendError, Refused
+from deadletter.core.events import Observer, OutOfReach, ReplyFailed
+from deadletter.core.letter import DeadLetter
+from deadletter.core.letter_mail import to_message
+from deadletter.core.message import Message
+from deadletter.core.policy import DLQPolicy
+from deadletter.core.reply import error_reply
+from deadletter.ports import (
+    Acked,
+    Broker,
+    Clock,
+    Dice,
+    Fate,
+    Kept,
+    LetterStore,
+    Released,
+    ReplaySettled,
+    Settlement,
+    Source,
+)
+
+from .finished import Finished, report
+from .held import Held
+from .once import Once
+from .reach import Reach
+
+
+class Settler:
+    """Carries out decisions, many at a time, in the one safe order."""
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        broker: Broker,
+        letters: LetterStore,
+        policy: DLQPolicy,
+        once: Once | None,
+        reach: Reach,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+        on_settled: Callable[[Held], None],
+        lease: float,
+        consumer: str,
+        version: str,
+    ) -> None:
+        self._source = source
+        self._broker = broker
+        self._letters = letters
+        self._policy = policy
+        self._once = once
+        self._reach = reach
+        self._clock = clock
+        self._dice = dice
+        self._observe = observe
+        self._on_settled = on_settled
+        self._lease = lease
+        self._consumer = consumer
+        self._version = version
+        self._waiting: list[Finished] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def add(self, finished: Finished) -> None:
+        """Have it settled with the next flush."""
+        self._waiting.append(finished)
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flush whatever is waiting, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._waiting = self._waiting, []
+            await self._flush(batch)
+            if not self._waiting:
+                self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until everything added so far is settled."""
+        await self._idle.wait()
+
+    async def _flush(self, batch: list[Finished]) -> None:
+        careful = [f for f in batch if _needs_care(f)]
+        kept: dict[int, Kept] = {}
+        lost: set[int] = set()
+        if careful:
+            lost = await self._lost(careful)
+            careful = [f for f in careful if id(f) not in lost]
+            kept = await self._bury(careful)
+            await self._confirm(careful)
+            await self._reply(careful)
+        going = [f for f in batch if id(f) not in lost]
+        if self._once is not None:
+            ended = [(f.held, f.decision) for f in going]
+            await self._once.finish(ended, self._reach)
+        settlements = [self._settlement(f, kept) for f in going]
+        ours = await self._reach.patiently(
+            "broker", lambda: self._source.settle(settlements)
+        )
+        for finished, applied in zip(going, ours, strict=True):
+            report(
+                finished,
+                kept.get(id(finished)),
+                self._observe,
+                applied=applied,
+                consumer=self._consumer,
+            )
+        for finished in batch:
+            if id(finished) in lost:
+                report(finished, None, self._observe, applied=False)
+                if self._once is not None:
+                    self._once.drop(finished.held)
+            self._on_settled(finished.held)
+
+    async def _lost(self, careful: Sequence[Finished]) -> set[int]:
+        """Those whose lease is gone: they may no longer bury, confirm or reply."""
+        deliveries = [f.held.delivery for f in careful]
+        ours = await self._reach.patiently(
+            "broker", lambda: self._source.extend(deliveries, lease=self._lease)
+        )
+        return {id(f) for f, mine in zip(careful, ours, strict=True) if not mine}
+
+    async def _bury(self, careful: Sequence[Finished]) -> dict[int, Kept]:
+        """Keep the letters of those that are given up; the answer by `id(finished)`."""
+        now = self._clock.now()
+        doomed = [f for f in careful if isinstance(f.decision, Bury)]
+        letters = [self._letter(finished, now) for finished in doomed]
+        if not letters:
+            return {}
+        answers = await self._keep(letters)
+        kept = {
+            id(finished): answer
+            for finished, answer in zip(doomed, answers, strict=True)
+            if answer is not None
+        }
+        await self._copy(
+            [
+                letter
+                for finished, letter in zip(doomed, letters, strict=True)
+                if id(finished) in kept
+            ]
+        )
+        return kept
+
+    def _letter(self, finished: Finished, now: datetime) -> DeadLetter:
+        assert isinstance(finished.decision, Bury)
+        assert finished.failure is not None
+        return burial(
+            finished.held.delivery,
+            finished.failure,
+            finished.decision,
+            history=finished.history or "",
+            now=now,
+            consumer=self._consumer,
+            version=self._version,
+        )
+
+    async def _keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept | None]:
+        async def together() -> Sequence[Kept | None]:
+            try:
+                return await self._letters.keep(letters)
+            except Refused:
+                # One letter the office cannot take must not hold up the others.
+                return [await self._keep_one(letter) for letter in letters]
+
+        return await self._reach.patiently("office", together)
+
+    async def _keep_one(self, letter: DeadLetter) -> Kept | None:
+        try:
+            return (await self._letters.keep([letter]))[0]
+        except Refused as error:
+            self._observe(
+                OutOfReach(
+                    mailbox=self._source.mailbox,
+                    what=f"letter {letter.id}",
+                    text=str(error),
+                    tries=1,
+                )
+            )
+            return None
+
+    async def _copy(self, letters: Sequence[DeadLetter]) -> None:
+        """Copy letters to their dead-letter mailboxes, confirmed before the ack."""
+        copies: dict[str, list[Message]] = {}
+        for letter in letters:
+            to = self._policy.dead_mailbox(letter.head.source, letter.route)
+            if to is not None:
+                copies.setdefault(to, []).append(to_message(letter))
+        for to, messages in copies.items():
+            send = partial(self._broker.sink(to).send, messages)
+            await self._reach.patiently(f"mailbox {to}", send)
+
+    async def _confirm(self, careful: Sequence[Finished]) -> None:
+        outcomes = [
+            ReplaySettled(lineage.letter_id, lineage.generation, _outcome(f.decision))
+            for f in careful
+            if (lineage := f.held.delivery.message.lineage) is not None
+            and not isinstance(f.decision, Retry | Bury)
+        ]
+        if outcomes:
+            await self._reach.patiently(
+                "office", lambda: self._letters.settle_replays(outcomes)
+            )
+
+    async def _reply(self, careful: Sequence[Finished]) -> None:
+        now = self._clock.now()
+        for finished in careful:
+            message = finished.held.delivery.message
+            if message.reply_to is None:
+                continue
+            reply = finished.reply
+            if finished.failure is not None and not isinstance(
+                finished.decision, Retry
+            ):
+                reply = error_reply(
+                    finished.held.delivery,
+                    finished.decision,
+                    finished.failure,
+                    id=self._dice.new_id(),
+                    now=now,
+                )
+            if reply is None:
+                continue
+            try:
+                await self._broker.sink(message.reply_to).send([reply])
+            except BackendError as error:
+                self._observe(
+                    ReplyFailed(
+                        mailbox=self._source.mailbox,
+                        message_id=message.id,
+                        reply_to=message.reply_to,
+                        text=str(error),
+                    )
+                )
+
+    def _settlement(self, finished: Finished, kept: dict[int, Kept]) -> Settlement:
+        delivery = finished.held.delivery
+        match finished.decision:
+            case Retry(delay, charged):
+                return Released(delivery, delay, finished.history, charged)
+            case Bury() if id(finished) not in kept:
+                # The office would not take it: it stays where it is, uncharged.
+                return Released(delivery, self._lease, None, charged=False)
+            case Bury():
+                return Acked(delivery, Fate.BURIED)
+            case Fail():
+                return Acked(delivery, Fate.FAILED)
+            case Continue():
+                return Acked(delivery, Fate.CONTINUED)
+            case Ack():
+                return Acked(delivery, finished.fate)
+
+
+def _needs_care(finished: Finished) -> bool:
+    """Whether something must be written elsewhere before the delivery is settled."""
+    if isinstance(finished.decision, Bury):
+        return True
+    message = finished.held.delivery.message
+    if isinstance(finished.decision, Retry):
+        return False
+    return (
+        finished.reply is not None
+        or message.lineage is not None
+        or (message.reply_to is not None and finished.failure is not None)
+    )
+
+
+def _outcome(decision: Decision) -> Outcome:
+    return Outcome.FAILED if isinstance(decision, Fail) else Outcome.CONFIRMED

@@ -1,0 +1,49 @@
+"""SIGTERM and SIGINT, as a count: once is please, twice is now."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from deadletter.ports import Clock
+
+TERMINATION: Final = (signal.SIGTERM, signal.SIGINT)
+_SAME: Final = 0.1  # seconds: systemd signals us and our supervisor, who passes it on
+
+
+@contextmanager
+def on_termination(
+    *, please: Callable[[], None], now: Callable[[], None], clock: Clock
+) -> Iterator[None]:
+    """
+    Call `please` on the first signal and `now` on the second.
+
+    Two that come at the same moment are one, said by two. The third ends the
+    process the way the system does it, even when the event loop is blocked and
+    nothing of what was asked for can happen. Must be entered in the main thread;
+    the handlers of before are put back.
+    """
+    came, last = 0, 0.0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal came, last
+        since, last = clock.monotonic() - last, clock.monotonic()
+        if came and since < _SAME:
+            return
+        came += 1
+        if came == 1:
+            please()
+        elif came == 2:
+            now()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    before = {number: signal.signal(number, handle) for number in TERMINATION}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

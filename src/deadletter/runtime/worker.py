@@ -1,0 +1,350 @@
+"""
+The loop that works one mailbox: receive, attempt, settle.
+
+It never fetches what it cannot start at once, runs suspects alone, stops fetching
+while everything fails (the brake) or while something is out of reach, and on stop
+gives what is running its grace before handing it back.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.events import (
+    Observer,
+    Received,
+    WorkerStarted,
+    WorkerStopped,
+)
+from deadletter.core.message import Delivery
+from deadletter.ports import Broker, Clock, Dice, Ledger, LetterStore, Source
+
+from .attempt import Attempts
+from .braking import Braking
+from .handlers import Handler
+from .heartbeat import Heartbeat
+from .held import Hand, Held
+from .lease import LeaseKeeper
+from .once import Once
+from .options import WorkerOptions
+from .reach import Reach
+from .settle import Settler
+from .solitude import Solitude
+
+FIRST_FETCH: Final = 10  # until we know how large the messages are
+ALONE_FOR: Final = 1.0  # seconds of suspects before the others get their turn
+LONGEST_PATIENCE: Final = 60.0  # seconds to wait for long handlers before going alone
+
+
+class Worker:
+    """Works one mailbox until told to stop."""
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        handler: Handler,
+        options: WorkerOptions,
+        broker: Broker,
+        letters: LetterStore,
+        ledger: Ledger | None,
+        solitude: Solitude,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+    ) -> None:
+        self.name = f"worker {source.mailbox}"
+        self.heartbeat = Heartbeat(clock)
+        self._source = source
+        self._options = options
+        self._solitude = solitude
+        self._clock = clock
+        self._observe = observe
+        self._held: dict[Held, None] = {}  # in the order they were claimed
+        self._opening: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._bytes = 0
+        self._typical = 0.0  # bytes of a message, as a moving average
+        self._changed = asyncio.Event()
+        self._fetch: asyncio.Future[Sequence[Delivery]] | None = None
+        self._stopping = False
+        self._patience = ALONE_FOR
+        self._company_until = 0.0  # until then suspects have to wait
+        self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
+        self._once = _once(ledger, source.mailbox, options)
+        self._settler = Settler(
+            source=source,
+            broker=broker,
+            letters=letters,
+            policy=options.policy,
+            once=self._once,
+            reach=self._reach,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            on_settled=self._settled,
+            lease=options.lease,
+            consumer=options.consumer,
+            version=options.version,
+        )
+        self._braking = Braking(
+            options.brake, source.mailbox, clock=clock, dice=dice, observe=observe
+        )
+        self._attempts = Attempts(
+            mailbox=source.mailbox,
+            handler=handler,
+            options=options,
+            settler=self._settler,
+            braking=self._braking,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            on_ended=self._ended,
+        )
+        self._keeper = LeaseKeeper(
+            source,
+            self._held,
+            clock=clock,
+            lease=options.lease,
+            time_limit=options.time_limit,
+            heartbeat=options.heartbeat,
+            on_overdue=self._attempts.overdue,
+        )
+
+    def ready(self) -> str | None:
+        """Why this worker cannot work at the moment; None when it can."""
+        if self._reach.down:
+            return "; ".join(
+                f"{what} is out of reach: {text}"
+                for what, text in self._reach.down.items()
+            )
+        if self._attempts.stuck >= self._options.slots:
+            return "every slot is held by a handler that overstayed its time limit"
+        return None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish or hand back what is held."""
+        self._observe(
+            WorkerStarted(mailbox=self._source.mailbox, slots=self._options.slots)
+        )
+        helpers = [
+            asyncio.create_task(self._settler.run()),
+            asyncio.create_task(self._keeper.run()),
+            asyncio.create_task(self._wake_on(stop)),
+        ]
+        abandoned = 0
+        try:
+            await self._work(stop)
+            abandoned = await self._wind_down(self._options.grace)
+        except asyncio.CancelledError:
+            # Told to hurry: hand back what can be handed back, and go.
+            await self._wind_down(0.0, flush=3.0)
+            raise
+        finally:
+            helpers += self._opening  # still waiting for a ledger out of reach
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+        self._observe(WorkerStopped(mailbox=self._source.mailbox, abandoned=abandoned))
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            if self._attempts.stuck < self._options.slots:
+                self.heartbeat.beat()
+            if self._solitude.wanted:
+                await self._solitude.until_free(1.0)
+                continue
+            if self._suspects_are_due():
+                await self._work_suspects(stop)
+                continue
+            room = self._room()
+            if room <= 0:
+                await self._change(self._braking.pause())
+                continue
+            deliveries = await self._receive(room)
+            if stop.is_set():
+                await self._hand_back(deliveries)
+                return
+            self._start(deliveries)
+            # Quick handlers are done after one turn: then the next batch is full.
+            await asyncio.sleep(0)
+
+    async def _receive(self, limit: int, *, alone: bool = False) -> Sequence[Delivery]:
+        """Deliveries that are ours, and whose key is ours too."""
+        wait = 0.0 if alone else self._options.wait
+        self._solitude.enter()
+        try:
+            deliveries = await self._fetched(limit, wait, alone=alone)
+        except Unavailable:
+            # Make it known, and wait until the broker answers again.
+            deliveries = await self._reach.patiently(
+                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
+            )
+        finally:
+            self._solitude.leave()
+        if deliveries:
+            count = len(deliveries)
+            self._observe(Received(mailbox=self._source.mailbox, count=count))
+        return deliveries
+
+    async def _fetched(
+        self, limit: int, wait: float, *, alone: bool
+    ) -> Sequence[Delivery]:
+        """What the source hands out; nothing when we are stopped meanwhile."""
+        receiving = self._source.receive(
+            limit=limit, wait=wait, lease=self._options.lease, alone=alone
+        )
+        self._fetch = asyncio.ensure_future(receiving)
+        try:
+            return await self._fetch
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            return ()
+
+    def _start(self, deliveries: Sequence[Delivery]) -> None:
+        if not deliveries:
+            return
+        now = self._clock.monotonic()
+        self._solitude.enter(len(deliveries))
+        self._running += len(deliveries)
+        size = 0
+        batch = []
+        for delivery in deliveries:
+            size += len(delivery.message.body)
+            held = Held(delivery, now)
+            self._held[held] = None
+            batch.append(held)
+        self._bytes += size
+        mean = size / len(deliveries)
+        self._typical += (mean - self._typical) / (8 if self._typical else 1)
+        if self._once is None:
+            for held in batch:
+                self._run(held)
+        else:
+            opening = self._once.start(
+                batch, self._reach, run=self._run, skip=self._attempts.skip
+            )
+            self._opening.add(task := asyncio.create_task(opening))
+            task.add_done_callback(self._opening.discard)
+
+    def _run(self, held: Held) -> None:
+        held.task = asyncio.create_task(self._attempts.run(held))
+
+    def _suspects_are_due(self) -> bool:
+        return (
+            self._source.mailbox in self._solitude.suspects
+            and self._clock.monotonic() >= self._company_until
+        )
+
+    async def _work_suspects(self, stop: asyncio.Event) -> None:
+        """Run suspects alone for a while; then the others get as long a turn."""
+        began = self._clock.monotonic()
+        async with self._solitude.alone(self.name, patience=self._patience) as alone:
+            if alone:
+                self._patience = ALONE_FOR
+                await self._one_by_one(stop, until=began + ALONE_FOR)
+            else:
+                self._patience = min(2 * self._patience, LONGEST_PATIENCE)
+        now = self._clock.monotonic()
+        self._company_until = now + (now - began)
+
+    async def _one_by_one(self, stop: asyncio.Event, *, until: float) -> None:
+        mailbox = self._source.mailbox
+        while not stop.is_set() and self._clock.monotonic() < until:
+            deliveries = await self._receive(1, alone=True)
+            if not deliveries:
+                self._solitude.suspects.discard(mailbox)
+                return
+            self._start(deliveries)
+            while self._held and not stop.is_set():
+                self.heartbeat.beat()
+                await self._change(1.0)
+
+    def _room(self) -> int:
+        """How many deliveries we may fetch now."""
+        options = self._options
+        if self._reach.down or len(self._held) >= 4 * options.slots:
+            return 0
+        room = options.slots - self._running - self._attempts.stuck
+        room = min(room, self._braking.may_fetch(room, self._running))
+        if room <= 0:
+            return 0
+        if not self._typical:
+            return min(room, FIRST_FETCH)
+        spare = options.max_bytes - self._bytes
+        if spare <= 0:
+            return 0 if self._held else 1
+        return max(1, min(room, int(spare / max(self._typical, 1.0))))
+
+    def _ended(self, held: Held) -> None:
+        held.running = False
+        self._running -= 1
+        self._bytes -= len(held.delivery.message.body)
+        self._solitude.leave()
+        self._changed.set()
+
+    def _settled(self, held: Held) -> None:
+        self._held.pop(held, None)
+        self._changed.set()
+
+    async def _change(self, within: float) -> None:
+        """Wait until something ended or was settled, or the time is over."""
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._changed.wait()
+
+    async def _wake_on(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopping = True
+        self._changed.set()
+        # A source gives back what it may have claimed when it is cancelled.
+        if self._fetch is not None:
+            self._fetch.cancel()
+
+    async def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        now = self._clock.monotonic()
+        for delivery in deliveries:
+            held = Held(delivery, now)
+            held.running = False
+            self._held[held] = None
+            self._attempts.hand_back(held)
+
+    async def _wind_down(self, grace: float, *, flush: float = 30.0) -> int:
+        """Let what runs finish within the grace; hand back what can be."""
+        deadline = self._clock.monotonic() + grace
+        while self._running and (left := deadline - self._clock.monotonic()) > 0:
+            self.heartbeat.beat()
+            await self._change(min(left, 1.0))
+        stoppable = not self._options.on_threads
+        if stoppable:
+            for held in list(self._held):
+                held.interrupt(Hand.STOPPED)
+        # A moment more for those that were interrupted, and for the last flush.
+        deadline = self._clock.monotonic() + flush
+        while self._clock.monotonic() < deadline:
+            self.heartbeat.beat()
+            unsettled = any(not held.running for held in self._held)
+            if not unsettled and not (stoppable and self._running):
+                break
+            await self._change(0.5)
+        # A thread cannot be stopped. What still runs there is not handed back:
+        # its lease runs out, and nobody runs it beside a handler of ours.
+        return self._running + self._attempts.stuck
+
+
+def _once(ledger: Ledger | None, mailbox: str, options: WorkerOptions) -> Once | None:
+    if not options.idempotent:
+        return None
+    if ledger is None:
+        raise ConfigError(
+            f"the handler of {mailbox} is idempotent, but there is no ledger: use an "
+            "engine that keeps one, or leave idempotent=True out"
+        )
+    # The message itself may take over its claim at once, so a long lease costs
+    # nothing; it only keeps other messages with the same key away meanwhile.
+    lease = options.lease + (options.time_limit or 3600.0)
+    return Once(ledger, mailbox, lease=lease, ttl=options.ledger_ttl)

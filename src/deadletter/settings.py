@@ -1,0 +1,183 @@
+"""
+What can be set without touching code: `deadletter.toml`, then `DLQ_*` variables.
+
+    [work]                  DLQ_WORK_SLOTS=20
+    slots = 20
+
+The environment wins over the file, the file over the defaults. Whatever cannot be
+is refused with a sentence that names the setting and says what it should be.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
+
+FILE: Final = "deadletter.toml"
+PREFIX: Final = "DLQ_"
+
+Text = Annotated[str, Meta(min_length=1, title="a text")]
+Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
+Port = Annotated[int, Meta(ge=1, le=65535, title="a port number, 1 to 65535")]
+Seconds = Annotated[float, Meta(ge=0, le=1e7, title="seconds, 0 to 1e7")]
+Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
+
+# Not settings: where to find them, and names of the profiles (core.profiles).
+_OTHERS: Final = frozenset({"DLQ_CONFIG", "DLQ_TTL_DAYS", "DLQ_POLL_INTERVAL_MS"})
+_ALMOST: Final = 0.85  # how alike a name must be to be taken for a slip
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """How `dlq work` runs handlers."""
+
+    processes: Count = 1
+    slots: Count | None = None  # handlers at once per mailbox; None: as the app says
+    health_host: Text = "127.0.0.1"
+    health_port: Port | None = None  # None: no health listener
+    watchdog: Seconds = 720.0  # without a sign of life; 0: no watchdog
+    grace: Seconds = 30.0  # to finish what is running when asked to stop
+
+
+class RetentionDays(Struct, frozen=True, kw_only=True):
+    """How long what is finished is kept. The unreviewed never expires."""
+
+    closed: Days = 90
+    replayed: Days = 90
+    discarded: Days = 90
+    ledger: Days = 30
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What can be set without touching code."""
+
+    url: Text = "sqlite:///deadletter.db"  # the engine: mailboxes, office, ledger
+    app: Text | None = None  # module:name of the application with the handlers
+    rules: Text | None = None  # a TOML file of classification rules
+    work: Work = Work()
+    retention_days: RetentionDays = RetentionDays()
+
+    def __repr__(self) -> str:
+        """As usual, but without a password in the URL."""
+        return redact(super().__repr__())
+
+
+def load_settings(
+    path: str | Path | None = None, *, environ: Mapping[str, str]
+) -> Settings:
+    """
+    Read the settings: the file at `path`, and what `environ` says differently.
+
+    Without a path `DLQ_CONFIG` names the file, else it is `deadletter.toml` in
+    the current directory, which may be missing.
+    """
+    named = path or environ.get("DLQ_CONFIG")
+    file = Path(named or FILE)
+    found = _read(file, required=bool(named))
+    told = _flat(found, str(file))
+    values = {key: (value, f"{key} in {file}") for key, value in told.items()}
+    if isinstance(rules := told.get("rules"), str):  # beside the file that names them
+        values["rules"] = (str(file.parent / rules), f"rules in {file}")
+    return _built(values | _from_environment(environ))
+
+
+def _read(file: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise ConfigError(f"There is no settings file {file}.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}.") from error
+
+
+def _flat(found: Mapping[str, Any], where: str, under: str = "") -> dict[str, Any]:
+    """The file as dotted keys and values; an unknown key is refused."""
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        key = f"{under}{name}"
+        if isinstance(value, dict) and key in _SECTIONS:
+            flat |= _flat(value, where, f"{key}.")
+        elif key in _KEYS:
+            flat[key] = value
+        elif key in _SECTIONS:
+            raise ConfigError(f"{key} in {where} is a section: write [{key}] above it.")
+        else:
+            raise ConfigError(f"{where} sets {key}, which does not exist.{_hint(key)}")
+    return flat
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    values: dict[str, tuple[Any, str]] = {}
+    for name, value in environ.items():
+        key = _VARIABLES.get(name)
+        if key is not None and value:  # set to nothing is not set
+            values[key] = (value, name)
+        elif key is None and name.startswith(PREFIX) and name not in _OTHERS:
+            # Others may own variables that begin like ours (Kubernetes makes
+            # them for a service called dlq), so only a likely slip is refused.
+            near = get_close_matches(name, _VARIABLES, 1, _ALMOST)
+            if near:
+                raise ConfigError(f"{name} is not a setting. Did you mean {near[0]}?")
+    return values
+
+
+def _built(values: Mapping[str, tuple[Any, str]]) -> Settings:
+    nested: dict[str, Any] = {}
+    for key, (value, where) in values.items():
+        section, _, name = key.rpartition(".")
+        place = nested.setdefault(section, {}) if section else nested
+        place[name] = _converted(key, value, where)
+    return msgspec.convert(nested, Settings)
+
+
+def _converted(key: str, value: Any, where: str) -> Any:
+    # Only the environment speaks in strings: "8080" in the file is a mistake.
+    in_file = not where.startswith(PREFIX)
+    try:
+        return msgspec.convert(value, _KEYS[key], strict=in_file)
+    except msgspec.ValidationError:
+        should = _title(_KEYS[key])
+        shown = redact(repr(value))
+        raise ConfigError(f"{where} must be {should}, not {shown}.") from None
+
+
+def _title(kind: Any) -> str:
+    options = (kind, *get_args(kind))  # X | None: the one that is not None tells
+    title: str = next(
+        meta.title
+        for option in options
+        for meta in getattr(option, "__metadata__", ())
+        if meta.title
+    )
+    return title
+
+
+def _hint(key: str) -> str:
+    near = get_close_matches(key, [*_KEYS, *_SECTIONS], 1, 0.5)
+    return f" Did you mean {near[0]}?" if near else f" Known: {', '.join(_KEYS)}."
+
+
+def _leaves(kind: type[Struct], under: str = "") -> dict[str, Any]:
+    """All settings by their dotted key, with the type each must have."""
+    keys: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        key = f"{under}{field.name}"
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            keys |= _leaves(field.type, f"{key}.")
+        else:
+            keys[key] = field.type
+    return keys
+
+
+_KEYS: Final = _leaves(Settings)
+_SECTIONS: Final = frozenset(key.rpartition(".")[0] for key in _KEYS) - {""}
+_VARIABLES: Final = {PREFIX + key.replace(".", "_").upper(): key for key in _KEYS}

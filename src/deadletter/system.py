@@ -1,0 +1,87 @@
+"""The real clock and the real dice: the only place that asks the system for them."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
+from threading import Lock
+from typing import Final
+
+from deadletter.core.ids import uuid7
+
+_TAIL_BITS: Final = 74
+
+
+class SystemClock:
+    """What time it is on this machine."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, for durations."""
+        return time.monotonic()
+
+
+def process_name() -> str:
+    """What this process is called in the story of an attempt."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _millis() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SystemDice:
+    """
+    Chance, and ids made of it; may be shared by threads and survives a fork.
+
+    Ids made in one process are distinct and sort in the order of their making,
+    also within a millisecond and when the clock steps back.
+    """
+
+    def __init__(self, millis: Callable[[], int] = _millis) -> None:
+        self._millis = millis
+        # By process: a child of ours must not repeat its parent's chances, and
+        # setdefault gives all threads of a new child the same fresh ones.
+        self._of_process: dict[int, _Chances] = {}
+
+    def draw(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._chances().random.random()
+
+    def new_id(self) -> str:
+        """A unique id that sorts by the time of its making (UUID version 7)."""
+        return self._chances().new_id(self._millis())
+
+    def _chances(self) -> "_Chances":
+        pid = os.getpid()
+        return self._of_process.get(pid) or self._of_process.setdefault(pid, _Chances())
+
+
+class _Chances:
+    """The dice of one process."""
+
+    def __init__(self) -> None:
+        self.random = Random()  # noqa: S311 -- spreads retries and ids, guards nothing
+        self._lock = Lock()
+        self._last = 0  # the latest millisecond an id was made of
+        self._tail = 0
+
+    def new_id(self, millis: int) -> str:
+        with self._lock:
+            if millis > self._last:
+                self._start(millis)
+            else:  # the same millisecond, or a clock that stepped back
+                self._tail += 1 + self.random.getrandbits(32)
+                if self._tail >> _TAIL_BITS:
+                    self._start(self._last + 1)
+            return uuid7(self._last, self._tail)
+
+    def _start(self, millis: int) -> None:
+        # Starting in the lower half leaves room for two thousand billion more.
+        self._last = millis
+        self._tail = self.random.getrandbits(_TAIL_BITS - 1)

@@ -1,0 +1,50 @@
+"""A clock that moves when told to, and dice that repeat themselves."""
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from deadletter.core.ids import uuid7
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class FakeClock:
+    """Time that stands still until it is advanced."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now = start
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock, forward or back, while no time passes."""
+        self._now += timedelta(seconds=seconds)
+
+
+class SeededDice:
+    """Chance that repeats itself, and ids that sort in the order of their making."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = Random(seed)  # noqa: S311 -- must repeat, guards nothing
+        self._made = 0
+
+    def draw(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._random.random()
+
+    def new_id(self) -> str:
+        """A unique id, greater than the one before."""
+        self._made += 1
+        return uuid7(self._made, self._random.getrandbits(74))

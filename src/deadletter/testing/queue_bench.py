@@ -1,0 +1,115 @@
+"""What the mailbox contracts share: a clock, and short words for common acts."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+
+from deadletter.core.message import Delivery, Message
+from deadletter.ports import Broker, Engine, QueueInfo, Released, Source
+
+from .fakes import START, FakeClock
+
+_numbers = count(1)
+
+LEASE = 30.0
+
+
+def a_message(body: bytes = b"{}", **fields: Any) -> Message:
+    """A message with an id of its own."""
+    fields.setdefault("id", f"m-{next(_numbers)}")
+    fields.setdefault("sent_at", START)
+    return Message(body=body, **fields)
+
+
+class MailboxBench:
+    """
+    Common ground of the contracts.
+
+    A backend's test class gives a fixture `engine`, opened on the `clock` it is
+    handed, with nothing in it; and names its engine class as `driver`, which makes
+    mypy hold it to the ports. Where a backend keeps time itself, it overrides
+    `pass_time` with a true sleep.
+    """
+
+    driver: type[Engine]
+    patience = 5.0  # seconds; a slow broker's test class may raise it
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    async def pass_time(self, clock: FakeClock, seconds: float) -> None:
+        """Let so much time pass for the engine."""
+        clock.advance(seconds)
+
+    async def sent(
+        self, engine: Engine, *messages: Message, to: str = "orders", delay: float = 0.0
+    ) -> Sequence[Message]:
+        """Send these, or one made up."""
+        sending = messages or (a_message(),)
+        await engine.broker.sink(to).send(sending, delay=delay)
+        return sending
+
+    async def received(
+        self,
+        engine: Engine,
+        *,
+        limit: int = 1,
+        lease: float = LEASE,
+        alone: bool = False,
+        of: str = "orders",
+    ) -> Delivery:
+        """The one delivery there must be."""
+        source = engine.broker.source(of)
+        (delivery,) = await source.receive(
+            limit=limit, wait=self.patience, lease=lease, alone=alone
+        )
+        return delivery
+
+    async def nothing_left(self, engine: Engine, *, of: str = "orders") -> bool:
+        """Whether a receive finds nothing, neither usual nor suspect."""
+        source = engine.broker.source(of)
+        usual = await source.receive(limit=10, wait=0, lease=LEASE)
+        alone = await source.receive(limit=1, wait=0, lease=LEASE, alone=True)
+        return not usual and not alone
+
+    async def lost(
+        self, engine: Engine, clock: FakeClock, count: int = 1, *, alone: bool = False
+    ) -> None:
+        """Have a worker take so many and die."""
+        source = engine.broker.source("orders")
+        taken = await source.receive(limit=count, wait=0, lease=LEASE, alone=alone)
+        assert len(taken) == count
+        await self.pass_time(clock, LEASE + 1)
+        await engine.broker.sweep()
+
+
+async def drained(source: Source, *, limit: int = 100) -> list[Delivery]:
+    """Everything that can be received now."""
+    found: list[Delivery] = []
+    while batch := await source.receive(limit=limit, wait=0, lease=LEASE):
+        found += batch
+    return found
+
+
+async def info(broker: Broker, name: str = "orders") -> QueueInfo:
+    """What a mailbox says of itself."""
+    return next(q for q in await broker.queues() if q.options.name == name)
+
+
+async def release(
+    source: Source, delivery: Delivery, delay: float = 0.0, **how: Any
+) -> None:
+    """Hand a delivery back that is ours."""
+    assert await source.settle([Released(delivery, delay, **how)]) == [True]
+
+
+async def soon(awaitable: "asyncio.Task[Any]", within: float) -> float:
+    """How many seconds a task still took; it must end within so many."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await asyncio.wait_for(awaitable, within)
+    return loop.time() - begun

@@ -1,0 +1,208 @@
+"""
+An engine's mailboxes driven beside a model's, step by step, by hypothesis.
+
+Both share a clock and get the same calls; after every step they must have given
+the same answers and hold the same messages. A backend's test is a subclass that
+says how to open both, and `TestName = Subclass.TestCase`.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from deadletter.core.message import Delivery, Message
+from deadletter.ports import (
+    Acked,
+    Engine,
+    Fate,
+    QueueOptions,
+    Released,
+    Settlement,
+)
+
+from .fakes import FakeClock
+
+T = TypeVar("T")
+
+_MAILBOXES = (
+    QueueOptions(name="strict", max_attempts=2),
+    QueueOptions(name="brief", expire_after=40.0),
+    QueueOptions(name="plain"),
+)
+_LEASE = 10.0
+
+_names = st.sampled_from([options.name for options in _MAILBOXES])
+_delays = st.sampled_from([0.0, 0.0, 3.0, 12.0])
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Calls both engines alike and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.sent = 0
+        self.held: list[tuple[Delivery, Delivery]] = []  # ours and the model's
+        self._runner = asyncio.Runner()
+
+    async def open(self) -> Engine:
+        """The engine under test, on `self.clock`; again after a reopen."""
+        raise AssertionError("say how to open your engine")
+
+    async def open_model(self) -> Engine:
+        """The engine that is right, on `self.clock`."""
+        raise AssertionError("say how to open the model")
+
+    @initialize()
+    def begin(self) -> None:
+        self.engine = self._run(self.open())
+        self.model = self._run(self.open_model())
+        for options in _MAILBOXES:
+            self._both(lambda engine, o=options: engine.broker.create(o))
+
+    @rule(
+        name=_names,
+        count=st.integers(1, 4),
+        delay=_delays,
+        life=st.sampled_from([None, None, 2.0, 15.0]),
+    )
+    def send(self, name: str, count: int, delay: float, life: float | None) -> None:
+        expires_at = (
+            None if life is None else self.clock.now() + timedelta(seconds=life)
+        )
+        messages = [
+            Message(
+                id=f"m-{self.sent + i}",
+                body=b"body",
+                sent_at=self.clock.now(),
+                expires_at=expires_at,
+            )
+            for i in range(count)
+        ]
+        self.sent += count
+        self._both(lambda engine: engine.broker.sink(name).send(messages, delay=delay))
+
+    @rule(name=_names, limit=st.integers(1, 6), alone=st.booleans())
+    def receive(self, name: str, limit: int, *, alone: bool) -> None:
+        ours, theirs = self._both(
+            lambda engine: engine.broker.source(name).receive(
+                limit=limit, wait=0, lease=_LEASE, alone=alone
+            )
+        )
+        self._hold(ours, theirs)
+
+    @rule(data=st.data(), name=_names)
+    def settle(self, data: st.DataObject, name: str) -> None:
+        # Of any age and of any mailbox: what is not ours any more must be refused.
+        pairs = self._some(data)
+        how = data.draw(st.lists(st.integers(0, 5), min_size=len(pairs)))
+        asked = data.draw(_delays)
+        ours, theirs = [
+            [_settlement(pair[side], way, asked) for pair, way in zip(pairs, how)]  # noqa: B905 -- `how` may be longer
+            for side in (0, 1)
+        ]
+        self._compare(
+            self._run(self.engine.broker.source(name).settle(ours)),
+            self._run(self.model.broker.source(name).settle(theirs)),
+        )
+
+    @rule(data=st.data(), name=_names, lease=st.sampled_from([1.0, 30.0]))
+    def extend(self, data: st.DataObject, name: str, lease: float) -> None:
+        pairs = self._some(data)
+        ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        self._compare(
+            self._run(self.engine.broker.source(name).extend(ours, lease=lease)),
+            self._run(self.model.broker.source(name).extend(theirs, lease=lease)),
+        )
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 10.0, 25.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        ours, theirs = self._both(lambda engine: engine.broker.sweep(lease=_LEASE))
+        self._compare((ours.lost, ours.suspects), (theirs.lost, theirs.suspects))
+        self._hold(_by_id(ours.doomed), _by_id(theirs.doomed))
+
+    @rule(name=_names)
+    def delete(self, name: str) -> None:
+        self._compare(*self._both(lambda engine: engine.broker.delete(name)))
+        options = next(o for o in _MAILBOXES if o.name == name)
+        self._both(lambda engine: engine.broker.create(options))
+
+    @rule()
+    def reopen(self) -> None:
+        """What was acknowledged is there when the file is opened again."""
+        self._run(self.engine.close())
+        self.engine = self._run(self.open())
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        if hasattr(self, "model"):
+            ours, theirs = self._both(lambda engine: engine.broker.queues())
+            self._compare(ours, theirs)
+            for queue in ours:
+                present = queue.ready + queue.delayed + queue.claimed + queue.suspects
+                left = sum(queue.tally.get(fate, 0) for fate in Fate)
+                assert queue.tally["sent"] == left + present
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self._run(self.engine.close())
+            self._run(self.model.close())
+        self._runner.close()
+
+    def _hold(self, ours: Sequence[Delivery], theirs: Sequence[Delivery]) -> None:
+        self._compare([_told(d) for d in ours], [_told(d) for d in theirs])
+        self.held += zip(ours, theirs, strict=True)
+
+    def _some(self, data: st.DataObject) -> list[tuple[Delivery, Delivery]]:
+        if not self.held:
+            return []
+        latest = st.sampled_from(self.held[-12:])
+        return data.draw(st.lists(latest, max_size=8))
+
+    def _both(self, call: Any) -> tuple[Any, Any]:
+        return self._run(call(self.engine)), self._run(call(self.model))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def _compare(self, ours: object, theirs: object) -> None:
+        assert ours == theirs, f"the model says {theirs!r}"
+
+
+def _settlement(delivery: Delivery, way: int, delay: float) -> Settlement:
+    match way:
+        case 0 | 1:
+            return Acked(delivery)
+        case 2:
+            return Acked(delivery, Fate.BURIED)
+        case 3:
+            return Released(delivery, delay)
+        case 4:
+            return Released(delivery, delay, f"story {delivery.attempt}")
+        case _:
+            return Released(delivery, delay, charged=False)
+
+
+def _told(delivery: Delivery) -> tuple[Any, ...]:
+    """Everything about a delivery but its receipt, which is its driver's own."""
+    return (
+        delivery.message,
+        delivery.mailbox,
+        delivery.attempt,
+        delivery.spared,
+        delivery.suspect,
+        delivery.first_received_at,
+        delivery.history,
+    )
+
+
+def _by_id(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    return sorted(deliveries, key=lambda delivery: delivery.message.id)

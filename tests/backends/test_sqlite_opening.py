@@ -1,0 +1,223 @@
+"""Opening the file: made safely, migrated, or refused in one sentence."""
+
+import errno
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from deadletter.backends.sqlite import open_engine, schema
+from deadletter.backends.sqlite.engine import Database
+from deadletter.core.errors import ConfigError, Refused
+from deadletter.ports import Durability, Engine
+from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.queue_bench import LEASE, a_message
+
+LETTER: Final = b"To whom it may concern: " * 100
+
+
+async def opened(url: str) -> Engine:
+    return await open_engine(url, clock=FakeClock(), dice=SeededDice())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "q.db"
+
+
+def files_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+def written(path: Path) -> None:
+    path.write_bytes(LETTER)
+
+
+def contents(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def overwrite(path: Path, *, behind: int) -> None:
+    """Damage a file."""
+    with path.open("r+b") as file:
+        file.seek(behind)
+        file.write(b"\xaa" * (path.stat().st_size - behind))
+
+
+async def test_a_url_names_a_relative_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    engine = await opened("sqlite:///shop%20one.db")
+    await engine.close()
+
+    assert (tmp_path / "shop one.db").exists()
+
+
+async def test_the_default_survives_a_power_cut(path: Path) -> None:
+    engine = await opened(f"sqlite:///{path}")
+    await engine.close()
+
+    assert engine.features.durability is Durability.POWER_SAFE
+
+
+async def test_less_is_declared_when_asked_for(path: Path) -> None:
+    engine = await opened(f"sqlite:///{path}?synchronous=normal")
+    await engine.close()
+
+    assert engine.features.durability is Durability.KILL_SAFE
+
+
+@pytest.mark.parametrize(("asked", "level"), [("full", 2), ("normal", 1)])
+async def test_the_file_is_synchronised_as_declared(
+    path: Path, asked: Any, level: int
+) -> None:
+    db = await Database(path, synchronous=asked, clock=FakeClock()).open()
+
+    found = await db.write(lambda c: c.execute("PRAGMA synchronous").fetchone())
+    mode = await db.read(lambda c: c.execute("PRAGMA journal_mode").fetchone())
+    await db.close()
+
+    assert (found, mode) == ((level,), ("wal",))
+
+
+@pytest.mark.parametrize(
+    ("url", "saying"),
+    [
+        ("sqlite:///a.db?mode=ro", "known is: synchronous"),
+        ("sqlite:///a.db?synchronous=off", "full or normal"),
+        ("sqlite:///:memory:", "use memory://"),
+        ("sqlite://", "names no file"),
+        ("sqlite://host/a.db", "names no file"),
+        ("sqlite:///no/such/directory/a.db", "directory does not exist: create it"),
+        ("sqlite:////", "is a directory"),
+    ],
+)
+async def test_a_url_that_cannot_be_says_what_to_change(
+    url: str, saying: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match=saying):
+        await opened(url)
+
+    assert files_in(tmp_path) == []
+
+
+async def test_a_file_that_is_no_database_is_left_as_it_is(path: Path) -> None:
+    written(path)
+
+    with pytest.raises(ConfigError, match="not a SQLite database"):
+        await opened(f"sqlite:///{path}")
+
+    assert contents(path) == LETTER
+
+
+async def test_a_file_with_other_tables_of_our_names_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE messages (something_else)")
+    connection.close()
+
+    with pytest.raises(ConfigError, match="use a file of its own"):
+        await opened(f"sqlite:///{path}")
+
+
+async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
+    await (await opened(f"sqlite:///{path}")).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=9999")
+    connection.close()
+
+    with pytest.raises(ConfigError, match=r"newer deadletter \(schema 9999"):
+        await opened(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize(
+    ("number", "saying"),
+    [
+        (errno.EROFS, "read-only: remount it"),
+        (errno.EACCES, "may not read and write it: change its owner"),
+        (errno.ENOSPC, "disk is full: free some space"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+async def test_a_file_that_cannot_be_made_says_why(
+    number: int, saying: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(ConfigError, match=saying):
+        await opened(f"sqlite:///{path}")
+
+
+async def test_nobody_else_may_read_the_files(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        engine = await opened(f"sqlite:///{path}")
+        await engine.broker.sink("orders").send([a_message()])
+    finally:
+        os.umask(before)
+
+    modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in files_in(path.parent)}
+    await engine.close()
+
+    assert modes == dict.fromkeys(("q.db", "q.db-wal", "q.db-shm"), 0o600)
+
+
+async def test_what_was_sent_is_there_after_reopening(path: Path) -> None:
+    engine = await opened(f"sqlite:///{path}")
+    message = a_message(b"\x00\xff", headers=(("a", b"\xfe"),))
+    await engine.broker.sink("orders").send([message])
+    await engine.close()
+
+    engine = await opened(f"sqlite:///{path}")
+    source = engine.broker.source("orders")
+    (delivery,) = await source.receive(limit=1, wait=0, lease=LEASE)
+    await engine.close()
+
+    assert delivery.message == message
+
+
+def test_migrations_are_numbered_from_one_without_gaps() -> None:
+    numbers = [number for number, _ in schema.known()]
+
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_script_is_cut_into_its_statements() -> None:
+    trigger = (
+        "CREATE TRIGGER t AFTER INSERT ON a BEGIN\n  SELECT 1;\n  SELECT 2;\nEND;\n"
+    )
+    text = f"-- one; two\nCREATE TABLE a (b);\n{trigger}SELECT ';'"
+
+    assert len(list(schema.statements(text))) == 3
+
+
+async def test_a_damaged_file_is_refused_in_words(path: Path) -> None:
+    engine = await opened(f"sqlite:///{path}")
+    await engine.broker.sink("orders").send([a_message(b"x" * 900) for _ in range(400)])
+    await engine.close()
+    overwrite(path, behind=4096)
+
+    with pytest.raises(Refused, match=r"is damaged .*: restore it from a backup"):
+        await opened(f"sqlite:///{path}")
+
+
+async def test_damage_found_while_running_is_refused_in_words(path: Path) -> None:
+    engine = await opened(f"sqlite:///{path}")
+    await engine.broker.sink("orders").send([a_message(b"x" * 900) for _ in range(400)])
+    await engine.close()
+    overwrite(path, behind=200_000)
+
+    engine = await opened(f"sqlite:///{path}")
+    source = engine.broker.source("orders")
+    with pytest.raises(Refused, match=r"is damaged .*: restore it from a backup"):
+        await source.receive(limit=400, wait=0, lease=LEASE)
+    await engine.close()

@@ -1,0 +1,85 @@
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from deadletter.assembly import opened
+from deadletter.cli.running import run
+from deadletter.core.letter import DeadLetter
+from deadletter.core.message import Message
+from office.making import NOW
+
+
+class Ran(NamedTuple):
+    """How a run of `dlq` ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def documents(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """`dlq`, on an office of its own."""
+
+    def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> Ran:
+        self._capsys.readouterr()
+        code = run(words)
+        return Ran(code, *self._capsys.readouterr())
+
+    def keep(self, *letters: DeadLetter) -> None:
+        """Put letters into the office."""
+        self.do(lambda engine: engine.letters.keep(letters))
+
+    def send(self, mailbox: str, *ids: str) -> None:
+        """Put messages into a mailbox."""
+        messages = [Message(id=one, body=b"{}", sent_at=NOW) for one in ids]
+        self.do(lambda engine: engine.broker.sink(mailbox).send(messages))
+
+    def do(self, what: Callable[[Any], Any]) -> Any:
+        """Do something with the open engine."""
+
+        async def doing() -> Any:
+            async with opened(self.url) as engine:
+                return await what(engine)
+
+        return asyncio.run(doing())
+
+
+@pytest.fixture
+def dlq(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    url = f"sqlite:///{tmp_path}/office.db"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLQ_URL", url)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("DLQ_DEBUG", raising=False)
+    return Command(url, capsys)
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make somebody sit at the terminal who answers every question like this."""
+
+    def sits(answer: str) -> None:
+        for stream in ("stdin", "stderr"):
+            monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", lambda: answer)
+
+    return sits

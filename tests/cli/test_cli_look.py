@@ -1,0 +1,253 @@
+"""dlq, dlq list, groups, show, stats: looking changes nothing."""
+
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.conftest import Command
+from deadletter.cli.letters import list_
+from deadletter.core.letter import DeadLetter, State
+from deadletter.core.query.fields import FIELDS
+from office.making import make_letter, make_letters
+
+
+def recent(number: int = 1, **different: Any) -> DeadLetter:
+    return make_letter(number, now=datetime.now(UTC), **different)
+
+
+def test_a_list_shows_what_broke(dlq: Command) -> None:
+    letter = recent()
+    dlq.keep(letter, recent(2, state=State.CLOSED, source="payments"))
+
+    ran = dlq("list")
+
+    assert ran.code == 0
+    assert letter.id[:10] in ran.out
+    assert "TimeoutError: the bank did not answer" in ran.out
+    assert "3 min ago" in ran.out
+    assert "closed" in ran.out
+
+
+def test_a_list_is_searched(dlq: Command) -> None:
+    dlq.keep(recent(1), recent(2, source="payments"))
+
+    ran = dlq("list", "source:payments", "is:pending", "--json")
+
+    assert [one["message_id"] for one in ran.documents] == ["m-2"]
+    assert ran.documents[0]["category"] == "RETRYABLE"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_tables_fit_the_terminal(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    dlq.keep(
+        *make_letters(3, error_text="x" * 300, now=datetime.now(UTC)),
+        recent(9, source="a-mailbox-with-a-very-long-name-indeed" * 3),
+    )
+    dlq.send("a-mailbox-with-a-very-long-name-indeed" * 3, "m-1")
+
+    for words in (["list"], ["groups"], [], ["stats"], ["queues"], ["verify"]):
+        ran = dlq(*words)
+        assert max(len(line) for line in ran.out.splitlines()) <= width
+        assert ran.out.strip()
+
+
+def test_a_list_goes_on_where_it_ended(dlq: Command) -> None:
+    dlq.keep(*make_letters(5, now=datetime.now(UTC)))
+    first = dlq.do(lambda engine: engine.letters.find(limit=3))
+
+    ran = dlq("list", "--limit", "3", "--after", first.after, "--json")
+
+    assert [one["message_id"] for one in ran.documents] == ["m-4", "m-5"]
+
+
+def test_nothing_found_is_said_and_is_no_error(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    assert "No letter matches is:closed" in dlq("list", "is:closed").out
+    assert dlq("list", "is:closed").code == 0
+    assert dlq("list", "is:closed", "--json").out == ""
+
+
+def test_a_bad_search_points_at_the_token(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    ran = dlq("list", "is:pending colour:red")
+
+    assert ran.code == 2
+    assert ran.out == ""
+    *_, query, pointer = ran.err.splitlines()
+    assert query == "  is:pending colour:red"
+    assert pointer == "  " + " " * len("is:pending ") + "^"
+
+
+def test_an_office_that_is_not_there_is_not_made_by_looking(dlq: Command) -> None:
+    ran = dlq("list")
+
+    assert ran.code == 3
+    assert "there is no office at" in ran.err
+    assert dlq("--json").document["open"] == 0
+    assert "dlq send" in dlq().out
+    assert dlq("list").code == 3
+
+
+def test_help_names_every_field_of_the_search() -> None:
+    assert list_.__doc__ is not None
+    named = re.search(r"Fields: (.*?)\.\n", list_.__doc__, re.DOTALL)
+    assert named is not None
+
+    fields = {name.strip(" \n") for name in named[1].split(",")}
+
+    assert {name.partition(".")[0] for name in fields} == set(FIELDS)
+
+
+def test_groups_are_what_broke(dlq: Command) -> None:
+    dlq.keep(*make_letters(3, now=datetime.now(UTC)), recent(9, source="payments"))
+
+    ran = dlq("groups")
+    as_json = dlq("groups", "--source", "payments", "--json")
+
+    assert "75%" in ran.out
+    assert as_json.document["open"] == 1
+    assert as_json.document["share"] == 1.0
+
+
+def test_groups_that_are_done_with_are_shown_on_request(dlq: Command) -> None:
+    dlq.keep(recent(state=State.CLOSED))
+
+    assert "Nothing is open" in dlq("groups").out
+    assert "TimeoutError" in dlq("groups", "--all").out
+
+
+def test_a_letter_tells_its_story(dlq: Command) -> None:
+    letter = recent(headers={"tenant": "eu"}, key="customer-7")
+    dlq.keep(letter)
+    dlq("note", "ask Bo", letter.id, "--actor", "anna")
+    dlq("review", letter.id, "--actor", "anna", "--reason", "seen before")
+
+    ran = dlq("show", letter.id[:8])
+
+    assert ran.code == 0
+    for part in (
+        letter.id,
+        "reviewed",
+        '"order": 1',
+        "tenant: eu",
+        "sent to orders",
+        "attempt 2 failed after 250 ms: TimeoutError",
+        "died: failed 2 of 2 attempts",
+        "anna noted: ask Bo",
+        "anna reviewed it, because: seen before",
+        'File "shop.py", line 7, in charge',
+        "dlq replay",
+    ):
+        assert part in ran.out, part
+
+
+def test_every_stack_is_shown_on_request(dlq: Command) -> None:
+    letter = recent()
+    dlq.keep(letter)
+
+    assert dlq("show", letter.id).out.count("Stack of attempt") == 1
+    assert dlq("show", letter.id, "--stacks").out.count("Stack of attempt") == 2
+
+
+def test_secrets_are_masked_until_revealed_and_that_is_audited(dlq: Command) -> None:
+    letter = recent(
+        headers={"Authorization": "Bearer abcdefgh1234"},
+        body=b'{"password": "hunter2", "id": 1}',
+    )
+    dlq.keep(letter)
+
+    masked = dlq("show", letter.id).out + dlq("show", letter.id, "--json").out
+    revealed = dlq("show", letter.id, "--reveal", "--actor", "anna").out
+
+    assert "hunter2" not in masked
+    assert "abcdefgh1234" not in masked
+    assert "hunter2" in revealed
+    assert "abcdefgh1234" in revealed
+    assert "anna looked at what is masked" in dlq("show", letter.id).out
+
+
+def test_the_body_can_be_had_as_it_is_but_not_on_a_terminal(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = recent(body=b"\x1b[2J\x00\xff")
+    dlq.keep(letter)
+
+    piped = subprocess.run(
+        [sys.executable, "-m", "deadletter.cli", "show", letter.id, "--raw"],
+        capture_output=True,
+        check=True,
+    )
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    refused = dlq("show", letter.id, "--raw")
+
+    assert piped.stdout == letter.message.body
+    assert (refused.code, refused.out) == (2, "")
+
+
+def test_a_letter_as_json_is_one_document(dlq: Command) -> None:
+    letter = recent(headers={"tenant": "eu"})
+    dlq.keep(letter)
+
+    shown = dlq("show", letter.id, "--json", "--reveal").document
+
+    assert shown["id"] == letter.id
+    assert shown["state"] == "pending"
+    assert shown["message"]["headers"] == ["tenant: eu"]
+    assert shown["message"]["body"] == "eyJvcmRlciI6IDF9"
+    assert [one["kind"] for one in shown["story"]][:2] == ["sent", "received"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("aaaaaa", "begins with"), ("abc", "too short"), ("not-an-id", "not the id")],
+)
+def test_no_such_letter_is_exit_code_3(dlq: Command, name: str, said: str) -> None:
+    dlq.keep(recent())
+
+    ran = dlq("show", name)
+
+    assert (ran.code, ran.out) == (3, "")
+    assert said in ran.err
+
+
+def test_stats_count_what_is_where(dlq: Command) -> None:
+    dlq.keep(recent(1), recent(2, state=State.CLOSED, died=timedelta(hours=3)))
+    dlq.send("orders", "a", "b")
+
+    ran = dlq("stats")
+    counted = dlq("stats", "--json").document
+
+    assert "1 death in the last hour · 2 deaths in the last day" in ran.out
+    assert counted["letters"] == {"pending": 1, "closed": 1}
+    assert counted["mailboxes"][0]["ready"] == 2
+
+
+def test_without_a_command_it_says_what_is_open_and_what_to_type(
+    dlq: Command,
+) -> None:
+    dlq.keep(*make_letters(7, now=datetime.now(UTC)))
+
+    ran = dlq()
+
+    assert ran.code == 0
+    assert "7 open letters, by cause:" in ran.out
+    assert "dlq replay group:" in ran.out
+    assert dlq("--json").document["open"] == 7
+
+
+def test_without_a_command_and_without_letters_all_is_well(dlq: Command) -> None:
+    dlq.send("orders", "a")
+
+    ran = dlq()
+
+    assert "All is well" in ran.out
+    assert "1 message waiting" in ran.out

@@ -1,0 +1,235 @@
+"""dlq replay and its campaigns."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cli.conftest import Command
+from deadletter.core.campaign import Outcome
+from deadletter.core.letter import State
+from deadletter.ports import ReplaySettled
+from office.making import make_letter, make_letters
+
+
+def received(dlq: Command, mailbox: str = "orders") -> list[Any]:
+    return list(
+        dlq.do(
+            lambda engine: engine.broker.source(mailbox).receive(
+                limit=10_000, wait=0, lease=60
+            )
+        )
+    )
+
+
+def confirm(dlq: Command, outcome: Outcome = Outcome.CONFIRMED) -> None:
+    lineages = [one.message.lineage for one in received(dlq)]
+    news = [ReplaySettled(one.letter_id, one.generation, outcome) for one in lineages]
+    dlq.do(lambda engine: engine.letters.settle_replays(news))
+
+
+def test_one_letter_is_sent_back(dlq: Command) -> None:
+    letter = make_letter()
+    dlq.keep(letter)
+
+    ran = dlq("replay", letter.id[:8], "--reason", "bank is back", "--actor", "anna")
+
+    assert ran.code == 0, ran.err
+    assert "1  sent, no outcome yet" in ran.out
+    (delivery,) = received(dlq)
+    assert delivery.message.body == letter.message.body
+    assert delivery.message.lineage.letter_id == letter.id
+
+
+def test_letters_are_sent_back_by_a_search(dlq: Command) -> None:
+    dlq.keep(*make_letters(5), make_letter(9, state=State.CLOSED))
+
+    ran = dlq("replay", "is:pending", "--limit", "3", "--json")
+
+    assert ran.document["counts"] == {"sent": 3}
+    assert ran.document["query"] == "is:pending"
+    assert len(received(dlq)) == 3
+
+
+def test_retry_and_redrive_are_the_same(dlq: Command) -> None:
+    dlq.keep(*make_letters(2))
+
+    assert dlq("retry", "message:m-1", "--json").document["counts"] == {"sent": 1}
+    assert dlq("redrive", "message:m-2", "--json").document["counts"] == {"sent": 1}
+
+
+@pytest.mark.parametrize("words", [["replay", "--dry-run"], ["replay", "plan"]])
+def test_a_plan_sends_nothing(dlq: Command, words: list[str]) -> None:
+    dlq.keep(
+        make_letter(1),
+        make_letter(2, state=State.CLOSED),
+        make_letter(3, replays=9),
+        make_letter(4, key="k"),
+    )
+
+    ran = dlq(*words, "*")
+    plan = dlq(*words, "*", "--json").document
+
+    assert ran.code == 0
+    assert "2 letters would be sent to orders (2)" in ran.out
+    assert plan["sendable"] == 2
+    assert plan["verdicts"]["past-cap"] == 1
+    assert plan["verdicts"]["wrong-state"] == 1
+    assert received(dlq) == []
+    assert dlq("replay", "status", "--json").documents == []
+
+
+def test_nothing_that_can_be_sent_is_a_conflict(dlq: Command) -> None:
+    dlq.keep(make_letter(state=State.CLOSED))
+
+    ran = dlq("replay", "*")
+
+    assert ran.code == 4
+    assert "none of these letters can be sent" in ran.err
+
+
+def test_another_mailbox_can_be_named(dlq: Command) -> None:
+    dlq.keep(make_letter())
+
+    dlq("replay", "*", "--to", "orders.fixed")
+
+    assert len(received(dlq, "orders.fixed")) == 1
+
+
+def test_many_letters_are_not_sent_without_yes(dlq: Command) -> None:
+    dlq.keep(*make_letters(101))
+
+    refused = dlq("replay", "*")
+    sent = dlq("replay", "*", "--yes", "--json")
+
+    assert refused.code == 2
+    assert "this would send 101 letters to orders: add --yes" in refused.err
+    assert sent.document["counts"] == {"sent": 101}
+
+
+def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) -> None:
+    dlq.keep(*make_letters(101))
+    person("101")
+
+    ran = dlq("replay", "*")
+
+    assert ran.code == 0
+    assert "Type 101 to go on" in ran.err
+
+
+def test_outcomes_are_waited_for(dlq: Command) -> None:
+    dlq.keep(make_letter())
+
+    ran = dlq("replay", "*", "--wait", "0.3")
+
+    assert ran.code == 0
+    assert "1  sent, no outcome yet" in ran.out
+
+
+def test_a_replay_is_reported(dlq: Command) -> None:
+    dlq.keep(make_letter())
+    campaign = dlq("replay", "*", "--json").document["id"]
+    confirm(dlq)
+
+    report = dlq("replay", "report", campaign)
+    status = dlq("replay", "status")
+
+    assert "1  handled" in report.out
+    assert "done" in status.out
+    assert dlq("replay", "status", campaign, "--json").document["counts"] == {
+        "confirmed": 1
+    }
+
+
+def test_a_replay_is_planned_now_and_sent_later(dlq: Command) -> None:
+    dlq.keep(*make_letters(3))
+    campaign = dlq("replay", "start", "*", "--json").document
+    assert campaign["state"] == "paused"
+    assert received(dlq) == []
+
+    ran = dlq("replay", "resume", campaign["id"], "--json")
+
+    assert ran.document["counts"] == {"sent": 3}
+    assert dlq("replay", "resume", campaign["id"]).code == 4
+
+
+def test_a_plan_of_another_size_than_expected_is_refused(dlq: Command) -> None:
+    dlq.keep(*make_letters(3))
+
+    ran = dlq("replay", "start", "*", "--expect", "2")
+
+    assert ran.code == 4
+    assert "3 letters match now, not 2" in ran.err
+
+
+def test_a_replay_is_paused_and_cancelled(dlq: Command) -> None:
+    dlq.keep(make_letter())
+    campaign = dlq("replay", "start", "*", "--json").document["id"]
+
+    assert dlq("replay", "pause", campaign).code == 0
+    assert dlq("replay", "cancel", campaign, "--reason", "no").code == 0
+    assert "cancelled" in dlq("replay", "status").out
+    assert dlq("replay", "pause", campaign).code == 4
+
+
+def test_no_such_replay_is_exit_code_3(dlq: Command) -> None:
+    dlq.keep(make_letter())
+
+    assert dlq("replay", "status", "nothing").code == 3
+    assert "Nothing has been replayed yet" in dlq("replay", "status").out
+
+
+def test_an_interrupt_pauses_and_says_how_to_go_on(dlq: Command) -> None:
+    dlq.keep(*make_letters(100))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "deadletter.cli", "replay", "*", "--rate", "20"],
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 20
+    while not dlq.do(lambda engine: engine.letters.campaigns()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=20)
+
+    assert running.returncode == 130
+    found = re.search(r"dlq replay resume (\S+)", err)
+    assert found is not None
+    ran = dlq("replay", "resume", found[1], "--json", "--rate", "10000")
+    assert ran.document["counts"] == {"sent": 100}
+    ids = [one.message.id for one in received(dlq)]
+    assert len(ids) == len(set(ids)) == 100
+
+
+def test_a_killed_replay_is_taken_over(dlq: Command) -> None:
+    dlq.keep(*make_letters(3))
+    campaign = dlq.do(_begun)
+
+    refused = dlq("replay", "resume", campaign)
+    ran = dlq("replay", "resume", campaign, "--take-over", "--json")
+
+    assert refused.code == 4
+    assert "--take-over" in refused.err
+    assert ran.document["counts"] == {"sent": 3}
+
+
+async def _begun(engine: Any) -> str:
+    """A campaign whose process died after it had taken some letters."""
+    from deadletter.office.replay import Replay
+    from deadletter.system import SystemClock, SystemDice
+    from office.making import BY
+
+    replay = Replay(engine.letters, engine.broker, SystemClock(), SystemDice())
+    campaign = await replay.start("*", BY)
+    await engine.letters.take_replay(campaign.id, limit=2)
+    return campaign.id

@@ -1,0 +1,246 @@
+"""Dead letters on the wire: everything there and back, and never too much of it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from deadletter.core.attempts import Attempt, append
+from deadletter.core.decision import Reason
+from deadletter.core.failure import Trouble
+from deadletter.core.ids import body_digest, letter_id
+from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.letter_mail import BUDGET, NAMES, from_message, to_message
+from deadletter.core.message import Message
+from deadletter.testing.generate import letters
+
+AT = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+LATER = AT + timedelta(minutes=5)
+
+FIELDS = (
+    *("source", "message_id", "partition", "reason", "trouble", "code", "error_type"),
+    *("error_text", "fingerprint", "attempts", "first_failed_at", "dead_at"),
+    *("consumer", "version"),
+)
+
+headers = st.lists(
+    st.tuples(
+        st.sampled_from([*sorted(NAMES), "tenant", "x-y"]), st.binary(max_size=20)
+    )
+).map(tuple)
+
+
+def a_letter(
+    message: Message | None = None, *, stack: str = "", **head: object
+) -> DeadLetter:
+    message = message or Message(id="m-1", body=b"\x00\xff", sent_at=AT)
+    attempt = Attempt(number=3, at=LATER, text="no", stack=stack)
+    given = {
+        "id": letter_id("orders", "7", message.id),
+        "source": "orders",
+        "message_id": message.id,
+        "partition": "7",
+        "reason": Reason.FATAL_ERROR,
+        "trouble": Trouble.PERMANENT,
+        "code": "NO_FUNDS",
+        "error_type": "shop.errors.NoFunds",
+        "error_text": "no funds on account",
+        "fingerprint": "abc",
+        "attempts": 3,
+        "first_failed_at": AT,
+        "dead_at": LATER,
+        "consumer": "charge",
+        "version": "1.8",
+        **head,
+    }
+    return DeadLetter(
+        head=LetterHead(**given),  # type: ignore[arg-type]
+        message=message,
+        history=append("", attempt),
+        position="7/42",
+    )
+
+
+def our_size(message: Message, original: Message) -> int:
+    ours = message.headers[len(original.headers) :]
+    return sum(len(name) + len(value) for name, value in ours)
+
+
+def test_what_matters_about_a_death_arrives() -> None:
+    letter = a_letter(stack='  File "shop.py", line 3, in charge')
+
+    back = from_message(to_message(letter), "orders-dlq")
+
+    assert back.id == letter.id
+    assert back.position == "7/42"
+    for field in FIELDS:
+        assert getattr(back.head, field) == getattr(letter.head, field), field
+    [attempt] = back.story()
+    assert attempt.number == 3
+    assert attempt.stack == '  File "shop.py", line 3, in charge'
+
+
+@given(headers=headers, body=st.binary(max_size=200))
+def test_body_and_user_headers_come_back_as_they_were(
+    headers: tuple[tuple[str, bytes], ...], body: bytes
+) -> None:
+    expires = AT + timedelta(hours=1)
+    message = Message(
+        id="m", body=body, sent_at=AT, headers=headers, key="k", expires_at=expires
+    )
+
+    sent = to_message(a_letter(message))
+    back = from_message(sent, "orders-dlq")
+
+    assert back.message == message
+    assert sent.body == body
+    assert sent.headers[: len(headers)] == headers
+
+
+@given(headers=headers, order=st.randoms(use_true_random=False))
+def test_a_broker_that_shuffles_headers_of_different_names_loses_nothing(
+    headers: tuple[tuple[str, bytes], ...], order: st.DrawFn
+) -> None:
+    headers = tuple((name, value) for name, value in headers if name not in NAMES)
+    letter = a_letter(Message(id="m", body=b"", sent_at=AT, headers=headers))
+    sent = to_message(letter)
+    shuffled = list(sent.headers)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    back = from_message(structs.replace(sent, headers=tuple(shuffled)), "orders-dlq")
+
+    assert back.head.reason == letter.head.reason
+    assert sorted(back.message.headers) == sorted(headers)
+
+
+@given(
+    letter=letters(),
+    words=st.text(max_size=40).map(lambda word: word * 300),
+    stack=st.text(max_size=40).map(lambda word: word * 600),
+)
+def test_our_headers_stay_within_their_budget(
+    letter: DeadLetter, words: str, stack: str
+) -> None:
+    head = structs.replace(
+        letter.head,
+        source=words,
+        partition=words,
+        code=words,
+        error_type=words,
+        error_text=words,
+        fingerprint=words,
+        consumer=words,
+        version=words,
+    )
+    attempt = Attempt(number=1, at=AT, stack=stack.encode("utf-8", "replace").decode())
+    large = structs.replace(
+        letter, head=head, history=append("", attempt), position=words
+    )
+
+    sent = to_message(large)
+
+    assert our_size(sent, large.message) <= BUDGET
+    from_message(sent, "dlq")
+
+
+def test_the_stack_gives_way_first_and_keeps_its_end() -> None:
+    stack = "".join(f"  File {n}\n" for n in range(2000)) + "the end"
+    text = "x" * 900
+
+    back = from_message(to_message(a_letter(stack=stack, error_text=text)), "dlq")
+
+    [attempt] = back.story()
+    assert attempt.stack.endswith("the end")
+    assert len(attempt.stack) > 1500
+    assert attempt.text == text
+
+
+def test_headers_do_not_grow_from_cycle_to_cycle() -> None:
+    letter = a_letter(stack="s" * 9000)
+    sizes = []
+
+    for _ in range(30):
+        sent = to_message(letter)
+        sizes.append(sum(len(n) + len(v) for n, v in sent.headers))
+        letter = from_message(sent, "orders-dlq")
+
+    assert len(set(sizes[1:])) == 1
+
+
+def test_a_letter_does_not_expire_in_its_dead_letter_mailbox() -> None:
+    message = Message(id="m", body=b"", sent_at=AT, expires_at=AT)
+
+    sent = to_message(a_letter(message, reason=Reason.EXPIRED))
+
+    assert sent.expires_at is None
+    assert from_message(sent, "dlq").message.expires_at == AT
+
+
+@given(headers=headers, body=st.binary(max_size=50))
+def test_a_foreign_message_is_a_letter_too(
+    headers: tuple[tuple[str, bytes], ...], body: bytes
+) -> None:
+    headers = tuple((name, value) for name, value in headers if name != "dlq-id")
+    message = Message(id="m", body=body, sent_at=AT, headers=headers)
+
+    letter = from_message(message, "orders-dlq")
+
+    assert letter.message == message
+    assert letter.head.source == "orders-dlq"
+    assert letter.head.reason is Reason.OPERATOR
+    assert letter.head.trouble is Trouble.UNKNOWN
+    assert letter.head.dead_at == AT
+
+
+@given(
+    values=st.dictionaries(
+        st.sampled_from(sorted(NAMES)),
+        st.binary(max_size=60)
+        | st.sampled_from(
+            [
+                b"9" * 5000,
+                "²".encode(),
+                b"0001-01-01T00:00:00+23:59",
+                b"9999-12-31T23:59:59-23:59",
+                b"2026-01-01",
+                b"worker-lost",
+            ]
+        ),
+    )
+)
+def test_forged_headers_never_make_an_error(values: dict[str, bytes]) -> None:
+    message = Message(id="m", body=b"", sent_at=AT, headers=tuple(values.items()))
+
+    letter = from_message(message, "orders-dlq")
+
+    assert letter.head.dead_at.tzinfo is UTC
+    assert letter.head.attempts >= 0
+    assert len(letter.id) == 24
+
+
+@pytest.mark.parametrize("forged", ["", "../../etc/passwd", "A" * 24, "a" * 23])
+def test_only_what_looks_like_an_id_of_ours_is_believed(forged: str) -> None:
+    sent = to_message(a_letter(id=forged))
+
+    assert from_message(sent, "dlq").id == letter_id("orders", "7", "m-1")
+
+
+def test_a_reused_message_id_stays_told_apart() -> None:
+    twisted = letter_id("orders", "7", "m-1", body_digest(b"\x00\xff"))
+
+    back = from_message(to_message(a_letter(id=twisted)), "dlq")
+
+    assert back.id == twisted
+    assert back.head.conflict
+    assert not from_message(to_message(a_letter()), "dlq").head.conflict
+
+
+def test_the_producers_wish_is_read_again() -> None:
+    message = Message(
+        id="m", body=b"", sent_at=AT, headers=(("retry-on-failure", b"true"),)
+    )
+
+    assert from_message(to_message(a_letter(message)), "dlq").retry_wish is True
+    assert from_message(message, "dlq").retry_wish is True

@@ -1,0 +1,265 @@
+"""Events as metrics, under names and labels that stay few."""
+
+from typing import get_args
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from deadletter.core.decision import Reason
+from deadletter.core.events import (
+    AnyEvent,
+    BackInReach,
+    BrakeClosed,
+    BrakeOpened,
+    Buried,
+    Event,
+    FailedForGood,
+    HandlerStuck,
+    LeaseLost,
+    LetterHandled,
+    LetterRefused,
+    LoopDied,
+    OutOfReach,
+    Received,
+    ReplyFailed,
+    Retried,
+    Stalled,
+    Succeeded,
+    SuspectsFound,
+    WorkerStarted,
+    WorkerStopped,
+)
+from deadletter.core.failure import Failure, Trouble
+from deadletter.core.letter import State
+from deadletter.observe.metrics import Metrics
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics(registry)
+
+
+def failure(error_type: str = "builtins.TimeoutError") -> Failure:
+    return Failure(
+        trouble=Trouble.TRANSIENT, code="TIMEOUT", error_type=error_type, text="no"
+    )
+
+
+def buried(error_type: str = "builtins.TimeoutError", mailbox: str = "orders") -> Event:
+    return Buried(
+        mailbox=mailbox,
+        message_id="m",
+        letter_id="l",
+        attempt=5,
+        reason=Reason.ATTEMPTS_EXHAUSTED,
+        text="failed 5 of 5 attempts",
+        failure=failure(error_type),
+        consumer="charge",
+    )
+
+
+def retried(*, charged: bool) -> Event:
+    return Retried(
+        mailbox="orders",
+        message_id="m",
+        attempt=1,
+        delay=1.0,
+        charged=charged,
+        failure=failure(),
+    )
+
+
+def test_burials_are_counted_by_source_consumer_reason_and_error(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics(buried())
+    metrics(buried())
+
+    labels = {
+        "source": "orders",
+        "consumer": "charge",
+        "reason": "attempts-exhausted",
+        "error_type": "builtins.TimeoutError",
+    }
+    name = "dlq_messages_dead_lettered_total"
+    assert registry.get_sample_value(name, labels) == 2
+
+
+def test_attempts_are_counted_by_how_they_ended(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for event in [
+        Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.2),
+        retried(charged=True),
+        retried(charged=False),
+        buried(),
+        FailedForGood(
+            mailbox="orders", message_id="m", attempt=1, text="no", failure=failure()
+        ),
+        LeaseLost(mailbox="orders", message_id="m", attempt=1),
+    ]:
+        metrics(event)
+
+    for outcome in ["succeeded", "retried", "spared", "buried", "failed", "lost"]:
+        labels = {"mailbox": "orders", "outcome": outcome}
+        assert registry.get_sample_value("dlq_attempts_total", labels) == 1, outcome
+
+
+def test_errors_are_counted_by_their_classification_r0_113(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics(retried(charged=True))
+    metrics(buried())
+
+    labels = {"mailbox": "orders", "category": "RETRYABLE", "trouble": "transient"}
+    assert registry.get_sample_value("dlq_errors_total", labels) == 2
+
+
+def test_handlers_are_timed(metrics: Metrics, registry: CollectorRegistry) -> None:
+    metrics(Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.25))
+
+    labels = {"mailbox": "orders"}
+    name = "dlq_handler_duration_seconds_sum"
+    assert registry.get_sample_value(name, labels) == 0.25
+
+
+def test_dlq_consumers_are_counted_and_timed_r3_77_to_r3_82(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for action in ["processed", "replayed", "discarded", "hostile\nlabel"]:
+        metrics(
+            LetterHandled(
+                mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action
+            )
+        )
+    metrics(
+        LetterRefused(
+            mailbox="orders-dlq", letter_id="l", delay=3600, failure=failure()
+        )
+    )
+
+    for action in ["processed", "replayed", "discarded", "refused", "other"]:
+        labels = {"mailbox": "orders-dlq", "action": action}
+        name = "dlq_messages_processed_total"
+        assert registry.get_sample_value(name, labels) == 1, action
+    box = {"mailbox": "orders-dlq"}
+    assert registry.get_sample_value("dlq_message_age_seconds_sum", box) == 400
+    assert registry.get_sample_value("dlq_processing_duration_seconds_sum", box) == 8
+
+
+def test_the_brake_shows(metrics: Metrics, registry: CollectorRegistry) -> None:
+    labels = {"mailbox": "orders"}
+
+    metrics(BrakeOpened(mailbox="orders", text="10 failures in a row"))
+    opened = registry.get_sample_value("dlq_breaker_state", labels)
+    metrics(BrakeClosed(mailbox="orders", seconds=3.0))
+    closed = registry.get_sample_value("dlq_breaker_state", labels)
+
+    assert (opened, closed) == (1, 0)
+
+
+def test_what_is_out_of_reach_shows_until_it_is_back(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    labels = {"mailbox": "orders", "what": "office"}
+
+    metrics(OutOfReach(mailbox="orders", what="office", text="locked", tries=1))
+    gone = registry.get_sample_value("dlq_out_of_reach", labels)
+    metrics(BackInReach(mailbox="orders", what="office", seconds=3.0))
+    back = registry.get_sample_value("dlq_out_of_reach", labels)
+
+    assert (gone, back) == (1, 0)
+
+
+def test_an_office_that_cannot_keep_a_letter_is_to_be_paged_on(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for what in ["office", "letter abc", "broker"]:
+        metrics(OutOfReach(mailbox="orders", what=what, text="locked", tries=1))
+
+    assert registry.get_sample_value("dlq_dead_letter_failures_total") == 2
+    stuck = {"mailbox": "orders", "what": "letter"}
+    assert registry.get_sample_value("dlq_out_of_reach", stuck) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "count"),
+    [
+        (LeaseLost(mailbox="o", message_id="m", attempt=1), "lease-lost", 1),
+        (HandlerStuck(mailbox="o", message_id="m", seconds=900), "handler-stuck", 1),
+        (SuspectsFound(mailbox="o", lost=7), "suspects-found", 7),
+        (
+            ReplyFailed(mailbox="o", message_id="m", reply_to="r", text="no"),
+            "reply-failed",
+            1,
+        ),
+        (LoopDied(mailbox="", loop="sweep", text="no"), "loop-died", 1),
+        (Stalled(mailbox="", loop="sweep", seconds=720), "stalled", 1),
+    ],
+)
+def test_what_should_not_happen_is_counted(
+    metrics: Metrics, registry: CollectorRegistry, event: Event, kind: str, count: int
+) -> None:
+    metrics(event)
+
+    value = registry.get_sample_value("dlq_mishaps_total", {"kind": kind})
+    assert value == count
+
+
+def test_depth_is_gauged_and_falls_to_zero_when_drained(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    labels = {"state": "pending", "source": "orders"}
+
+    metrics.show_letters({"orders": {State.PENDING: 3}, "mails": {State.CLOSED: 1}})
+    full = registry.get_sample_value("dlq_messages", labels)
+    metrics.show_letters({"mails": {State.CLOSED: 1}})
+    drained = registry.get_sample_value("dlq_messages", labels)
+
+    assert (full, drained) == (3, 0)
+
+
+def test_hostile_names_do_not_explode_the_series_s26(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for n in range(100_000):
+        metrics(buried(error_type=f"evil.Error{n}"))
+
+    series = [
+        line for line in generate_latest(registry).splitlines() if line[:1] != b"#"
+    ]
+    assert len(series) < 2000
+    labels = {
+        "source": "orders",
+        "consumer": "charge",
+        "reason": "attempts-exhausted",
+        "error_type": "other",
+    }
+    name = "dlq_messages_dead_lettered_total"
+    assert registry.get_sample_value(name, labels) == 100_000 - 200
+
+
+def test_more_mailboxes_than_labels_are_still_counted(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for n in range(300):
+        metrics(Received(mailbox=f"box-{n}", count=2))
+    metrics.show_letters({f"box-{n}": {State.PENDING: 1} for n in range(300)})
+
+    received = {"mailbox": "other"}
+    pending = {"state": "pending", "source": "other"}
+    assert registry.get_sample_value("dlq_messages_received_total", received) == 200
+    assert registry.get_sample_value("dlq_messages", pending) == 100
+
+
+def test_no_event_is_forgotten_but_those_that_need_no_metric(metrics: Metrics) -> None:
+    assert set(get_args(AnyEvent)) - set(metrics._on) == {WorkerStarted, WorkerStopped}
+
+
+def test_an_event_without_a_metric_is_no_error(metrics: Metrics) -> None:
+    metrics(WorkerStarted(mailbox="orders", slots=1))

@@ -1,0 +1,132 @@
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from deadletter.core.errors import Unavailable
+from deadletter.core.message import Message
+from deadletter.office import doctor
+from deadletter.office.doctor import Check, Health, examine, worst
+from deadletter.ports import Engine, LetterStore, QueueInfo, QueueOptions
+from deadletter.testing.fakes import FakeClock
+from office.making import NOW, make_letter
+
+
+async def checked(engine: Engine, clock: FakeClock) -> dict[str, Check]:
+    return {check.name: check for check in await examine(engine, clock, None)}
+
+
+async def test_a_new_engine_is_well(engine: Engine, clock: FakeClock) -> None:
+    checks = await checked(engine, clock)
+
+    assert {name for name, check in checks.items() if check.health is Health.FAIL} == (
+        set()
+    )
+    assert {"versions", "durability", "reachable", "integrity", "clock"} <= set(checks)
+    assert checks["integrity"].health is Health.OK
+
+
+async def test_an_engine_that_forgets_is_named(
+    engine: Engine, clock: FakeClock
+) -> None:
+    durable = engine.features.engine == "sqlite"
+
+    check = (await checked(engine, clock))["durability"]
+
+    assert (check.health is Health.OK) == durable
+
+
+async def test_old_unreviewed_letters_are_named(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    await store.keep([make_letter(1), make_letter(2, died=timedelta(days=9))])
+
+    check = (await checked(engine, clock))["review"]
+
+    assert check.health is Health.WARN
+    assert check.text.startswith("1 pending letter")
+
+
+async def test_letters_of_the_future_are_named(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    await store.keep([make_letter(died=timedelta(hours=-1))])
+
+    assert (await checked(engine, clock))["clock"].health is Health.WARN
+
+
+async def test_messages_of_lost_workers_are_named(
+    engine: Engine, clock: FakeClock
+) -> None:
+    await engine.broker.sink("orders").send([Message(id="m", body=b"", sent_at=NOW)])
+    await engine.broker.source("orders").receive(limit=1, wait=0, lease=10)
+    clock.advance(11)
+    await engine.broker.sweep()
+
+    check = (await checked(engine, clock))["suspects"]
+
+    assert check.health is Health.WARN
+    assert "orders (1)" in check.text
+
+
+def queue(name: str, dead_queue: str | None = None) -> QueueInfo:
+    options = QueueOptions(name=name, dead_queue=dead_queue)
+    return QueueInfo(options=options, ready=0, delayed=0, claimed=0, suspects=0)
+
+
+@pytest.mark.parametrize(
+    ("queues", "problem"),
+    [
+        ([queue("a", "a")], "its own"),
+        ([queue("a", "b"), queue("b", "c"), queue("c")], "has one of its own"),
+        ([queue("a", "b")], "does not exist"),
+    ],
+)
+def test_dead_queues_that_cannot_be_are_named(
+    queues: Sequence[QueueInfo], problem: str
+) -> None:
+    check = doctor._topology(queues)
+
+    assert check.health is Health.FAIL
+    assert problem in check.text
+
+
+async def test_a_file_has_room_and_a_small_log(
+    engine: Engine, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "some.db"
+    file.touch()
+    (tmp_path / "some.db-wal").write_bytes(b"x" * 100)
+
+    names = {check.name: check for check in await examine(engine, clock, file)}
+    monkeypatch.setattr(doctor, "LARGE_WAL", 10)
+    monkeypatch.setattr(doctor, "NO_SPACE", 10**18)
+    worse = {check.name: check for check in await examine(engine, clock, file)}
+
+    assert names["write-ahead log"].health is Health.OK
+    assert names["disk"].health is Health.OK
+    assert worse["write-ahead log"].health is Health.WARN
+    assert worse["disk"].health is Health.FAIL
+
+
+async def test_an_engine_out_of_reach_is_a_finding_not_a_crash(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone() -> Sequence[QueueInfo]:
+        raise Unavailable("the disk is gone")
+
+    monkeypatch.setattr(engine.broker, "queues", gone)
+
+    checks = await examine(engine, clock, None)
+
+    assert worst(checks) is Health.FAIL
+    assert any("the disk is gone" in check.text for check in checks)
+
+
+def test_the_worst_counts() -> None:
+    ok, warn, fail = (Check("x", health, "") for health in Health)
+
+    assert worst([ok]) is Health.OK
+    assert worst([ok, warn]) is Health.WARN
+    assert worst([fail, warn]) is Health.FAIL

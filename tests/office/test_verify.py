@@ -1,0 +1,89 @@
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from deadletter.core.message import Message
+from deadletter.office.verify import verify
+from deadletter.ports import Acked, Broker, Engine, Fate, LetterStore, QueueInfo
+from office.making import BY, NOW, make_letter
+
+
+async def bury(engine: Engine, number: int) -> None:
+    """Send a message and bury it the way a worker does."""
+    assert engine.letters is not None
+    message = Message(id=f"m-{number}", body=b"{}", sent_at=NOW)
+    await engine.broker.sink("orders").send([message])
+    source = engine.broker.source("orders")
+    (delivery,) = await source.receive(limit=1, wait=0, lease=60)
+    await engine.letters.keep([make_letter(number, body=b"{}")])
+    await source.settle([Acked(delivery, Fate.BURIED)])
+
+
+async def test_what_came_in_is_what_went_out_and_what_is_there(engine: Engine) -> None:
+    await bury(engine, 1)
+    message = Message(id="m-2", body=b"", sent_at=NOW)
+    await engine.broker.sink("orders").send([message], delay=60)
+
+    found = await verify(engine.broker, engine.letters)
+
+    assert found.ok, found.findings
+    (line,) = found.mailboxes
+    assert (line.sent, line.left, line.present, line.buried) == (2, 1, 1, 1)
+    assert found.letters == 1
+
+
+async def test_an_empty_engine_adds_up(engine: Engine) -> None:
+    assert (await verify(engine.broker, engine.letters)).ok
+
+
+async def test_a_purged_letter_is_not_missing(
+    engine: Engine, store: LetterStore
+) -> None:
+    await bury(engine, 1)
+    await store.purge([make_letter(1).id], BY)
+
+    found = await verify(engine.broker, store)
+
+    assert found.ok, found.findings
+
+
+class Doctored:
+    """A broker whose counts somebody has changed."""
+
+    def __init__(self, broker: Broker, **tally: int) -> None:
+        self._broker = broker
+        self._tally = tally
+        self.features = broker.features
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        return [
+            structs.replace(queue, tally={**queue.tally, **self._tally})
+            for queue in await self._broker.queues()
+        ]
+
+
+async def test_a_message_that_vanished_is_found(engine: Engine) -> None:
+    await bury(engine, 1)
+
+    found = await verify(Doctored(engine.broker, sent=4), engine.letters)  # type: ignore[arg-type]
+
+    assert not found.ok
+    assert (
+        "3 messages are missing (4 sent, 1 left it, 0 are in it)" in (found.findings[0])
+    )
+
+
+async def test_a_message_from_nowhere_is_found(engine: Engine) -> None:
+    await bury(engine, 1)
+
+    found = await verify(Doctored(engine.broker, handled=2), engine.letters)  # type: ignore[arg-type]
+
+    assert "2 more than were ever sent" in found.findings[0]
+
+
+async def test_a_burial_without_a_letter_is_found(engine: Engine) -> None:
+    await bury(engine, 1)
+
+    found = await verify(Doctored(engine.broker, buried=3, sent=3), engine.letters)  # type: ignore[arg-type]
+
+    assert any("only 1 deaths" in finding for finding in found.findings)

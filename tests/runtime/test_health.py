@@ -1,0 +1,191 @@
+"""Health over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from deadletter.core.errors import ConfigError
+from deadletter.runtime import health
+from deadletter.runtime.health import Complaint, Depth, HealthServer
+
+
+@asynccontextmanager
+async def serving(
+    complaints: list[Complaint] | None = None, depth: Depth | None = None
+) -> AsyncIterator[HealthServer]:
+    server = HealthServer(
+        lambda: complaints or [], host="127.0.0.1", port=0, depth=depth
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def send(server: HealthServer, request: bytes) -> bytes:
+    """The whole answer to some bytes."""
+    reader, writer = await asyncio.open_connection(*server.address)
+    try:
+        writer.write(request)
+        return await asyncio.wait_for(reader.read(), 10.0)
+    finally:
+        writer.close()
+
+
+async def get(
+    server: HealthServer, path: str, method: str = "GET"
+) -> tuple[int, dict[str, Any]]:
+    answer = await send(server, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), msgspec.json.decode(body)
+
+
+async def test_live_says_healthy_and_nothing_else() -> None:
+    async with serving([Complaint("orders", "it is not well")]) as server:
+        assert await get(server, "/health/live") == (200, {"status": "healthy"})
+
+
+async def test_ready_is_200_while_nobody_complains() -> None:
+    async with serving() as server:
+        assert await get(server, "/health/ready") == (200, {"status": "healthy"})
+
+
+async def test_ready_is_503_with_the_reasons_of_each_loop() -> None:
+    async with serving([Complaint("orders", "broker is out of reach")]) as server:
+        status, body = await get(server, "/health/ready?verbose=1")
+
+        assert status == 503
+        assert body == {
+            "status": "unhealthy",
+            "reasons": [{"loop": "orders", "reason": "broker is out of reach"}],
+        }
+
+
+@pytest.mark.parametrize(
+    ("depth", "status"), [(0, "healthy"), (99, "healthy"), (100, "degraded")]
+)
+async def test_a_dlq_of_a_hundred_letters_is_degraded(depth: int, status: str) -> None:
+    async def depths() -> dict[str, int]:
+        return {"small-dlq": 0, "orders-dlq": depth}
+
+    async with serving(depth=depths) as server:
+        code, body = await get(server, "/health/dlq")
+
+        assert code == 200
+        assert body["status"] == status
+        assert {"name": "orders-dlq", "depth": depth, "threshold": 100} in body["dlqs"]
+        assert body["dlq"]["depth"] == depth
+
+
+async def test_no_dlq_at_all_is_healthy() -> None:
+    async def depths() -> dict[str, int]:
+        return {}
+
+    async with serving(depth=depths) as server:
+        code, body = await get(server, "/health/dlq")
+
+        assert (code, body["status"], body["dlq"]) == (200, "healthy", None)
+
+
+async def test_a_depth_that_cannot_be_counted_is_not_healthy() -> None:
+    async def depths() -> dict[str, int]:
+        raise ConnectionError("password=hunter2")
+
+    async with serving(depth=depths) as server:
+        code, body = await get(server, "/health/dlq")
+
+        assert code == 503
+        assert body["status"] == "unhealthy"
+        assert "hunter2" not in body["reason"]
+
+
+async def test_other_paths_are_not_found() -> None:
+    async with serving() as server:
+        for path in ("/", "/health", "/health/dlq", "/health/live/", "//health/live"):
+            status, _ = await get(server, path)
+
+            assert status == 404, path
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "DELETE", "get", "OPTIONS"])
+async def test_other_methods_are_not_allowed(method: str) -> None:
+    async with serving() as server:
+        status, _ = await get(server, "/health/live", method)
+
+        assert status == 405
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / SPDY/3\r\n\r\n", b"\x16\x03\x01\r\n\r\n"],
+)
+async def test_what_is_not_http_is_a_bad_request(request_: bytes) -> None:
+    async with serving() as server:
+        answer = await send(server, request_)
+
+        assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_request_that_goes_on_for_ever_is_cut_off() -> None:
+    async with serving() as server:
+        endless = b"GET /health/live HTTP/1.1\r\n" + b"X: y\r\n" * 20_000
+
+        try:
+            answer = await send(server, endless)
+        except ConnectionError:
+            answer = b"HTTP/1.1 431 "  # hung up on before all was sent
+
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert (await get(server, "/health/live"))[0] == 200
+
+
+async def test_a_client_that_says_nothing_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "_PATIENCE", 0.05)
+    async with serving() as server:
+        answer = await send(server, b"GET /health/live HT")
+
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_crowd_of_slow_clients_does_not_keep_a_probe_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS", 5)
+    async with serving() as server:
+        crowd = [await asyncio.open_connection(*server.address) for _ in range(20)]
+
+        async with asyncio.timeout(2.0):
+            assert (await get(server, "/health/live"))[0] == 200
+
+        for _, writer in crowd:
+            writer.close()
+
+
+async def test_a_port_in_use_is_said_plainly() -> None:
+    async with serving() as server:
+        host, port = server.address
+        second = HealthServer(list, host=host, port=port)
+
+        with pytest.raises(ConfigError, match=f"{port}.*Choose another"):
+            await second.start()
+
+
+async def test_closing_hangs_up_and_frees_the_port() -> None:
+    server = HealthServer(list, host="127.0.0.1", port=0)
+    await server.start()
+    address = server.address
+    reader, writer = await asyncio.open_connection(*address)
+
+    await server.close()
+
+    assert await asyncio.wait_for(reader.read(), 5.0) == b""
+    writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)

@@ -1,0 +1,442 @@
+"""Handlers in processes of their own: what they do to them costs one message."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import isolated_handlers
+from deadletter.core.capture import capture
+from deadletter.core.decision import Bury, Continue, Reason, Retry
+from deadletter.core.errors import ConfigError, Ignore, Malformed, Signal, Unavailable
+from deadletter.core.failure import Trouble
+from deadletter.core.message import Delivery, Lineage, Message
+from deadletter.core.rules import DEFAULT
+from deadletter.runtime.attempt import TimeLimitExceeded
+from deadletter.runtime.context import Context
+from deadletter.runtime.held import Held
+from deadletter.runtime.isolation import ProcessRunner
+from deadletter.runtime.remote_error import RemoteError, WorkerLost
+from deadletter.system import SystemClock
+from deadletter.testing.waiting import eventually
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+MiB = 1024 * 1024
+
+
+def delivery(body: bytes = b"", **more: Any) -> Delivery:
+    message = Message(id="m-1", body=body, sent_at=NOW, reply_to="answers")
+    return Delivery(message=message, mailbox="orders", receipt=object(), **more)
+
+
+@asynccontextmanager
+async def running(
+    handler: str,
+    *,
+    processes: int = 1,
+    time_limit: float | None = 20.0,
+    memory_limit: int | None = None,
+) -> AsyncIterator[ProcessRunner]:
+    runner = ProcessRunner(
+        target=f"isolated_handlers:{handler}",
+        processes=processes,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        clock=SystemClock(),
+    )
+    try:
+        yield runner
+    finally:
+        await runner.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_a_process_stays_warm_and_is_not_ours() -> None:
+    async with running("pid") as runner:
+        first, second = await runner(delivery()), await runner(delivery())
+
+        assert first == second
+        assert first != str(os.getpid())
+
+
+async def test_async_handlers_run_there_too() -> None:
+    async with running("pid_later") as runner:
+        assert await runner(delivery()) == await runner(delivery())
+
+
+@pytest.mark.parametrize(
+    ("handler", "body", "value"),
+    [
+        ("echo", b"\x00\xff" * 100_000, b"\x00\xff" * 100_000),
+        ("text", b"hello", "HELLO"),
+        ("order", b'{"id": 41}', msgspec.Raw(b'{"id":42}')),
+    ],
+)
+async def test_bodies_and_answers_pass_unharmed(
+    handler: str, body: bytes, value: object
+) -> None:
+    async with running(handler) as runner:
+        assert await runner(delivery(body)) == value
+
+
+async def test_what_nobody_asked_for_is_not_sent_back() -> None:
+    async with running("unsendable") as runner:
+        wanted = delivery()
+        message = msgspec.structs.replace(wanted.message, reply_to=None)
+        unwanted = msgspec.structs.replace(wanted, message=message)
+
+        assert await runner(unwanted) is None
+        with pytest.raises(ConfigError, match="cannot be sent"):
+            await runner(wanted)
+
+
+async def test_the_delivery_arrives_with_all_it_has_but_its_receipt() -> None:
+    lineage = Lineage(letter_id="l", generation=2, campaign="c")
+    message = Message(
+        id="m-1",
+        body=b"",
+        sent_at=NOW,
+        headers=(("a", b"\xff"), ("a", b"")),
+        expires_at=NOW,
+        reply_to="answers",
+        lineage=lineage,
+    )
+    given = Delivery(message=message, mailbox="orders", attempt=3, receipt=object())
+    async with running("attempt") as runner:
+        assert await runner(given) == "3 m-1 True"
+    async with running("attempt_later") as runner:
+        assert await runner(given) == "3 m-1 True"
+
+
+async def test_a_handler_may_print_what_it_likes(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with running("noisy") as runner:
+        assert await runner(delivery()) == "done"
+
+    out, err = capfd.readouterr()
+    assert "on stdout" in out
+    assert "and stderr" in err
+
+
+async def test_signs_of_life_reach_the_worker() -> None:
+    held = Held(delivery(), 0.0)
+    started = time.monotonic()
+    Context(held, SystemClock()).enter()
+    async with running("beats") as runner:
+        await runner(delivery())
+
+        assert held.beaten > started
+
+
+async def test_a_crash_costs_one_message(capfd: pytest.CaptureFixture[str]) -> None:
+    crashes = {
+        b"segfault": "SIGSEGV",
+        b"abort": "SIGABRT",
+        b"exit": "exit code 3",
+        b"kill": "SIGKILL",
+    }
+    async with running("dies") as runner:
+        for how, text in crashes.items():
+            with pytest.raises(WorkerLost, match=text) as raised:
+                await runner(delivery(how))
+
+            assert await runner(delivery(b"fine")) is None
+            failure = capture(raised.value, DEFAULT)
+            assert failure.trouble is Trouble.WORKER_LOST
+            assert failure.code == "WORKER_LOST"
+
+
+async def test_a_crash_is_noticed_even_if_a_child_of_it_lives_on(
+    tmp_path: Path,
+) -> None:
+    note = tmp_path / "pid"
+    async with running("dies_leaving_a_child") as runner:
+        async with asyncio.timeout(10.0):
+            with pytest.raises(WorkerLost, match="exit code 7"):
+                await runner(delivery(str(note).encode()))
+
+        await eventually(lambda: not is_alive(int(note.read_text())))
+
+
+async def test_a_crash_is_noticed_even_if_a_stranger_holds_the_line(
+    tmp_path: Path,
+) -> None:
+    note = tmp_path / "pid"
+    async with running("dies_leaving_a_stranger") as runner, asyncio.timeout(10.0):
+        with pytest.raises(WorkerLost, match="exit code 7"):
+            await runner(delivery(str(note).encode()))
+
+    os.kill(int(note.read_text()), signal.SIGKILL)
+
+
+async def test_a_process_that_dies_while_idle_costs_nothing() -> None:
+    async with running("pid") as runner:
+        first = str(await runner(delivery()))
+        os.kill(int(first), signal.SIGKILL)
+        await eventually(lambda: not is_alive(int(first)))
+        await asyncio.sleep(0.05)
+
+        second = await runner(delivery())
+
+        assert second != first
+
+
+async def test_the_time_limit_kills_the_handler_and_what_it_started(
+    tmp_path: Path,
+) -> None:
+    note = tmp_path / "pids"
+    async with running("hangs", time_limit=0.5) as runner:
+        await runner.start()
+        with pytest.raises(TimeLimitExceeded, match=r"0\.5 seconds"):
+            await runner(delivery(str(note).encode()))
+
+        pids = [int(pid) for pid in note.read_text().split()]
+        await eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+async def test_cancelling_kills_the_handler(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    async with running("hangs") as runner:
+        task = asyncio.create_task(runner(delivery(str(note).encode())))
+        await eventually(lambda: note.exists() and note.read_text())
+
+        task.cancel()
+        await asyncio.wait({task})
+
+        pids = [int(pid) for pid in note.read_text().split()]
+        await eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+async def test_the_memory_limit_costs_one_message() -> None:
+    async with running("devours", memory_limit=400 * MiB) as runner:
+        with pytest.raises((MemoryError, WorkerLost)):
+            await runner(delivery())
+
+        assert await runner(delivery(b"fine")) is None
+
+
+async def test_a_memory_limit_below_what_loading_takes_is_refused() -> None:
+    async with running("echo", memory_limit=MiB) as runner:
+        with pytest.raises(ConfigError, match="1 MiB is too low"):
+            await runner.start()
+
+
+async def raised_by(handler: str, *bodies: bytes) -> list[Exception]:
+    """What the handler raises for each of these."""
+    errors = []
+    async with running(handler) as runner:
+        for body in bodies:
+            with pytest.raises(Exception) as raised:  # noqa: PT011
+                await runner(delivery(body))
+            errors.append(raised.value)
+    return errors
+
+
+@pytest.mark.parametrize("handler", ["raises", "raises_later"])
+async def test_errors_are_raised_here_as_what_they_were_there(handler: str) -> None:
+    expected = {
+        b"value": ValueError("not a number"),
+        b"key": KeyError("missing"),
+        b"refused": ConnectionRefusedError(111, "Connection refused"),
+        b"funds": isolated_handlers.NoFunds("42", code="INSUFFICIENT_FUNDS"),
+    }
+
+    errors = await raised_by(handler, *expected)
+
+    for raised, error in zip(errors, expected.values(), strict=True):
+        there, here = capture(raised, DEFAULT), capture(error, DEFAULT)
+        assert type(raised) is type(error)
+        assert str(raised) == str(error)
+        assert vars(raised).get("code") == vars(error).get("code")
+        assert (there.trouble, there.code) == (here.trouble, here.code)
+        assert there.error_type == here.error_type
+        assert "isolated_handlers.py" in there.stack
+        assert there.frame == "isolated_handlers:raises"
+
+
+async def test_other_errors_have_a_stand_in_of_their_name() -> None:
+    expected = {
+        b"shy": ("isolated_handlers.Shy", "answered 503"),
+        b"picky": ("isolated_handlers.Picky", "picky"),
+        b"local": (
+            "isolated_handlers._local_error.<locals>.Odd",
+            "reset by somebody",
+        ),
+        b"exit": ("SystemExit", "3"),
+        b"interrupt": ("KeyboardInterrupt", ""),
+        b"cancelled": ("asyncio.exceptions.CancelledError", ""),
+    }
+
+    errors = await raised_by("raises", *expected)
+
+    for raised, (name, text) in zip(errors, expected.values(), strict=True):
+        failure = capture(raised, DEFAULT)
+        assert isinstance(raised, RemoteError)
+        assert failure.error_type == name
+        assert str(raised) == text
+        assert failure.frame.startswith("isolated_handlers:")
+
+
+async def test_stand_ins_are_classified_by_what_they_carry_and_descend_from() -> None:
+    shy, local = await raised_by("raises", b"shy", b"local")
+
+    failure = capture(shy, DEFAULT)
+    assert (failure.trouble, failure.code) == (Trouble.TRANSIENT, "HTTP_503")
+    assert isinstance(local, ConnectionResetError)
+    assert capture(local, DEFAULT).trouble is Trouble.TRANSIENT
+
+
+async def test_causes_come_along() -> None:
+    [raised] = await raised_by("raises", b"caused")
+
+    assert isinstance(raised.__cause__, ConnectionRefusedError)
+    assert capture(raised, DEFAULT).trouble is Trouble.TRANSIENT
+
+
+async def test_half_a_character_does_not_break_the_line() -> None:
+    [raised] = await raised_by("raises", b"surrogate")
+
+    assert str(raised) == "half ? a character"
+
+
+async def test_a_handlers_say_in_its_fate_is_heard() -> None:
+    bodies = (b"later", b"give up", b"logical", b"ignore")
+
+    later, give_up, logical, ignore = await raised_by("raises", *bodies)
+
+    assert isinstance(later, Signal)
+    assert later.decision == Retry(30.0, charged=False)
+    assert isinstance(give_up, Signal)
+    assert give_up.decision == Bury(Reason.REJECTED, "hopeless")
+    assert isinstance(logical, Signal)
+    assert logical.decision == Continue("no such customer")
+    assert isinstance(ignore, Ignore)
+
+
+async def test_a_body_that_does_not_fit_is_malformed() -> None:
+    [raised] = await raised_by("order", b"not json")
+
+    assert type(raised) is Malformed
+
+
+async def test_at_most_so_many_run_at_once() -> None:
+    async with running("waits", processes=2) as runner:
+        await asyncio.gather(runner(delivery()), runner(delivery()))
+        started = time.monotonic()
+
+        await asyncio.gather(*(runner(delivery()) for _ in range(4)))
+
+        assert time.monotonic() - started >= 0.6
+        assert len(runner._alive) == 2
+
+
+async def test_closing_ends_idle_and_busy_processes(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    async with running("hangs", processes=2) as runner:
+        await runner.start()
+        idle = runner._idle[0]._process.pid
+        runner._idle.clear()
+        task = asyncio.create_task(runner(delivery(str(note).encode())))
+        await eventually(lambda: note.exists() and note.read_text())
+        pids = [idle, *(int(pid) for pid in note.read_text().split())]
+
+        await runner.close()
+
+        await asyncio.wait({task})
+        assert isinstance(task.exception(), WorkerLost)
+        await eventually(lambda: not any(is_alive(pid) for pid in pids))
+        with pytest.raises(Unavailable, match="have been ended"):
+            await runner(delivery())
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("isolated_handlers:nobody", "cannot be loaded"),
+        ("isolated_handlers:NOT_A_HANDLER", "not a function"),
+        ("no_such_module:handle", "no_such_module"),
+    ],
+)
+async def test_a_handler_that_cannot_be_loaded_is_said_at_the_start(
+    target: str, text: str
+) -> None:
+    runner = ProcessRunner(
+        target=target,
+        processes=1,
+        time_limit=None,
+        memory_limit=None,
+        clock=SystemClock(),
+    )
+
+    with pytest.raises(ConfigError, match=text):
+        await runner.start()
+
+    await runner.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("shop", "top of a module"),
+        ("shop:make.<locals>.handle", "top of a module"),
+        ("__main__:handle", "move it to a module"),
+    ],
+)
+def test_a_handler_that_cannot_be_isolated_is_said_even_earlier(
+    target: str, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        ProcessRunner(
+            target=target,
+            processes=1,
+            time_limit=None,
+            memory_limit=None,
+            clock=SystemClock(),
+        )
+
+
+async def test_processes_end_with_their_worker(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    script = (
+        "import asyncio, sys\n"
+        "sys.path[:0] = sys.argv[2:]\n"
+        "from test_isolation import delivery, running\n"
+        "async def main():\n"
+        "    async with running('hangs') as runner:\n"
+        "        await runner(delivery(sys.argv[1].encode()))\n"
+        "asyncio.run(main())\n"
+    )
+    here = Path(__file__).parent
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        str(note),
+        str(here),
+        str(here.parent),  # type: ignore[attr-defined]
+    )
+    await eventually(lambda: note.exists() and note.read_text(), within=20.0)
+    handler = int(note.read_text().split()[0])
+
+    worker.kill()
+    await worker.wait()
+
+    await eventually(lambda: not is_alive(handler))
+    os.kill(int(note.read_text().split()[1]), signal.SIGKILL)

@@ -1,0 +1,198 @@
+"""One tree of settings: the file, then the environment; mistakes are named."""
+
+from pathlib import Path
+
+import pytest
+
+from deadletter.core.errors import ConfigError
+from deadletter.settings import RetentionDays, Settings, Work, load_settings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "deadletter.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert load_settings(environ={}) == Settings()
+
+
+def test_the_file_says_what_differs(folder: Path) -> None:
+    write(
+        folder,
+        """
+        url = "sqlite:///shop.db"
+        app = "shop:app"
+
+        [work]
+        processes = 4
+        watchdog = 60
+
+        [retention_days]
+        closed = 14
+        """,
+    )
+
+    settings = load_settings(environ={})
+
+    assert settings == Settings(
+        url="sqlite:///shop.db",
+        app="shop:app",
+        work=Work(processes=4, watchdog=60.0),
+        retention_days=RetentionDays(closed=14),
+    )
+
+
+def test_the_environment_wins_over_the_file(folder: Path) -> None:
+    write(folder, 'url = "sqlite:///a.db"\n[work]\nslots = 3\nprocesses = 2\n')
+    environ = {
+        "DLQ_URL": "memory://",
+        "DLQ_WORK_SLOTS": "20",
+        "DLQ_WORK_HEALTH_PORT": "8080",
+        "DLQ_RETENTION_DAYS_LEDGER": "0.5",
+    }
+
+    settings = load_settings(environ=environ)
+
+    assert settings.url == "memory://"
+    assert settings.work == Work(processes=2, slots=20, health_port=8080)
+    assert settings.retention_days.ledger == 0.5
+
+
+def test_a_variable_set_to_nothing_is_not_set() -> None:
+    assert load_settings(environ={"DLQ_APP": "", "DLQ_URL": ""}) == Settings()
+
+
+def test_a_rules_file_is_looked_for_beside_the_file_that_names_it(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    file = write(folder, 'rules = "rules.toml"')
+
+    assert load_settings(file, environ={}).rules == str(folder / "rules.toml")
+    assert load_settings(file, environ={"DLQ_RULES": "r.toml"}).rules == "r.toml"
+
+
+def test_the_file_may_be_named_by_argument_or_environment(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('app = "a:app"')
+    (tmp_path / "b.toml").write_text('app = "b:app"')
+    environ = {"DLQ_CONFIG": "b.toml"}
+
+    assert load_settings(environ=environ).app == "b:app"
+    assert load_settings("a.toml", environ=environ).app == "a:app"
+
+
+def test_a_named_file_must_be_there() -> None:
+    with pytest.raises(ConfigError, match=r"no settings file nowhere\.toml"):
+        load_settings("nowhere.toml", environ={})
+
+
+def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path, environ={})
+
+
+@pytest.mark.parametrize("text", ["url = ", "url = 'a'\nurl = 'b'", "\x00"])
+def test_what_is_not_toml_is_refused(folder: Path, text: str) -> None:
+    write(folder, text)
+
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_settings(environ={})
+
+
+def test_bytes_that_are_no_text_are_refused(folder: Path) -> None:
+    (folder / "deadletter.toml").write_bytes(b"url = '\xff\xfe'")
+
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_settings(environ={})
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("ulr = 'memory://'", "url"),
+        ("[work]\nslot = 3", "work.slots"),
+        ("[wrok]\nslots = 3", "work"),
+        ("[work]\nhealthport = 3", "work.health_port"),
+        ("[retention_days]\nclose = 3", "retention_days.closed"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_known_one(
+    folder: Path, text: str, near: str
+) -> None:
+    write(folder, text)
+
+    with pytest.raises(ConfigError, match=f"Did you mean {near}"):
+        load_settings(environ={})
+
+
+def test_a_key_like_none_of_ours_gets_the_whole_list(folder: Path) -> None:
+    write(folder, "zzz = 1")
+
+    with pytest.raises(ConfigError, match=r"Known: url, app, .*work\.processes"):
+        load_settings(environ={})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("url = 5", r"url in .*deadletter\.toml must be a text, not 5"),
+        ("[work]\nslots = 'many'", r"work\.slots in .* must be a whole number"),
+        ("[work]\nslots = 0", r"work\.slots in .* 1 or more, not 0"),
+        ("[work]\nhealth_port = 70000", r"must be a port number, 1 to 65535"),
+        ("[work]\nhealth_port = '8080'", r"must be a port number"),
+        ("[work]\nwatchdog = -1", r"work\.watchdog in .* must be seconds"),
+        ("[retention_days]\nclosed = 0", r"retention_days\.closed in .* must be days"),
+        ("work = 3", r"work in .* is a section: write \[work\]"),
+        ("url = {a = 1}", r"url in .* must be a text"),
+    ],
+)
+def test_a_wrong_value_names_the_key_and_what_it_should_be(
+    folder: Path, text: str, sentence: str
+) -> None:
+    write(folder, text)
+
+    with pytest.raises(ConfigError, match=sentence):
+        load_settings(environ={})
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "1.5", "inf", "nan"])
+def test_a_wrong_value_in_the_environment_names_the_variable(value: str) -> None:
+    with pytest.raises(ConfigError, match="DLQ_WORK_SLOTS must be a whole number"):
+        load_settings(environ={"DLQ_WORK_SLOTS": value})
+
+
+def test_a_slip_in_a_variable_is_noticed() -> None:
+    with pytest.raises(ConfigError, match="Did you mean DLQ_WORK_SLOTS"):
+        load_settings(environ={"DLQ_WORK_SLOT": "5"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DLQ_SERVICE_HOST",
+        "DLQ_PORT",
+        "DLQ_PORT_80_TCP_ADDR",
+        "DLQ_TTL_DAYS",
+        "DLQ_POLL_INTERVAL_MS",
+        "HOME",
+    ],
+)
+def test_variables_of_others_are_left_alone(name: str) -> None:
+    assert load_settings(environ={name: "whatever"}) == Settings()
+
+
+def test_a_password_in_the_url_is_never_shown() -> None:
+    settings = load_settings(environ={"DLQ_URL": "postgresql://me:hunter2@db/x"})
+
+    assert "hunter2" in settings.url
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in str(settings)
