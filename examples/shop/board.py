@@ -1,6 +1,7 @@
 """What the demo shows: mailboxes, the latest events, problems, what to type next."""
 
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,19 @@ STYLES = {
 }
 
 
+@dataclass
+class Line:
+    """Something that happened, once or several times in a row."""
+
+    text: str
+    style: str
+    times: int = 1
+
+    def __rich__(self) -> Text:
+        again = f"  ({self.times} times)" if self.times > 1 else ""
+        return Text(self.text + again, self.style, no_wrap=True, overflow="ellipsis")
+
+
 class Board:
     """Looks at the shop's office and mailboxes, and at what its workers tell."""
 
@@ -33,7 +47,7 @@ class Board:
         self._app = app
         self._events = events
         self._read = 0
-        self._latest: deque[Text] = deque(maxlen=9)
+        self._latest: deque[Line] = deque(maxlen=9)
         self._queues: list[Any] = []
         self._groups: list[Any] = []
 
@@ -87,7 +101,10 @@ class Board:
             ("dlq list 'is:pending error:KeyError'", "the letters of one cause"),
             ("dlq show ID", "one letter's whole story"),
             ("dlq replay 'error:KeyError' --dry-run", "what a replay would do"),
-            ("dlq discard 'reason:undecodable' --reason 'broken producer'", ""),
+            (
+                "dlq discard 'reason:undecodable' --reason junk",
+                "throw some away, audited",
+            ),
             ("dlq verify", "nothing lost, nothing doubled"),
         ]
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -108,16 +125,34 @@ class Board:
 
     def _tell(self, event: dict[str, Any]) -> None:
         kind = event["type"]
-        if kind not in STYLES or (kind == "succeeded" and event.get("attempt") == 1):
+        if kind not in STYLES or (kind == "succeeded" and event["attempt"] == 1):
             return
-        words = [kind.replace("-", " "), event.get("mailbox", "")]
-        failure = event.get("failure") or {}
-        if failure:
-            words.append(f"{failure['code']}: {failure['text'].splitlines()[0]}")
-        elif event.get("text"):
-            words.append(event["text"])
-        if kind == "retried":
-            words.append(f"(attempt {event['attempt']}, again in {event['delay']:.1f} s)")
-        if kind == "succeeded":
-            words.append(f"at attempt {event['attempt']}")
-        self._latest.append(Text("  ".join(words), STYLES[kind], no_wrap=True))
+        text = _sentence(event)
+        if self._latest and self._latest[-1].text == text:
+            self._latest[-1].times += 1
+        else:
+            self._latest.append(Line(text, STYLES[kind]))
+
+
+def _sentence(event: dict[str, Any]) -> str:
+    """What happened, for somebody who sees it for the first time."""
+    mailbox, failure = event.get("mailbox", ""), event.get("failure") or {}
+    code = failure.get("code", "")
+    match event["type"]:
+        case "succeeded":
+            return f"{mailbox}: went through at attempt {event['attempt']}"
+        case "retried" if not event["charged"]:
+            return f"{mailbox}: {code}, handed back, nobody is charged for an outage"
+        case "retried":
+            attempt, delay = event["attempt"], event["delay"]
+            return f"{mailbox}: {code} at attempt {attempt}, again in {delay:.0f} s"
+        case "buried":
+            return f"{mailbox}: dead letter, {event['reason']}: {event['text']}"
+        case "brake-opened":
+            return f"{mailbox}: BRAKE ON, {event['text']}: fetching stops"
+        case "brake-closed":
+            return f"{mailbox}: brake off after {event['seconds']:.0f} s"
+        case "suspects-found":
+            return f"a worker died with {event['lost']} deliveries: each runs alone now"
+        case _:
+            return "a worker process has started"

@@ -21,16 +21,16 @@ from deadletter import App
 
 PLACE = Path(".demo")
 SEED = 7
-SCRIPT = [  # when, what the person in front of it should know, what happens
-    (0.0, "Orders come in. Most are charged at once.", ("plain", 40)),
-    (3.0, "The bank is slow: some orders time out, are retried and recover.", ("flaky", 8)),
-    (6.0, "Some customers are broke. More attempts would be wasted: buried at once.", ("broke", 6)),
-    (9.0, "A body that is not JSON. Buried as undecodable, byte for byte.", ("poison", 3)),
-    (11.0, "A bug: KeyError. Three attempts each, then dead letters with their story.", ("bug", 5)),
-    (14.0, "The carrier goes down. The brake stops fetching: nothing is burnt or buried.", ("outage", 40)),
-    (22.0, "The carrier is back. A probe goes through, and the parcels follow.", ("back", 0)),
-    (26.0, "An order that kills its process, among 30 innocent ones.", ("killer", 1)),
-    (40.0, "That is all. What died is in the office; have a look.", ("end", 0)),
+SCRIPT = [  # when, what happens, how often, what the person watching should know
+    (0, "plain", 40, "Orders come in. Most are charged at once."),
+    (3, "flaky", 8, "The bank is slow: some orders time out, are retried, recover."),
+    (6, "broke", 6, "Some customers are broke. Trying again is pointless: buried."),
+    (9, "poison", 3, "Bodies that are not JSON. Kept as undecodable, byte for byte."),
+    (11, "bug", 5, "A bug: KeyError. Three attempts each, then dead letters."),
+    (14, "outage", 40, "The carrier is down. The brake stops fetching: no flood."),
+    (22, "back", 0, "The carrier is back. A probe goes through; parcels follow."),
+    (26, "killer", 1, "An order that kills its process, among 30 innocent ones."),
+    (40, "end", 0, "That is all. What died is in the office; have a look."),
 ]
 
 
@@ -39,8 +39,14 @@ async def act(app: App, what: str, count: int, draw: random.Random) -> None:
     if what == "outage":
         (PLACE / "outage").touch()
         cities = ["Lisbon", "Oslo", "Kyoto", "Lima"]
-        parcels = [{"order": f"o-{i}", "city": draw.choice(cities)} for i in range(count)]
-        await app.send_many("shipments", parcels)
+        orders = range(1000, 1000 + count)
+        await app.send_many(
+            "shipments",
+            [
+                {"order": f"o-{number}", "city": draw.choice(cities)}
+                for number in orders
+            ],
+        )
     elif what == "back":
         (PLACE / "outage").unlink(missing_ok=True)
     elif what == "poison":
@@ -74,7 +80,7 @@ async def demo(console: Console, *, speed: float) -> None:
             while script or not board.is_quiet:
                 elapsed = (time.monotonic() - began) * speed
                 if script and elapsed >= script[0][0]:
-                    _, board.caption, (what, count) = script.popleft()
+                    _, what, count, board.caption = script.popleft()
                     if not console.is_terminal:
                         console.print(f"- {board.caption}")
                     await act(app, what, count, draw)

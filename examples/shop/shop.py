@@ -28,7 +28,6 @@ HERE = Path(os.environ.get("SHOP_DIR", "."))
 OUTAGE = HERE / "outage"  # while this file exists, the carrier is down
 
 
-
 def tell(event: Event) -> None:
     """Note what happens where the demo's board can see it."""
     if NOTEBOOK is not None:

@@ -145,6 +145,28 @@ def test_an_error_no_rule_knows_is_unknown_under_its_own_name(
     assert (verdict.trouble, verdict.code, verdict.rule) == (Trouble.UNKNOWN, code, "")
 
 
+class Doomed(Exception):
+    dlq_trouble = Trouble.EXPIRED
+
+
+class StillDoomed(Doomed):
+    """Inherits what it is."""
+
+
+def test_a_class_may_say_what_it_is_where_no_rule_does() -> None:
+    own = ErrorClassifier().classify(StillDoomed())
+    ruled = ErrorClassifier((rule(types=(Doomed,)),)).classify(StillDoomed())
+
+    assert (own.trouble, own.rule) == (Trouble.EXPIRED, "dlq_trouble")
+    assert (ruled.trouble, ruled.rule) == (PERMANENT, "it")
+
+
+def test_a_class_that_says_nonsense_of_itself_is_unknown() -> None:
+    odd = type("Odd", (Exception,), {"dlq_trouble": "permanent"})
+
+    assert ErrorClassifier().classify(odd()).trouble is Trouble.UNKNOWN
+
+
 def test_what_no_rule_knows_can_be_something_else_than_unknown() -> None:
     classifier = ErrorClassifier((), Trouble.PERMANENT)
 

@@ -85,10 +85,14 @@ async def import_(
         reason: Why; goes into the audit.
     """
     name = "standard input" if file == STANDARD else Path(file).name
-    with _reading(file) as archive, _naming(name):
-        letters = open_archive(archive)
+    with _reading(file) as archive:
+        with _naming(name):
+            letters = open_archive(archive)
         async with desk.office(make=True) as office:
-            result = await take_in(office.store, letters, desk.by(reason), archive=name)
+            with _naming(name):
+                result = await take_in(
+                    office.store, letters, desk.by(reason), archive=name
+                )
     if desk.as_json:
         desk.document(result)
         return

@@ -99,10 +99,8 @@ def join(earlier: str, later: str) -> str:
         hidden = old.gone if common <= _FIRST else 0
         if len(fresh) + gone <= hidden:  # an old copy, left out by now
             return earlier
-        if gone:  # the earlier one's attempts since are among those left out
-            known = min(max(0, _FIRST - start), hidden)
-            fresh = fresh[known:]
-            gone = max(0, gone - (len(old.lines) - common + hidden - known))
+        # What the earlier one has beyond is among what the later one left out.
+        gone = max(0, gone - (len(old.lines) - common + hidden))
     cut_until = _later(old.cut_until, new.cut_until)
     return _told(_Story([*old.lines, *fresh], old.gone + gone, cut_until))
 

@@ -4,8 +4,9 @@ What an error means: an ordered list of rules, the first that matches wins.
     ErrorClassifier(rules).classify(error) -> Verdict
 
 The error itself is tried against all rules first, then what caused it, then the
-members of a group. What no rule knows is `unknown`, which is retried unless a
-policy says otherwise. Ready-made rules are in `core.rules`.
+members of a group. Where no rule knows, a class of errors may say it by itself,
+with a `dlq_trouble`. All else is `unknown`, which is retried unless a policy says
+otherwise. Ready-made rules are in `core.rules`.
 """
 
 import re
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from .clues import Clues, is_bare, look, wait_asked_for
 from .failure import Trouble, Verdict
-from .raised import is_alone, lineage, plain_name
+from .raised import declared, is_alone, lineage, plain_name
 from .rule import Rule, holds_any
 from .rule_file import rules_from_toml
 
@@ -160,5 +161,5 @@ def _code_of(cls: type) -> str:
 
 
 def _trouble_of(cls: type) -> Trouble | None:
-    trouble = getattr(cls, "dlq_trouble", None)
+    trouble = declared(cls, "dlq_trouble")
     return trouble if type(trouble) is Trouble else None

@@ -139,7 +139,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> int | None:
-    if not issubclass(type(value), int) or type(value) is bool:
+    if not issubclass(type(value), int):
         return None
     return int.__add__(value, 0)  # type: ignore[operator]
 

@@ -19,6 +19,7 @@ _MOST: Final = 50  # errors looked at behind one, members of groups included
 _name: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 _qualname: Final[Callable[[type], str]] = type.__dict__["__qualname__"].__get__
 _module: Final[Callable[[type], object]] = type.__dict__["__module__"].__get__
+_contents: Final = type.__dict__["__dict__"].__get__
 ancestors: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
 _cause: Final = BaseException.__dict__["__cause__"].__get__
 _context: Final = BaseException.__dict__["__context__"].__get__
@@ -39,6 +40,14 @@ def qualified_name(cls: type) -> str:
     except AttributeError:  # deleted
         module = ""
     return f"{module}.{name}" if module and module != "builtins" else name
+
+
+def declared(cls: type, name: str) -> object:
+    """What the class or the nearest ancestor says under a name; None for nothing."""
+    for one in ancestors(cls):
+        if name in _contents(one):
+            return _contents(one)[name]
+    return None
 
 
 def text_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
