@@ -17,12 +17,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from .assembly import App
-from .core.campaign import Campaign
 from .core.letter import DeadLetter
 from .office.letters import Letters
-from .office.replay import Replay
 from .ports import Page
-from .system import SystemClock, SystemDice
+from .system import SystemClock
 
 T = TypeVar("T")
 

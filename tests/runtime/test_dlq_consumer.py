@@ -52,7 +52,7 @@ class Rig:
         **options: Any,
     ) -> None:
         self.clock = clock or VirtualClock()
-        self.broker = MemoryEngine(clock=self.clock).broker
+        self.broker = MemoryEngine(clock=self.clock, dice=SeededDice()).broker
         self.events: list[Event] = []
         self.consumer = DLQConsumer(
             source=source(self.broker.source(DLQ)),
@@ -67,6 +67,13 @@ class Rig:
         now = self.clock.now()
         messages = [Message(id=id_, body=b"{}", sent_at=now) for id_ in ids]
         await self.broker.sink(DLQ).send(messages)
+
+    async def lose(self, *ids: str) -> None:
+        """Letters whose consumer died over them."""
+        await self.put(*ids)
+        await self.broker.source(DLQ).receive(limit=len(ids), wait=0.0, lease=5.0)
+        await asyncio.sleep(6.0)
+        assert (await self.broker.sweep()).lost == len(ids)
 
     async def queue(self) -> QueueInfo:
         [queue] = await self.broker.queues()
@@ -578,10 +585,7 @@ async def test_stopping_does_not_wait_for_a_broker_out_of_reach() -> None:
 async def test_letters_of_a_consumer_that_died_are_run_alone() -> None:
     seen: list[str] = []
     rig = Rig(noting(seen), wait=0.0)
-    await rig.put("a", "b")
-    await rig.broker.source(DLQ).receive(limit=2, wait=0.0, lease=5.0)
-    await asyncio.sleep(6.0)
-    assert (await rig.broker.sweep()).lost == 2
+    await rig.lose("a", "b")
 
     await rig.consumer.run_turns(1)
     assert len(seen) == 1
@@ -612,43 +616,75 @@ async def test_a_letter_that_killed_its_process_twice_has_to_wait() -> None:
 
 
 @virtually
-async def test_a_suspect_waits_until_nothing_else_runs() -> None:
+async def test_a_suspect_waits_until_nothing_else_runs_and_the_others_do_not() -> None:
     seen: list[str] = []
     solitude = Solitude()
-    rig = Rig(noting(seen), wait=0.0, solitude=solitude)
-    await rig.put("a")
-    await rig.broker.source(DLQ).receive(limit=1, wait=0.0, lease=5.0)
-    await asyncio.sleep(6.0)
-    await rig.broker.sweep()
+    rig = Rig(noting(seen), wait=0.0, interval=5.0, solitude=solitude)
+    await rig.lose("a")
+    await rig.put("b")
+    solitude.suspects.add(DLQ)
     solitude.enter()  # a worker is at work
 
-    task = asyncio.create_task(rig.consumer.run_turns(1))
-    await asyncio.sleep(100.0)
-    assert seen == []
+    task = asyncio.create_task(rig.consumer.run_turns(30))
+    await asyncio.sleep(60.0)
+    assert seen == ["b"]
 
     solitude.leave()
+    await task
+    assert seen == ["b", "a"]
+    assert solitude.suspects == set()
+
+
+@virtually
+async def test_letters_wait_while_somebody_else_is_alone() -> None:
+    seen: list[str] = []
+    solitude = Solitude()
+    rig = Rig(noting(seen), solitude=solitude)
+    await rig.put("a")
+
+    async with solitude.alone("a worker", patience=1.0):
+        task = asyncio.create_task(rig.consumer.run_turns(1))
+        await asyncio.sleep(100.0)
+        assert seen == []
+
     await task
     assert seen == ["a"]
 
 
 @virtually
-async def test_a_stop_while_waiting_for_solitude_hands_the_suspect_back() -> None:
+async def test_a_stop_while_waiting_for_solitude_is_heard_at_once() -> None:
     solitude = Solitude()
     rig = Rig(noting([]), wait=0.0, solitude=solitude)
-    await rig.put("a")
-    await rig.broker.source(DLQ).receive(limit=1, wait=0.0, lease=5.0)
-    await asyncio.sleep(6.0)
-    await rig.broker.sweep()
+    await rig.lose("a")
+    solitude.suspects.add(DLQ)
     solitude.enter()
     stop = asyncio.Event()
+    before = rig.clock.monotonic()
     task = asyncio.create_task(rig.consumer.run(stop))
-    await asyncio.sleep(10.0)
+    await asyncio.sleep(0.5)
 
     stop.set()
     await task
 
+    assert rig.clock.monotonic() - before == pytest.approx(0.5)
     assert (await rig.queue()).claimed == 0
     assert not solitude.wanted
+
+
+@virtually
+async def test_a_sweep_that_saw_no_suspects_is_believed() -> None:
+    asked: list[bool] = []
+
+    class Asked(Wrapped):
+        async def receive(self, **more: Any) -> Sequence[Delivery]:
+            asked.append(more["alone"])
+            return await self.inner.receive(**more)
+
+    rig = Rig(noting([]), source=Asked, wait=0.0, solitude=Solitude())
+
+    await rig.consumer.run_turns(2)
+
+    assert asked == [False, False]
 
 
 @virtually

@@ -85,6 +85,7 @@ async def replay(
         campaign = await office.replay.begin(
             chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
         )
+        campaign = await office.replay.status(campaign.id)  # now with its counts
         return await _run(desk, office, campaign, drop_expiry=drop_expiry, wait=wait)
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar, cast
 
 from deadletter.core.classify import ErrorClassifier
@@ -31,6 +31,8 @@ from .solitude import Solitude
 T = TypeVar("T")
 
 _LONGEST_REST: Final = 10.0  # seconds between two heartbeats
+_PATIENCE: Final = 1.0  # seconds to wait for others, who wait for us meanwhile
+_LONGEST_PATIENCE: Final = 30.0
 
 
 class DLQConsumer:
@@ -74,6 +76,8 @@ class DLQConsumer:
         self._interval = interval
         self._batch = batch
         self._solitude = solitude or Solitude()
+        self._is_told = solitude is not None  # of suspects, by a sweep
+        self._patience = _PATIENCE
         self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
         self._can_be_cancelled = is_async(handler)
         # One thread, started when it is needed: letters are handled one at a time.
@@ -172,8 +176,36 @@ class DLQConsumer:
                 await asyncio.wait_for(self._stop.wait(), rest)
 
     async def _turn(self, lease: float) -> None:
+        """One suspect, run alone, or a batch of others."""
         self.heartbeat.beat()
-        deliveries = await self._poll(lease)
+        if self._may_have_suspects() and await self._take_suspect(lease):
+            return
+        if not self._is_over:
+            deliveries = await self._receive(self._batch, self._wait, lease)
+            await self._work(deliveries, lease)
+
+    def _may_have_suspects(self) -> bool:
+        if not self._source.features.finds_suspects:
+            return False
+        return not self._is_told or self._source.mailbox in self._solitude.suspects
+
+    async def _take_suspect(self, lease: float) -> bool:
+        """Handle a letter whose consumer died, while nothing else runs here."""
+        async with AsyncExitStack() as stack:
+            alone = self._solitude.alone(self.name, patience=self._patience)
+            entering = stack.enter_async_context(alone)
+            if not await self._unless_stopped(entering):
+                self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+                return False
+            self._patience = _PATIENCE
+            suspects = await self._receive(1, 0.0, lease, alone=True)
+            if not suspects:
+                self._solitude.suspects.discard(self._source.mailbox)
+                return False
+            await self._work(suspects, lease)
+            return True
+
+    async def _work(self, deliveries: Sequence[Delivery], lease: float) -> None:
         now = self._clock.monotonic()
         waiting = deque(Held(delivery, now) for delivery in deliveries)
         holding = set(waiting)
@@ -187,10 +219,13 @@ class DLQConsumer:
 
     async def _next(self, waiting: deque[Held], holding: set[Held]) -> None:
         held = waiting[0]
-        async with AsyncExitStack() as stack:
-            await self._unless_stopped(self._pass_gate(held.delivery, stack))
-            if self._is_over:
-                return
+        with ExitStack() as stack:
+            if not held.delivery.suspect:
+                if self._solitude.wanted:
+                    await self._solitude.until_free(_PATIENCE)
+                    return
+                self._solitude.enter()
+                stack.callback(self._solitude.leave)
             waiting.popleft()
             try:
                 if held.hand is not Hand.LOST:  # otherwise somebody else has it
@@ -203,25 +238,8 @@ class DLQConsumer:
             finally:
                 holding.discard(held)
 
-    async def _pass_gate(self, delivery: Delivery, stack: AsyncExitStack) -> None:
-        """Suspects run while nothing else does; the others wait for them."""
-        if delivery.suspect:
-            await stack.enter_async_context(self._solitude.alone(self.name))
-            return
-        await self._solitude.until_free()
-        self._solitude.enter()
-        stack.callback(self._solitude.leave)
-
-    async def _poll(self, lease: float) -> Sequence[Delivery]:
-        """One suspect, to be run alone, or a batch of others."""
-        if self._source.features.finds_suspects:
-            suspects = await self._receive(1, 0.0, lease, alone=True)
-            if suspects or self._is_over:
-                return suspects
-        return await self._receive(self._batch, self._wait, lease, alone=False)
-
     async def _receive(
-        self, limit: int, wait: float, lease: float, *, alone: bool
+        self, limit: int, wait: float, lease: float, *, alone: bool = False
     ) -> Sequence[Delivery]:
         receiving = self._reach.patiently(
             "broker",

@@ -21,7 +21,10 @@ T = TypeVar("T")
 CALM_AT: Final = 60.0  # seconds: from then on nothing goes wrong any more
 DRAINED_BY: Final = 600.0  # ...and by then everything must have an outcome
 STUCK: Final = Parcel(id="stuck", kind=Kind.STUCK)  # several look like an outage
-_STORMY: Final = [kind for kind in Kind if kind is not Kind.STUCK]
+_STORMY: Final = [
+    *[Kind.OK, Kind.NEEDY, Kind.FLAKY, Kind.HOPELESS, Kind.BAD, Kind.LIAR] * 2,
+    *[Kind.SLOW, Kind.POISON, Kind.HOG, Kind.MOODY, Kind.FLEETING],
+]
 SERVICES: Final = ("broker", "office", "ledger")
 
 

@@ -23,13 +23,16 @@ class Process:
         self.is_alive = True
         self.is_paused = False
         self._held: list[asyncio.Handle] = []
+        # Collected as garbage, a dead coroutine would run its `finally` after all.
+        self._tasks: list[asyncio.Task[object]] = []
         self._loop = asyncio.get_running_loop()
 
     def start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Run something in this process."""
         context = copy_context()
         context.run(_process.set, self)
-        return self._loop.create_task(work, context=context)
+        self._tasks.append(self._loop.create_task(work, context=context))
+        return self._tasks[-1]
 
     def kill(self) -> None:
         """End it as `kill -9` does: whatever it was about to do, it does not."""

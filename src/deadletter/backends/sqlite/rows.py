@@ -86,17 +86,36 @@ class Claimed(Struct, frozen=True):
 
     def deliveries(self, mailboxes: Mapping[int, str]) -> list[Delivery]:
         """The deliveries, in order."""
-        small = bytes.fromhex(self.small)
+        bodies = bytes.fromhex(self.small)
         start = 0
+        known, first = None, None
         found = []
-        for row in _rows(self.rows):
-            due, seq, _, size = row[:4]
+        # One loop with nothing called that can be helped: it runs for every message.
+        for (
+            due, seq, id_, size, extra, sent_at, expires_at, attempts, spared,
+            suspect, first_at, history, mailbox,
+        ) in _rows(self.rows):  # fmt: skip
             if size <= _SMALL:
-                body = small[start : start + size]
+                body = bodies[start : start + size]
                 start += size
             else:
                 body = self.large[seq]
-            delivery = _delivery(row, body, mailboxes[row[12]], self.token)
+            if first_at != known:  # mostly the same for all
+                known, first = first_at, None if first_at is None else when(first_at)
+            if extra or expires_at is not None:
+                message = _message(id_, body, sent_at, expires_at, extra)
+            else:
+                message = Message(id=id_, body=body, sent_at=when(sent_at))
+            delivery = Delivery(
+                message=message,
+                mailbox=mailboxes[mailbox],
+                attempt=attempts,
+                spared=spared,
+                suspect=suspect == 1,
+                first_received_at=first,
+                history=history,
+                receipt=(seq, self.token),
+            )
             found.append((due, seq, delivery))
         found.sort()  # seq is unique: deliveries themselves are never compared
         return [delivery for _, _, delivery in found]
@@ -146,28 +165,6 @@ def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Cla
     rows, small, some_large = connection.execute(_CLAIMED, (leased, token)).fetchone()
     large = connection.execute(_LARGE, (leased, token)) if some_large else ()
     return Claimed(token, rows, small or "", dict(large))
-
-
-def _delivery(row: _Row, body: bytes, mailbox: str, token: int) -> Delivery:
-    (_, seq, id_, _, extra, sent_at, expires_at) = row[:7]
-    (attempts, spared, suspect, first_at, history, _) = row[7:]
-    return Delivery(
-        message=Message(
-            id=id_,
-            body=body,
-            sent_at=EPOCH + timedelta(0, 0, sent_at),
-            expires_at=None if expires_at is None else when(expires_at),
-        )
-        if not extra
-        else _message(id_, body, sent_at, expires_at, extra),
-        mailbox=mailbox,
-        attempt=attempts,
-        spared=spared,
-        suspect=suspect == 1,
-        first_received_at=None if first_at is None else when(first_at),
-        history=history,
-        receipt=(seq, token),
-    )
 
 
 def _message(

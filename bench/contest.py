@@ -1,0 +1,149 @@
+"""
+Who takes part, and rounds in which everybody has a turn.
+
+Rounds are interleaved: each workload is played by everybody before it is played
+again, so that whatever else the machine does hits all of them alike. What counts
+is the median.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+from workload import Measured
+
+BENCH = Path(__file__).parent
+RESULTS = BENCH / "results"
+WORKLOADS = ("enqueue", "enqueue-bulk", "happy", "poison", "replay", "confirm")
+
+
+class Contestant(Struct, frozen=True, kw_only=True):
+    """Somebody who takes part, and how many messages each workload has for him."""
+
+    name: str
+    module: str
+    setting: str = "-"
+    package: str = ""  # what must be installed
+    is_peer: bool = True
+    is_durable: bool = True  # an answered write survives at least `kill -9`
+    sizes: dict[str, int]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether what it needs is installed."""
+        try:
+            return not self.package or bool(version(self.package))
+        except PackageNotFoundError:
+            return False
+
+
+# Enough to run for about a second each. Some peers get slower the more they hold,
+# so theirs are small: that is in their favour.
+_FAST = {"enqueue-bulk": 20_000, "happy": 20_000, "poison": 5_000, "replay": 10_000}
+_SLOW = {"enqueue": 500, "happy": 1_000, "poison": 300}
+
+CONTESTANTS = (
+    Contestant(
+        name="raw", module="raw", setting="full", is_peer=False,
+        sizes={"enqueue": 1_000, **_FAST},
+    ),
+    Contestant(
+        name="raw-normal", module="raw", setting="normal", is_peer=False,
+        sizes={"enqueue": 5_000, **_FAST},
+    ),
+    Contestant(
+        name="deadletter", module="ours", is_peer=False,
+        sizes={"enqueue": 1_000, **_FAST, "confirm": 10_000},
+    ),
+    Contestant(
+        name="huey", module="huey_consumer", package="huey", sizes=_SLOW,
+    ),
+    Contestant(
+        name="huey-unsynced", module="huey_consumer", setting="unsynced",
+        package="huey", is_durable=False,
+        sizes={"enqueue": 5_000, "happy": 5_000, "poison": 500},
+    ),
+    Contestant(
+        name="persist-queue", module="persist_queue_loop", package="persist-queue",
+        sizes={**_SLOW, "replay": 500},
+    ),
+    Contestant(
+        name="litequeue", module="litequeue_loop", package="litequeue",
+        sizes={"enqueue": 5_000, "happy": 2_000, "poison": 1_000, "replay": 5_000},
+    ),
+)  # fmt: skip
+
+Turn: TypeAlias = tuple[str, Contestant, int]
+Results: TypeAlias = dict[tuple[str, str], Measured]
+"""By workload and name."""
+
+
+class Failed(Exception):
+    """A contestant did not do what it was to do."""
+
+
+def present(contestants: Sequence[Contestant] = CONTESTANTS) -> list[Contestant]:
+    """Those whose packages are installed."""
+    return [one for one in contestants if one.is_here]
+
+
+def turns(
+    contestants: Sequence[Contestant],
+    workloads: Sequence[str],
+    *,
+    rounds: int,
+    scale: float,
+) -> Iterator[Turn]:
+    """Everybody's turns, round by round."""
+    for workload in workloads:
+        for _ in range(rounds):
+            for one in contestants:
+                if workload in one.sizes:
+                    yield workload, one, max(100, round(one.sizes[workload] * scale))
+
+
+def play(turn: Turn) -> Measured:
+    """One turn: a process of its own, in a folder of its own, on a real disk."""
+    workload, one, n = turn
+    RESULTS.mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="run-", dir=RESULTS) as folder:
+        words = ["-m", f"peers.{one.module}", workload, folder, str(n), one.setting]
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=BENCH, capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+    if done.returncode != 0:
+        raise Failed(f"{one.name}, {workload}: {done.stderr.strip()[-2000:]}")
+    return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Measured)
+
+
+def contest(
+    contestants: Sequence[Contestant],
+    workloads: Sequence[str],
+    *,
+    rounds: int,
+    scale: float,
+    on_turn: Callable[[Turn], None],
+) -> Results:
+    """All rounds; of everything the median."""
+    taken: dict[tuple[str, str], list[Measured]] = {}
+    for turn in turns(contestants, workloads, rounds=rounds, scale=scale):
+        on_turn(turn)
+        taken.setdefault((turn[0], turn[1].name), []).append(play(turn))
+    return {key: _median(found) for key, found in taken.items()}
+
+
+def _median(found: Sequence[Measured]) -> Measured:
+    return Measured(
+        found[0].n,
+        median(one.seconds for one in found),
+        median(one.cpu_seconds for one in found),
+    )

@@ -1,0 +1,180 @@
+"""
+deadletter on SQLite beside a hand-written loop and its peers, in one run.
+
+    python bench/embedded.py [--rounds 3] [--scale 1.0] [--only happy] [--json FILE]
+
+Absolute figures say more about the disk than about anybody's code. What counts
+are the ratios, and they are printed beside what they should be.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from contest import (
+    CONTESTANTS,
+    WORKLOADS,
+    Contestant,
+    Failed,
+    Results,
+    Turn,
+    contest,
+    present,
+)
+from report import Row, mark, write
+from rich.console import Console
+from rich.table import Table
+
+OURS = "deadletter"
+RAW, PEER, UNSYNCED = "raw", "best peer", "huey-unsynced"
+
+Target: TypeAlias = tuple[str, float]
+TARGETS: dict[str, tuple[Target, ...]] = {
+    "enqueue": ((RAW, 0.5),),
+    "enqueue-bulk": ((RAW, 0.5),),
+    "happy": ((RAW, 0.40), (PEER, 5.0), (UNSYNCED, 1.5)),
+    "poison": ((RAW, 0.40), (PEER, 4.0)),
+    "replay": ((RAW, 0.30), (PEER, 0.5)),
+}
+ABOUT = {
+    "enqueue": "one by one, each durable before the next",
+    "enqueue-bulk": "a hundred to a call",
+    "happy": "drain of queued messages",
+    "poison": "three failures each, then a dead letter with its story",
+    "replay": "dead letters back to their queue, each tracked",
+    "confirm": "replayed copies drained, each outcome confirmed",
+}
+
+
+def rows_of(results: Results) -> list[Row]:
+    """The results as rows: rates, and ratios where there is somebody to compare."""
+    rows = []
+    for (workload, who), measured in results.items():
+        rows.append(
+            Row(
+                workload=workload,
+                who=who,
+                per_s=round(measured.per_s, 1),
+                vs_raw=_ratio(results, workload, who, RAW),
+                vs_best_peer=_ratio(results, workload, who, PEER),
+                n=measured.n,
+                seconds=round(measured.seconds, 4),
+                cpu_us=round(measured.cpu_us, 1),
+            )
+        )
+    return rows
+
+
+def verdicts(results: Results) -> list[Row]:
+    """Our ratios beside their targets."""
+    found = []
+    for workload, targets in TARGETS.items():
+        for other, target in targets:
+            ratio = _ratio(results, workload, OURS, other)
+            if ratio is not None:
+                name = f"{workload}: deadletter / {other}"
+                found.append(
+                    Row(workload=name, value=ratio, unit="×", target=target,
+                        at_most=False)
+                )  # fmt: skip
+    return found
+
+
+def table(results: Results, verdicts: list[Row]) -> Table:
+    """Everything in one table."""
+    made = Table(title="SQLite, embedded", title_justify="left")
+    made.add_column("workload")
+    made.add_column("who")
+    for name in ("messages", "per second", "CPU µs each", "× raw", "× best peer"):
+        made.add_column(name, justify="right")
+    made.add_column("reached")
+    told = {row.workload: row for row in verdicts}
+    last = None
+    for row in rows_of(results):
+        if last not in (None, row.workload):
+            made.add_section()
+        ours = row.who == OURS
+        made.add_row(
+            row.workload if row.workload != last else "",
+            f"[bold]{row.who}[/]" if ours else row.who,
+            f"{row.n:,}",
+            f"{row.per_s:,.0f}",
+            f"{row.cpu_us:,.1f}",
+            "" if row.vs_raw is None else f"{row.vs_raw:.2f}",
+            "" if row.vs_best_peer is None else f"{row.vs_best_peer:.2f}",
+            _reached(row.workload, told) if ours else "",
+        )
+        last = row.workload
+    return made
+
+
+def _reached(workload: str, told: dict[str, Row]) -> str:
+    parts = []
+    for other, target in TARGETS.get(workload, ()):
+        verdict = told.get(f"{workload}: deadletter / {other}")
+        if verdict is not None:
+            parts.append(
+                f"{mark(verdict.is_reached)} {verdict.value:.2f} × {other} "
+                f"(target {target:g})"
+            )
+    return "\n".join(parts)
+
+
+def _ratio(results: Results, workload: str, who: str, other: str) -> float | None:
+    if other == PEER:
+        other = _best_peer(results, workload) or ""
+    ours, theirs = results.get((workload, who)), results.get((workload, other))
+    if ours is None or theirs is None:
+        return None
+    return round(ours.per_s / theirs.per_s, 3)
+
+
+def _best_peer(results: Results, workload: str) -> str | None:
+    peers = {one.name for one in CONTESTANTS if one.is_peer and one.is_durable}
+    found = {who: m.per_s for (w, who), m in results.items() if w == workload}
+    return max(found.keys() & peers, key=found.__getitem__, default=None)
+
+
+def main() -> int:
+    """Run everything, show it, and say whether all targets were reached."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="times the messages")
+    parser.add_argument("--only", action="append", choices=WORKLOADS)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    console = Console()
+    taking_part = present()
+    _say_who_is_missing(console, taking_part)
+
+    with console.status("starting") as status:
+
+        def on_turn(turn: Turn) -> None:
+            status.update(f"{turn[0]}: {turn[1].name}, {ABOUT[turn[0]]}")
+
+        try:
+            results = contest(
+                taking_part, asked.only or WORKLOADS,
+                rounds=asked.rounds, scale=asked.scale, on_turn=on_turn,
+            )  # fmt: skip
+        except Failed as error:
+            console.print(f"[red]failed[/] {error}", markup=True, highlight=False)
+            return 1
+    told = verdicts(results)
+    console.print(table(results, told))
+    if asked.json is not None:
+        write(asked.json, [*rows_of(results), *told])
+    return 0
+
+
+def _say_who_is_missing(console: Console, here: list[Contestant]) -> None:
+    missing = sorted({one.package for one in CONTESTANTS if one not in here})
+    if missing:
+        console.print(
+            f"without {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
+            " not installed: pip install --require-hashes -r requirements-bench.lock"
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""What a consumer developer holds in hand."""
+
+from pathlib import Path
+
+import pytest
+
+from deadletter import App, DLQPolicy, open_engine, opened
+from deadletter.core.errors import ConfigError
+
+
+async def test_send_returns_the_id_and_the_message_is_there_as_sent(
+    tmp_path: Path,
+) -> None:
+    async with App(f"sqlite:///{tmp_path}/a.db") as app:
+        sent = await app.send(
+            "orders",
+            {"a": 1},
+            key="k",
+            headers={"tenant": "eu", "odd": b"\xff"},
+            idempotency_key="pay-1",
+            reply_to="answers",
+            expires_in=60,
+            traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+        )
+        engine = await app.engine()
+        (delivery,) = await engine.broker.source("orders").receive(
+            limit=1, wait=1, lease=10
+        )
+
+    message = delivery.message
+    assert message.id == sent
+    assert message.body == b'{"a":1}'
+    assert message.content_type == "application/json"
+    assert message.headers == (("tenant", b"eu"), ("odd", b"\xff"))
+    assert (message.key, message.idempotency_key) == ("k", "pay-1")
+    assert message.reply_to == "answers"
+    assert message.expires_at is not None
+    assert message.traceparent is not None
+
+
+async def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"no engine for 'nope://x'.*sqlite://"):
+        await open_engine("nope://x")
+
+
+async def test_opened_uses_the_configured_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_URL", f"sqlite:///{tmp_path}/office.db")
+
+    async with opened() as engine:
+        assert engine.features.engine == "sqlite"
+
+    assert (tmp_path / "office.db").exists()
+
+
+async def test_letters_can_be_kept_in_another_engine(tmp_path: Path) -> None:
+    async with App("memory://", office=f"sqlite:///{tmp_path}/o.db") as app:
+        letters = await app.letters()
+
+        assert letters.features.engine == "sqlite"
+
+
+def test_a_dead_queue_that_is_the_mailbox_itself_is_refused() -> None:
+    app = App("memory://")
+
+    with pytest.raises(ConfigError):
+        app.handler("orders", policy=DLQPolicy(dead_queue="orders"))(lambda body: None)
+
+
+def test_a_memory_limit_needs_processes() -> None:
+    app = App("memory://")
+
+    with pytest.raises(ConfigError, match="isolation"):
+        app.handler("orders", memory_limit=1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"slots": 0}, {"lease": -1.0}, {"time_limit": 0.0}, {"grace": -1.0}]
+)
+def test_options_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    app = App("memory://")
+
+    with pytest.raises(ConfigError):
+        app.handler("orders", **wrong)(lambda body: None)  # type: ignore[arg-type]
