@@ -26,7 +26,7 @@ run: $(READY) ## a living demo: a small shop whose orders fail in instructive wa
 	@$(BIN)/python examples/shop/demo.py
 
 test: $(READY) ## everything, with coverage
-	@$(BIN)/python -m tests.suite
+	@$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term --cov-fail-under=90
 
 check: $(READY) lint types fast ## lint, format, types, rings, fast tests
 
@@ -49,7 +49,7 @@ bench: $(READY) ## every claim as a ratio, in one run beside the raw engine and 
 	@$(BIN)/python bench/run.py
 
 services: $(READY) ## the servers that tests can use
-	@$(BIN)/python -m tests.services
+	@$(BIN)/python tests/services.py
 
 faults: $(READY) ## the long form: processes killed for real, many times
 	@$(BIN)/python -m pytest -q -m faults tests/faults --long

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
+
 from workload import Measured
 
 BENCH = Path(__file__).parent
@@ -33,7 +34,7 @@ class Contestant(Struct, frozen=True, kw_only=True):
     setting: str = "-"
     package: str = ""  # what must be installed
     is_peer: bool = True
-    is_durable: bool = True  # an answered write survives at least `kill -9`
+    survives: str = "power cut"  # what an answered write survives at most
     sizes: dict[str, int]
 
     @property
@@ -57,6 +58,7 @@ CONTESTANTS = (
     ),
     Contestant(
         name="raw-normal", module="raw", setting="normal", is_peer=False,
+        survives="kill -9",
         sizes={"enqueue": 5_000, **_FAST},
     ),
     Contestant(
@@ -68,7 +70,7 @@ CONTESTANTS = (
     ),
     Contestant(
         name="huey-unsynced", module="huey_consumer", setting="unsynced",
-        package="huey", is_durable=False,
+        package="huey", survives="kill -9",
         sizes={"enqueue": 5_000, "happy": 5_000, "poison": 500},
     ),
     Contestant(
@@ -77,6 +79,7 @@ CONTESTANTS = (
     ),
     Contestant(
         name="litequeue", module="litequeue_loop", package="litequeue",
+        survives="kill -9",
         sizes={"enqueue": 5_000, "happy": 2_000, "poison": 1_000, "replay": 5_000},
     ),
 )  # fmt: skip

@@ -77,6 +77,12 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     path.write_bytes(packed + b"\n")
 
 
+def screen() -> Console:
+    """Where tables go: as wide as they need where nobody says how wide it is."""
+    console = Console()
+    return console if console.is_terminal else Console(width=132)
+
+
 def mark(reached: bool | None) -> str:
     """How a figure stands to its target."""
     return {None: "", True: "[green]✓[/]", False: "[red]✗[/]"}[reached]
@@ -90,9 +96,8 @@ def show(console: Console, title: str, rows: Iterable[Row]) -> None:
     table.add_column("target", justify="right")
     table.add_column("")
     for row in rows:
-        target = ""
-        if row.target is not None:
-            target = f"{'≤' if row.at_most else '≥'} {plain(row.target)} {row.unit}"
+        limit = "≤" if row.at_most else "≥"
+        target = "" if row.target is None else f"{limit} {plain(row.target)} {row.unit}"
         value = "" if row.value is None else f"{plain(row.value)} {row.unit}"
         table.add_row(row.workload, value, target, mark(row.is_reached))
     console.print(table)

@@ -108,5 +108,12 @@ def play(workloads: Mapping[str, Play]) -> None:
     """Be a contestant: `python -m peers.NAME WORKLOAD FOLDER N SETTING`."""
     name, folder, n, setting = sys.argv[1:5]
     measured = workloads[name](Path(folder), int(n), setting)
-    print(json.dumps({"n": measured.n, "seconds": measured.seconds,
-                      "cpu_seconds": measured.cpu_seconds}))
+    print(
+        json.dumps(
+            {
+                "n": measured.n,
+                "seconds": measured.seconds,
+                "cpu_seconds": measured.cpu_seconds,
+            }
+        )
+    )

@@ -1,6 +1,15 @@
 """Options of the whole suite."""
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines are busy at times, and a slow example is not a wrong one.
+settings.register_profile(
+    "steady",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from huey import SqliteHuey
+
 from workload import ATTEMPTS, Measured, Watch, body, boom, must_be, play
 
 logging.disable(logging.CRITICAL)

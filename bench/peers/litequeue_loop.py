@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from litequeue import LiteQueue, MessageStatus
+
 from workload import ATTEMPTS, Measured, Poison, Watch, body, boom, must_be, play
 
 

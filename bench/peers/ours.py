@@ -110,9 +110,11 @@ async def confirm(app: App, n: int) -> Measured:
 
     async def confirmed() -> Measured:
         await last.wait()
-        while (await campaigns.status(campaign.id)).state is not CampaignState.DONE:
+        while True:
+            course = await campaigns.status(campaign.id)
+            if course.state is CampaignState.DONE:
+                return watch.stop()
             await asyncio.sleep(0.001)
-        return watch.stop()
 
     async with again:
         return await working(again, confirmed)
@@ -184,11 +186,11 @@ async def until_empty(app: App) -> None:
 def _on_file(
     run: Callable[[App, int], Awaitable[Measured]],
 ) -> Callable[[Path, int, str], Measured]:
-    async def opened(folder: Path, n: int) -> Measured:
-        async with App(f"sqlite:///{folder.absolute()}/ours.db") as app:
+    async def opened(url: str, n: int) -> Measured:
+        async with App(url) as app:
             return await run(app, n)
 
-    return lambda folder, n, _: asyncio.run(opened(folder, n))
+    return lambda folder, n, _: asyncio.run(opened(f"sqlite:///{folder}/ours.db", n))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from persistqueue import Empty, SQLiteAckQueue
+
 from workload import ATTEMPTS, Measured, Poison, Watch, body, boom, must_be, play
 
 

@@ -11,7 +11,7 @@ from deadletter.backends.sqlite import connection as connecting
 from deadletter.backends.sqlite import open_engine
 from deadletter.backends.sqlite.engine import Database
 from deadletter.core.errors import Unavailable
-from deadletter.ports import Engine
+from deadletter.ports import Acked, Engine
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import a_message, info
 
@@ -67,6 +67,27 @@ async def test_a_short_lock_by_another_process_is_waited_for(
     other.close()
 
     assert await asyncio.wait_for(writing, 5.0) == 1
+
+
+async def test_a_lease_begins_when_it_is_written_not_when_it_was_asked_for(
+    path: Path,
+) -> None:
+    clock = FakeClock()
+    engine = await open_engine(f"sqlite:///{path}", clock=clock, dice=SeededDice())
+    await engine.broker.sink("orders").send([a_message()])
+    source = engine.broker.source("orders")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    receiving = asyncio.create_task(source.receive(limit=1, wait=0, lease=10.0))
+    await asyncio.sleep(0.02)
+
+    clock.advance(60.0)  # all this time the other one keeps us waiting
+    other.execute("COMMIT")
+    other.close()
+    (delivery,) = await receiving
+
+    assert await source.settle([Acked(delivery)]) == [True]
+    await engine.close()
 
 
 async def test_a_lock_that_never_ends_is_an_error_in_words(

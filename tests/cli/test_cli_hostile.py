@@ -74,8 +74,7 @@ def hostile(number: int, payload: str) -> Any:
 
 @pytest.fixture
 def evil(dlq: Command) -> Command:
-    for number, payload in enumerate(PAYLOADS):
-        dlq.keep(hostile(number, payload))
+    dlq.keep(*(hostile(number, payload) for number, payload in enumerate(PAYLOADS)))
     return dlq
 
 

@@ -7,9 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cli.conftest import Command
+from deadletter.cli.desk import Desk
 from deadletter.cli.letters import list_
+from deadletter.core.attempts import Attempt, append
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.query.fields import FIELDS
 from office.making import make_letter, make_letters
@@ -251,3 +254,25 @@ def test_without_a_command_and_without_letters_all_is_well(dlq: Command) -> None
 
     assert "All is well" in ran.out
     assert "1 message waiting" in ran.out
+
+
+def test_attempts_of_a_replay_say_so(dlq: Command) -> None:
+    letter = recent(replays=1)
+    attempt = Attempt(number=1, at=datetime.now(UTC), text="again", generation=1)
+    dlq.keep(replace(letter, history=append(letter.history, attempt)))
+
+    assert "replay 1, attempt 1 failed: again" in dlq("show", letter.id).out
+
+
+def test_hints_are_for_people_only(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlq.keep(*make_letters(3, now=datetime.now(UTC)))
+    quiet = dlq("list", "is:pending", "-n", "2")
+    monkeypatch.setattr(Desk, "is_watched", True)
+
+    watched = dlq("list", "is:pending", "-n", "2")
+
+    assert quiet.err == ""
+    assert "There is more: dlq list 'is:pending' --after" in watched.err
+    assert "tells a letter's whole story" in watched.err

@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import Command
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import State
-from deadletter.ports import ReplaySettled
+from deadletter.ports import LedgerKey, LedgerState, ReplaySettled
 from office.making import make_letter, make_letters
 
 
@@ -121,6 +121,22 @@ def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) ->
 
     assert ran.code == 0
     assert "Type 101 to go on" in ran.err
+
+
+def test_what_was_processed_meanwhile_is_not_sent_without_yes(dlq: Command) -> None:
+    dlq.keep(make_letter(idempotency_key="done"))
+    dlq.do(_processed)
+
+    refused = dlq("replay", "*")
+
+    assert refused.code == 2
+    assert "1  processed meanwhile" in refused.out
+    assert dlq("replay", "*", "--yes").code == 0
+
+
+async def _processed(engine: Any) -> None:
+    (claim,) = await engine.ledger.begin([LedgerKey("orders", "done")], lease=60)
+    await engine.ledger.finish([(claim, LedgerState.PROCESSED)], ttl=600)
 
 
 def test_outcomes_are_waited_for(dlq: Command) -> None:

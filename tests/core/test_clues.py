@@ -112,6 +112,11 @@ def test_error_codes_are_found_where_libraries_put_them(
     assert not matches(error, error_codes={"OTHER"})
 
 
+def test_codes_may_be_given_as_any_collection() -> None:
+    assert matches(Odd(code="E1"), error_codes=["E1"])
+    assert matches(Odd(code="E1"), error_codes=("E0", "E1"))
+
+
 def test_numbers_that_only_look_like_errno_are_not_taken_for_it() -> None:
     want_read = ssl.SSLWantReadError(2, "want read")
     want_read.library = "SSL"

@@ -348,6 +348,7 @@ async def test_preflight_has_a_verdict_for_every_letter(
         Verdict.PROCESSED: [make_letter(13, idempotency_key="done")],
         Verdict.EXPIRED: [make_letter(14, expires_at=NOW - timedelta(seconds=1))],
         Verdict.NO_MAILBOX: [make_letter(15, source="gone")],
+        Verdict.CREDENTIALS: [make_letter(17, headers={"Authorization": "x"})],
         Verdict.ORDERED: [make_letter(16, key="customer-7")],
     }
     await store.keep([one for some in letters.values() for one in some])
@@ -355,12 +356,12 @@ async def test_preflight_has_a_verdict_for_every_letter(
     plan = await replay.plan("*")
 
     assert plan.verdicts == {verdict: len(some) for verdict, some in letters.items()}
-    assert plan.total == 11
-    assert plan.sendable == 9
+    assert plan.total == 12
+    assert plan.sendable == 10
     assert plan.samples[Verdict.EXPIRED] == (letters[Verdict.EXPIRED][0].id,)
-    assert plan.sources == {"orders": 10, "gone": 1}
-    assert plan.targets == {"orders": 8, "gone": 1}
-    assert plan.states == {State.PENDING: 10, State.CLOSED: 1}
+    assert plan.sources == {"orders": 11, "gone": 1}
+    assert plan.targets == {"orders": 9, "gone": 1}
+    assert plan.states == {State.PENDING: 11, State.CLOSED: 1}
     assert await received(engine) != []  # only the other one is there
     assert await replay.latest() == []
 

@@ -2,7 +2,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from deadletter.core.message import Message
+from deadletter.core.attempts import Attempt, append
+from deadletter.core.message import Lineage, Message
 from deadletter.office.verify import verify
 from deadletter.ports import Acked, Broker, Engine, Fate, LetterStore, QueueInfo
 from office.making import BY, NOW, make_letter
@@ -86,4 +87,24 @@ async def test_a_burial_without_a_letter_is_found(engine: Engine) -> None:
 
     found = await verify(Doctored(engine.broker, buried=3, sent=3), engine.letters)  # type: ignore[arg-type]
 
-    assert any("only 1 deaths" in finding for finding in found.findings)
+    assert any("2 letters are missing" in finding for finding in found.findings)
+
+
+async def test_a_letter_that_died_elsewhere_is_not_missing(
+    engine: Engine, store: LetterStore
+) -> None:
+    await bury(engine, 1)
+    letter = make_letter(1, body=b"{}")
+    lineage = Lineage(letter_id=letter.id, generation=1, campaign="c")
+    copy = structs.replace(letter.message, lineage=lineage)
+    await engine.broker.sink("orders.fixed").send([copy])
+    source = engine.broker.source("orders.fixed")
+    (delivery,) = await source.receive(limit=1, wait=0, lease=60)
+    attempt = Attempt(number=1, at=NOW, generation=1)
+    history = append(letter.history, attempt)
+    await store.keep([structs.replace(letter, message=copy, history=history)])
+    await source.settle([Acked(delivery, Fate.BURIED)])
+
+    found = await verify(engine.broker, store)
+
+    assert found.ok, found.findings

@@ -1,15 +1,7 @@
-"""Several loops in one process: restarts, stopping, signals, readiness."""
+"""Several loops in one process: restarts, stopping, readiness."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,50 +10,12 @@ from deadletter.core.backoff import Exponential
 from deadletter.core.events import Event, LoopDied
 from deadletter.runtime import group as group_module
 from deadletter.runtime.group import LoopGroup
-from deadletter.runtime.heartbeat import Heartbeat
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.waiting import eventually
+from group_rig import Body, Turning, running, until_stopped
 
 RESTARTS = group_module.AGAIN
-Body = Callable[[asyncio.Event], Awaitable[None]]
-
-
-async def until_stopped(stop: asyncio.Event) -> None:
-    await stop.wait()
-
-
-class Turning:
-    """A loop that does what the test says, each time it is run."""
-
-    def __init__(self, *bodies: Body, name: str = "orders", clock: Any = None) -> None:
-        self.name = name
-        self.heartbeat = Heartbeat(clock or FakeClock())
-        self.runs = 0
-        self.complaint: str | None = None
-        self._bodies = bodies or (until_stopped,)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        self.runs += 1
-        await self._bodies[min(self.runs, len(self._bodies)) - 1](stop)
-
-    def ready(self) -> str | None:
-        return self.complaint
-
-
-@asynccontextmanager
-async def running(
-    *loops: Turning, **options: Any
-) -> AsyncIterator[tuple[LoopGroup, list[Event], asyncio.Task[int]]]:
-    events: list[Event] = []
-    given = {"clock": FakeClock(), "install_signals": False, **options}
-    group = LoopGroup(loops, observe=events.append, **given)
-    task = asyncio.create_task(group.run())
-    try:
-        yield group, events, task
-    finally:
-        group.hurry()
-        await asyncio.wait({task})
 
 
 def failing(error: BaseException) -> Body:
@@ -352,83 +306,3 @@ async def test_health_is_served_while_the_group_runs() -> None:
         }
         group.stop()
         assert await task == 0
-
-
-async def test_the_first_signal_asks_and_the_handlers_are_put_back() -> None:
-    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-
-    async with running(Turning(), install_signals=True, clock=SystemClock()) as (
-        group,
-        _,
-        task,
-    ):
-        await eventually(lambda: not group.complaints())
-        os.kill(os.getpid(), signal.SIGTERM)
-
-        assert await asyncio.wait_for(task, 5.0) == 0
-
-    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
-
-
-STUBBORN = """
-    import asyncio, sys, time
-    from deadletter.runtime.group import LoopGroup
-    from deadletter.runtime.heartbeat import Heartbeat
-    from deadletter.system import SystemClock
-
-    clock = SystemClock()
-
-    class Consumer:
-        name = "worker orders"
-        heartbeat = Heartbeat(clock)
-
-        async def run(self, stop):
-            print("running", flush=True)
-            {body}
-
-        def ready(self):
-            return None
-
-    group = LoopGroup([Consumer()], clock=clock, observe=print)
-    sys.exit(asyncio.run(group.run()))
-"""
-
-
-async def start(body: str) -> asyncio.subprocess.Process:
-    script = textwrap.dedent(STUBBORN).format(body=body)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"running\n"
-    return process
-
-
-async def test_the_second_signal_does_not_wait() -> None:
-    process = await start("await asyncio.sleep(60)")
-    process.terminate()
-    await asyncio.sleep(0.2)  # two at the same moment would count as one
-
-    process.terminate()
-
-    assert await asyncio.wait_for(process.wait(), 10.0) == 1
-
-
-async def test_two_signals_at_the_same_moment_are_one() -> None:
-    process = await start("await stop.wait(); await asyncio.sleep(0.5)")
-
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGINT)
-
-    assert await asyncio.wait_for(process.wait(), 10.0) == 0
-
-
-async def test_the_third_signal_ends_even_a_blocked_event_loop() -> None:
-    process = await start("time.sleep(60)")
-    for _ in range(2):
-        process.terminate()
-        await asyncio.sleep(0.2)
-
-    process.terminate()
-
-    assert await asyncio.wait_for(process.wait(), 10.0) == -signal.SIGTERM

@@ -5,19 +5,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-import isolated_handlers
 from deadletter.core.capture import capture
-from deadletter.core.decision import Bury, Continue, Reason, Retry
-from deadletter.core.errors import ConfigError, Ignore, Malformed, Signal, Unavailable
+from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.rules import DEFAULT
@@ -25,46 +19,10 @@ from deadletter.runtime.attempt import TimeLimitExceeded
 from deadletter.runtime.context import Context
 from deadletter.runtime.held import Held
 from deadletter.runtime.isolation import ProcessRunner
-from deadletter.runtime.remote_error import RemoteError, WorkerLost
+from deadletter.runtime.remote_error import WorkerLost
 from deadletter.system import SystemClock
 from deadletter.testing.waiting import eventually
-
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
-MiB = 1024 * 1024
-
-
-def delivery(body: bytes = b"", **more: Any) -> Delivery:
-    message = Message(id="m-1", body=body, sent_at=NOW, reply_to="answers")
-    return Delivery(message=message, mailbox="orders", receipt=object(), **more)
-
-
-@asynccontextmanager
-async def running(
-    handler: str,
-    *,
-    processes: int = 1,
-    time_limit: float | None = 20.0,
-    memory_limit: int | None = None,
-) -> AsyncIterator[ProcessRunner]:
-    runner = ProcessRunner(
-        target=f"isolated_handlers:{handler}",
-        processes=processes,
-        time_limit=time_limit,
-        memory_limit=memory_limit,
-        clock=SystemClock(),
-    )
-    try:
-        yield runner
-    finally:
-        await runner.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+from isolation_rig import NOW, MiB, delivery, is_alive, running
 
 
 async def test_a_process_stays_warm_and_is_not_ours() -> None:
@@ -238,104 +196,6 @@ async def test_a_memory_limit_below_what_loading_takes_is_refused() -> None:
             await runner.start()
 
 
-async def raised_by(handler: str, *bodies: bytes) -> list[Exception]:
-    """What the handler raises for each of these."""
-    errors = []
-    async with running(handler) as runner:
-        for body in bodies:
-            with pytest.raises(Exception) as raised:  # noqa: PT011
-                await runner(delivery(body))
-            errors.append(raised.value)
-    return errors
-
-
-@pytest.mark.parametrize("handler", ["raises", "raises_later"])
-async def test_errors_are_raised_here_as_what_they_were_there(handler: str) -> None:
-    expected = {
-        b"value": ValueError("not a number"),
-        b"key": KeyError("missing"),
-        b"refused": ConnectionRefusedError(111, "Connection refused"),
-        b"funds": isolated_handlers.NoFunds("42", code="INSUFFICIENT_FUNDS"),
-    }
-
-    errors = await raised_by(handler, *expected)
-
-    for raised, error in zip(errors, expected.values(), strict=True):
-        there, here = capture(raised, DEFAULT), capture(error, DEFAULT)
-        assert type(raised) is type(error)
-        assert str(raised) == str(error)
-        assert vars(raised).get("code") == vars(error).get("code")
-        assert (there.trouble, there.code) == (here.trouble, here.code)
-        assert there.error_type == here.error_type
-        assert "isolated_handlers.py" in there.stack
-        assert there.frame == "isolated_handlers:raises"
-
-
-async def test_other_errors_have_a_stand_in_of_their_name() -> None:
-    expected = {
-        b"shy": ("isolated_handlers.Shy", "answered 503"),
-        b"picky": ("isolated_handlers.Picky", "picky"),
-        b"local": (
-            "isolated_handlers._local_error.<locals>.Odd",
-            "reset by somebody",
-        ),
-        b"exit": ("SystemExit", "3"),
-        b"interrupt": ("KeyboardInterrupt", ""),
-        b"cancelled": ("asyncio.exceptions.CancelledError", ""),
-    }
-
-    errors = await raised_by("raises", *expected)
-
-    for raised, (name, text) in zip(errors, expected.values(), strict=True):
-        failure = capture(raised, DEFAULT)
-        assert isinstance(raised, RemoteError)
-        assert failure.error_type == name
-        assert str(raised) == text
-        assert failure.frame.startswith("isolated_handlers:")
-
-
-async def test_stand_ins_are_classified_by_what_they_carry_and_descend_from() -> None:
-    shy, local = await raised_by("raises", b"shy", b"local")
-
-    failure = capture(shy, DEFAULT)
-    assert (failure.trouble, failure.code) == (Trouble.TRANSIENT, "HTTP_503")
-    assert isinstance(local, ConnectionResetError)
-    assert capture(local, DEFAULT).trouble is Trouble.TRANSIENT
-
-
-async def test_causes_come_along() -> None:
-    [raised] = await raised_by("raises", b"caused")
-
-    assert isinstance(raised.__cause__, ConnectionRefusedError)
-    assert capture(raised, DEFAULT).trouble is Trouble.TRANSIENT
-
-
-async def test_half_a_character_does_not_break_the_line() -> None:
-    [raised] = await raised_by("raises", b"surrogate")
-
-    assert str(raised) == "half ? a character"
-
-
-async def test_a_handlers_say_in_its_fate_is_heard() -> None:
-    bodies = (b"later", b"give up", b"logical", b"ignore")
-
-    later, give_up, logical, ignore = await raised_by("raises", *bodies)
-
-    assert isinstance(later, Signal)
-    assert later.decision == Retry(30.0, charged=False)
-    assert isinstance(give_up, Signal)
-    assert give_up.decision == Bury(Reason.REJECTED, "hopeless")
-    assert isinstance(logical, Signal)
-    assert logical.decision == Continue("no such customer")
-    assert isinstance(ignore, Ignore)
-
-
-async def test_a_body_that_does_not_fit_is_malformed() -> None:
-    [raised] = await raised_by("order", b"not json")
-
-    assert type(raised) is Malformed
-
-
 async def test_at_most_so_many_run_at_once() -> None:
     async with running("waits", processes=2) as runner:
         await asyncio.gather(runner(delivery()), runner(delivery()))
@@ -417,20 +277,19 @@ async def test_processes_end_with_their_worker(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
         "sys.path[:0] = sys.argv[2:]\n"
-        "from test_isolation import delivery, running\n"
+        "from isolation_rig import delivery, running\n"
         "async def main():\n"
         "    async with running('hangs') as runner:\n"
         "        await runner(delivery(sys.argv[1].encode()))\n"
         "asyncio.run(main())\n"
     )
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
         script,
         str(note),
         str(here),
-        str(here.parent),  # type: ignore[attr-defined]
     )
     await eventually(lambda: note.exists() and note.read_text(), within=20.0)
     handler = int(note.read_text().split()[0])

@@ -214,6 +214,40 @@ def test_children_end_with_a_supervisor_that_is_killed(rig: Rig) -> None:
     until(lambda: not any(is_alive(pid) for pid in children))
 
 
+GROUP = """
+    import asyncio
+    from deadletter.runtime.group import LoopGroup
+    from deadletter.runtime.heartbeat import Heartbeat
+    from deadletter.system import SystemClock
+    class Waiting:
+        name, heartbeat = "waiting", Heartbeat(SystemClock())
+        async def run(self, stop):
+            open({note!r}, "a").write("running ")
+            await stop.wait()
+            open({note!r}, "a").write("stopped ")
+        def ready(self):
+            return None
+    group = LoopGroup([Waiting()], clock=SystemClock(), observe=print)
+    sys.exit(asyncio.run(group.run()))
+"""
+
+
+def test_a_group_of_loops_stops_when_its_supervisor_is_killed(
+    rig: Rig, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    note.touch()
+    body = textwrap.dedent(GROUP).format(note=str(note))
+    supervisor = rig.start(body, arrangement="pass")
+    children = rig.children(2)
+    until(lambda: note.read_text() == "running running ")
+
+    supervisor.kill()
+
+    until(lambda: not any(is_alive(pid) for pid in children))
+    assert note.read_text().count("stopped ") == 2
+
+
 @pytest.mark.parametrize("channel", ["pipe", "kernel"])
 def test_either_way_of_noticing_is_enough(rig: Rig, channel: str) -> None:
     broken = {

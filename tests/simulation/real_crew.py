@@ -27,6 +27,7 @@ def options(place: Place) -> WorkerOptions:
         lease=LEASE,
         time_limit=TIME_LIMIT,
         grace=10.0,
+        wait=place.plan.pause,
         brake=BrakePolicy(),
         idempotent=place.plan.idempotent,
         consumer="simulation",
@@ -60,6 +61,7 @@ def crew(place: Place) -> Sequence[Looping]:
         solitude=solitude,
         clock=place.clock,
         observe=place.observe,
+        interval=place.plan.pause,
     )
     return [*workers, sweep]
 

@@ -14,15 +14,25 @@ from deadletter.office.replay import unsent
 from .desk import AtDesk, Desk
 from .options import Reason
 from .safe import clean
-from .tables import cell, firm_column, number, number_column, short, table, text_column
+from .tables import (
+    cell,
+    firm_column,
+    indented,
+    number,
+    number_column,
+    short,
+    table,
+    text_column,
+)
 from .times import ago, many
 
 _SAID: Final = {
     Verdict.READY: "ready to be sent",
-    Verdict.ORDERED: "have an ordering key: newer messages of it may have gone ahead",
-    Verdict.NO_MAILBOX: "go to a mailbox that does not exist yet; it will be made",
-    Verdict.EXPIRED: "have expired and would be buried again: see --drop-expiry",
-    Verdict.PROCESSED: "were processed meanwhile, says the ledger",
+    Verdict.ORDERED: "with an ordering key: newer messages of it may have gone ahead",
+    Verdict.CREDENTIALS: "with credentials in their headers, perhaps stale by now",
+    Verdict.NO_MAILBOX: "to a mailbox that does not exist yet; it will be made",
+    Verdict.EXPIRED: "expired: they would be buried again at once, see --drop-expiry",
+    Verdict.PROCESSED: "processed meanwhile, says the ledger",
     Verdict.PAST_CAP: "not sent: replayed too often, they will be quarantined",
     Verdict.WRONG_STATE: "not sent: not open any more",
 }
@@ -66,7 +76,7 @@ async def status(campaign: str | None = None, /, *, desk: AtDesk) -> None:
         counts = one.counts
         shown.add_row(
             cell(one.id[:13] if desk.out.width < 110 else one.id, "cyan"),
-            cell(one.state),
+            cell(_standing(one)),
             number(unsent(one)),
             number(counts.get(Outcome.SENT, 0), "yellow"),
             number(counts.get(Outcome.CONFIRMED, 0), "green"),
@@ -123,7 +133,7 @@ def show_campaign(desk: Desk, campaign: Campaign) -> None:
     now = desk.clock.now()
     title = Text("Replay ", style="bold")
     title.append(campaign.id, style="bold cyan")
-    title.append(f"  {campaign.state}")
+    title.append(f"  {_standing(campaign)}")
     desk.show(title)
     about = [f"by {campaign.actor} {ago(campaign.created_at, now)}", campaign.reason]
     desk.show(Text(f"  {clean(' · '.join(part for part in about if part))}", "dim"))
@@ -172,13 +182,19 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
     return fields
 
 
+def _standing(campaign: Campaign) -> str:
+    if campaign.state is CampaignState.RUNNING and not unsent(campaign):
+        return "all sent"  # and not done before every copy has an outcome
+    return campaign.state
+
+
 def _sums(rows: list[tuple[int, str, str]]) -> Padding:
     sums = Table.grid(padding=(0, 2, 0, 0))
     sums.add_column(justify="right", no_wrap=True)
     sums.add_column(overflow="fold")
     for count, text, style in rows:
         sums.add_row(Text(f"{count:,}", style=style or "bold"), Text(text))
-    return Padding(sums, (0, 0, 0, 2))
+    return indented(sums)
 
 
 def _style(verdict: Verdict) -> str:

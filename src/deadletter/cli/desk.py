@@ -63,7 +63,7 @@ class Desk:
         self.clock: Clock = SystemClock()
         self.dice = SystemDice()
         self.actor = actor or f"{getpass.getuser()}@{socket.gethostname()}"
-        self._url = url
+        self.given_url = url  # on the command line
 
     @cached_property
     def settings(self) -> Settings:
@@ -73,7 +73,7 @@ class Desk:
     @cached_property
     def url(self) -> str:
         """The engine this is about."""
-        return self._url or self.settings.url
+        return self.given_url or self.settings.url
 
     @cached_property
     def out(self) -> Console:

@@ -103,7 +103,14 @@ async def discard(
         yes: Do not ask.
     """
     return await _change(
-        desk, letters, limit, reason, Letters.discard, "discarded", "discard", yes=yes
+        desk,
+        letters,
+        limit,
+        reason,
+        Letters.discard,
+        "discarded",
+        "discard {}",
+        yes=yes,
     )
 
 
@@ -146,7 +153,7 @@ async def purge(
         reason,
         Letters.purge,
         "purged",
-        "delete for good",
+        "delete {} for good",
         yes=yes,
     )
 
@@ -166,7 +173,7 @@ async def _change(  # noqa: PLR0917 -- seven commands in one shape
         chosen = await choose(office.letters, words, limit=limit)
         count = len(chosen.ids)
         if danger:
-            what = f"{danger} {many(count, 'letter')}"
+            what = danger.replace("{}", many(count, "letter"))
             agreed(desk, what, yes=yes, count=count)
         result = await verb(office.letters, chosen.ids, desk.by(reason))
     if desk.as_json:

@@ -10,6 +10,7 @@ from deadletter.office.groups import list_groups
 from .desk import AtDesk, Desk
 from .letters import group_name, group_table
 from .safe import clean
+from .tables import indented
 from .times import many
 
 _TOP = 5
@@ -48,7 +49,7 @@ async def overview(*, desk: AtDesk) -> None:
     else:
         desk.tell(f"{many(opened, 'open letter')}, by cause:", "bold")
         shown = group_table(groups[:_TOP], desk.clock.now(), desk.out.width - 2)
-        desk.show(Padding(shown, (0, 0, 0, 2)))
+        desk.show(indented(shown))
         if len(groups) > _TOP:
             desk.tell("  … and more: dlq groups", "dim")
     desk.tell(_elsewhere(totals, waiting, suspects), "dim")
@@ -77,7 +78,7 @@ def _welcome(desk: Desk) -> None:
     steps.add_row(Text("dlq work shop:app", "cyan"), "run the handlers of an App")
     steps.add_row(Text("dlq --url sqlite:///other.db", "cyan"), "look elsewhere")
     steps.add_row(Text("dlq --help", "cyan"), "everything else")
-    desk.show(Padding(steps, (0, 0, 0, 2)))
+    desk.show(indented(steps))
 
 
 def _next(group: str) -> Padding:
@@ -94,4 +95,4 @@ def _next(group: str) -> Padding:
     rows.append(("dlq --help", "everything else"))
     for command, what in rows:
         steps.add_row(Text(command, "cyan"), Text(what))
-    return Padding(steps, (1, 0, 0, 2))
+    return indented(steps, above=1)

@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import Conflict
+from deadletter.office.preflight import Verdict
 from deadletter.office.replay import CAP, Replay, unsent, unsettled
 
 from .asking import agreed
@@ -79,7 +80,8 @@ async def replay(
             raise Conflict("none of these letters can be sent")
         if not desk.as_json:
             show_plan(desk, plan, brief=True)
-        if len(chosen.ids) > ASK_FROM:
+        done_before = plan.verdicts.get(Verdict.PROCESSED, 0)
+        if len(chosen.ids) > ASK_FROM or done_before:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
             agreed(desk, what, yes=yes, count=plan.sendable)
         campaign = await office.replay.begin(
@@ -210,7 +212,8 @@ async def _run(
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
-        desk.err.print(f"Paused. Go on with: dlq replay resume {campaign.id}")
+        resume = f"dlq replay resume {campaign.id}"
+        desk.err.print(f"Paused. Go on with: {resume}", soft_wrap=True)
         return ExitCode.INTERRUPTED
     if wait is not None and unsettled(campaign):
         campaign = await _watch(desk, replay, campaign, wait)

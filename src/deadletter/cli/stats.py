@@ -1,6 +1,5 @@
 """dlq stats: what is where, in numbers."""
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -8,7 +7,7 @@ from deadletter.core.letter import State
 from deadletter.office.stats import Arrivals, Stats, collect
 
 from .desk import AtDesk
-from .tables import cell, number, number_column, state, table, text_column
+from .tables import cell, indented, number, number_column, state, table, text_column
 from .times import many, span
 
 
@@ -20,12 +19,12 @@ async def stats(*, desk: AtDesk) -> None:
         desk.document(found)
         return
     desk.show(Text("Mailboxes", style="bold"))
-    desk.show(Padding(_mailboxes(found), (0, 0, 1, 2)))
+    desk.show(indented(_mailboxes(found), below=1))
     desk.show(Text("Letters", style="bold"))
-    desk.show(Padding(_letters(found), (0, 0, 0, 2)))
+    desk.show(indented(_letters(found)))
     arrived = " · ".join(_arrived(one) for one in found.arrivals)
     if arrived:
-        desk.show(Padding(Text(arrived, style="dim"), (1, 0, 0, 2)))
+        desk.show(indented(Text(arrived, style="dim"), above=1))
 
 
 def _mailboxes(found: Stats) -> Table | Text:

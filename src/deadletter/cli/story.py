@@ -15,7 +15,7 @@ from deadletter.office.story import Kind, Moment, Story
 
 from .body import header_lines, preview
 from .safe import clean, clean_lines
-from .tables import error_of, short, state
+from .tables import error_of, indented, short, state
 from .times import ago, local, many, size, span, time_zone
 
 MOST_STACK: Final = 40  # lines
@@ -43,14 +43,14 @@ def told(
     """The parts of a letter's page, top to bottom."""
     letter = story.letter
     yield _title(letter)
-    yield Padding(_facts(letter, now), (0, 0, 0, 2))
+    yield indented(_facts(letter, now))
     yield _heading("Body")
     yield _lines(preview(letter.message.body, reveal=reveal))
     if letter.message.headers:
         yield _heading("Headers")
         yield _lines(header_lines(letter.message.headers, reveal=reveal))
     yield _heading(f"Story (times in {time_zone(now)})")
-    yield Padding(_timeline(story), (0, 0, 0, 2))
+    yield indented(_timeline(story))
     yield from _stacks(letter, every=stacks)
     yield _next(letter)
 
@@ -138,7 +138,8 @@ def _moment(moment: Moment) -> Text:
 def _attempt(attempt: Attempt) -> Text:
     if attempt.outcome == "cut":
         return Text(f"… {clean(attempt.text)}", style="dim")
-    text = Text(f"attempt {attempt.number} ")
+    replay = f"replay {attempt.generation}, " if attempt.generation else ""
+    text = Text(f"{replay}attempt {attempt.number} ")
     text.append(clean(attempt.outcome), style="red")
     if attempt.seconds:
         text.append(f" after {span(attempt.seconds)}", style="dim")
@@ -203,4 +204,4 @@ def _heading(text: str) -> Text:
 
 
 def _lines(lines: list[str]) -> Padding:
-    return Padding(Text("\n".join(lines), overflow="fold"), (0, 0, 0, 2))
+    return indented(Text("\n".join(lines), overflow="fold"))

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +30,11 @@ def table() -> Table:
     return Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=False
     )
+
+
+def indented(what: RenderableType, *, above: int = 0, below: int = 0) -> Padding:
+    """Something a little to the right, with so many empty lines around it."""
+    return Padding(what, (above, 0, below, 2), expand=False)
 
 
 def text_column(table: Table, name: str) -> None:

@@ -19,7 +19,7 @@ def span(seconds: float) -> str:
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
-    return f"{seconds * 1000:.0f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "less than 1 ms"
 
 
 def local(when: datetime) -> str:

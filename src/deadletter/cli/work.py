@@ -1,16 +1,24 @@
 """dlq work: run the handlers of an App."""
 
+import json
+import logging
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from rich.text import Text
 
-from deadletter.assembly import load_app
+from deadletter.assembly import App, load_app
 from deadletter.core.errors import ConfigError
+from deadletter.observe.fan import fan_out
+from deadletter.observe.logs import Log, log_events
 from deadletter.runtime.supervise import ChildEnded, supervise
 
 from .desk import AtDesk, Desk
+from .options import Flag
+from .safe import clean
 
 Count = Annotated[int | None, Parameter(validator=Number(gte=1))]
 Port = Annotated[int | None, Parameter(validator=Number(gte=1, lte=65535))]
@@ -22,10 +30,12 @@ def work(
     *,
     processes: Annotated[Count, Parameter(name=["--processes", "-p"])] = None,
     health_port: Port = None,
+    verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
+    quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
     desk: AtDesk,
 ) -> int:
     """
-    Run the handlers of an App until told to stop.
+    Run the handlers of an App until told to stop, saying what happens.
 
     The first interrupt lets running handlers finish; the second does not wait.
 
@@ -34,6 +44,8 @@ def work(
         processes: How many processes to run, under a supervisor that replaces
             those that die.
         health_port: Answer /health/live and /health/ready on this port.
+        verbose: Also say what went well.
+        quiet: Say nothing; leave it to the App's own observer.
     """
     settings = desk.settings
     name = app or settings.app
@@ -41,17 +53,66 @@ def work(
         raise ConfigError("say which App to run, as in `dlq work shop:app`")
     count = processes or settings.work.processes
     port = health_port or settings.work.health_port
-    if count == 1:
-        return load_app(name).run(health_port=port)
-    load_app(name)  # what cannot be loaded is said once, not by every child
+    loaded = load_app(name)  # what cannot be loaded is said once, not by every child
+    if count > 1:
+        return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
+    if desk.given_url:
+        loaded.url = desk.given_url
+    if not quiet:
+        _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
+    return loaded.run(health_port=port)
+
+
+def _several(
+    desk: Desk, name: str, count: int, port: int | None, *, verbose: bool, quiet: bool
+) -> int:
+    if port is not None:
+        raise ConfigError(
+            f"{count} processes cannot share port {port}: leave out the health port, "
+            "or run one process and let your platform start several"
+        )
     words = ["work", name, "--processes", "1"]
-    words += ["--health-port", str(port)] if port else []
+    words += ["--verbose"] * verbose + ["--quiet"] * quiet + ["--json"] * desk.as_json
+    words += ["--url", desk.given_url] if desk.given_url else []
     return supervise(
         [sys.executable, "-m", __package__, *words],
         processes=count,
         clock=desk.clock,
         on_end=lambda ended: _say(desk, ended),
     )
+
+
+def _listen(desk: Desk, app: App, least: int) -> None:
+    log = _documents(desk, least) if desk.as_json else _lines(desk, least)
+    app.observe = fan_out(log_events(desk.clock, log=log), app.observe)
+
+
+def _lines(desk: Desk, least: int) -> Log:
+    def log(level: int, name: str, fields: Mapping[str, Any]) -> None:
+        if level < least:
+            return
+        text = Text(f"{desk.clock.now().astimezone():%H:%M:%S} ", style="dim")
+        text.append(f"{name:<15}", style="red" if level > logging.INFO else "green")
+        told = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+        text.append(f" {clean(told)}")
+        desk.err.print(text, soft_wrap=True)
+
+    return log
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+
+
+def _documents(desk: Desk, least: int) -> Log:
+    def log(level: int, name: str, fields: Mapping[str, Any]) -> None:
+        if level >= least:
+            at = desk.clock.now()
+            level_name = logging.getLevelName(level).lower()
+            desk.document({"at": at, "level": level_name, "event": name, **fields})
+
+    return log
 
 
 def _say(desk: Desk, ended: ChildEnded) -> None:

@@ -104,6 +104,7 @@ class _Arrival(Struct, frozen=True):
     letter: DeadLetter
     digest: bytes
     identity: str
+    was_apart: bool = False  # in the office it came from
 
     @property
     def apart(self) -> str:
@@ -115,8 +116,8 @@ def _arrival(letter: DeadLetter) -> _Arrival:
     head = letter.head
     identity = letter_id(head.source, head.partition, head.message_id)
     arrival = _Arrival(letter, body_digest(letter.message.body), identity)
-    if head.conflict and head.id == arrival.apart:  # it was apart where it came from
-        return replace(arrival, identity=head.id)
+    if head.conflict and head.id == arrival.apart:
+        return replace(arrival, identity=head.id, was_apart=True)
     return arrival
 
 
@@ -139,21 +140,20 @@ def _rivals(arrivals: Iterable[_Arrival], known: Mapping[str, Known]) -> list[st
 
 
 def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
-    home = _home(arrival, known)
-    if home is not None:
-        return _died_again(arrival, home, known[home])
-    there = known.get(arrival.identity)
+    there = _home(arrival, known)
+    if there is not None:
+        return _died_again(arrival, there)
+    identity, is_apart = arrival.identity, arrival.was_apart
+    there = known.get(identity)
+    if there is not None and there.digest != arrival.digest:
+        identity, is_apart = arrival.apart, True
+        there = known.get(identity)
     if there is None:
-        return _new(arrival, arrival.identity)
-    if there.digest == arrival.digest:
-        return _died_again(arrival, arrival.identity, there)
-    apart = arrival.apart
-    if apart in known:
-        return replace(_died_again(arrival, apart, known[apart]), apart=True)
-    return _new(arrival, apart)
+        return _new(arrival, identity, is_apart=is_apart)
+    return replace(_died_again(arrival, there), apart=is_apart)
 
 
-def _home(arrival: _Arrival, known: Mapping[str, Known]) -> str | None:
+def _home(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
     message = arrival.letter.message
     if message.lineage is None:
         return None
@@ -164,13 +164,13 @@ def _home(arrival: _Arrival, known: Mapping[str, Known]) -> str | None:
         there.head.message_id == message.id or there.digest == arrival.digest
     ):
         return None
-    return there.head.id
+    return there
 
 
-def _new(arrival: _Arrival, identity: str) -> Filed:
+def _new(arrival: _Arrival, identity: str, *, is_apart: bool) -> Filed:
     letter = arrival.letter
-    apart = identity != arrival.identity
-    head = replace(letter.head, id=identity, conflict=letter.head.conflict or apart)
+    conflict = letter.head.conflict or is_apart
+    head = replace(letter.head, id=identity, conflict=conflict)
     after = Known(
         head=head,
         digest=arrival.digest,
@@ -179,10 +179,10 @@ def _new(arrival: _Arrival, identity: str) -> Filed:
         generation=letter.message.generation,
         spent=head.attempts,
     )
-    return Filed(id=identity, letter=letter, before=None, after=after, apart=apart)
+    return Filed(id=identity, letter=letter, before=None, after=after, apart=is_apart)
 
 
-def _died_again(arrival: _Arrival, identity: str, before: Known) -> Filed:
+def _died_again(arrival: _Arrival, before: Known) -> Filed:
     letter, head = arrival.letter, before.head
     lineage = letter.message.lineage
     late = lineage is not None and lineage.generation < head.replays
@@ -201,7 +201,7 @@ def _died_again(arrival: _Arrival, identity: str, before: Known) -> Filed:
     if died or news:
         after = _after(before, letter, news, grown, died=died, late=late)
     return Filed(
-        id=identity, letter=letter, before=before, after=after, died=died, failed=failed
+        id=head.id, letter=letter, before=before, after=after, died=died, failed=failed
     )
 
 

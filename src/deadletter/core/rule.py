@@ -55,6 +55,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         for name in ("texts", "name_parts"):
             lower = tuple(part.lower() for part in getattr(self, name))
             force_setattr(self, name, lower)
+        force_setattr(self, "error_codes", frozenset(self.error_codes))
 
     @property
     def is_by_type(self) -> bool:
@@ -71,10 +72,10 @@ class Rule(Struct, frozen=True, kw_only=True):
             return True
         kin = [c for c in ancestors(cls) if all(c is not one for one in _SAY_NOTHING)]
         plain = [plain_name(c) for c in kin]
-        return _is_one_of(self.names, plain, [qualified_name(c) for c in kin]) and (
-            not self.name_parts
-            or any(holds_any(name.lower(), self.name_parts) for name in plain)
-        )
+        if self.names and not _fits(self.names, plain, map(qualified_name, kin)):
+            return False
+        parts = self.name_parts
+        return not parts or any(holds_any(name.lower(), parts) for name in plain)
 
     def holds(self, clues: Clues) -> bool:
         """Whether an error of such a class carries what it must."""
@@ -89,12 +90,12 @@ class Rule(Struct, frozen=True, kw_only=True):
         )
 
 
-def _is_one_of(globs: Iterable[str], plain: list[str], qualified: list[str]) -> bool:
-    globs = tuple(globs)
-    return not globs or any(
+def _fits(globs: Iterable[str], plain: list[str], qualified: Iterable[str]) -> bool:
+    full = list(qualified)
+    return any(
         fnmatchcase(name, glob)
         for glob in globs
-        for name in (qualified if "." in glob else plain)
+        for name in (full if "." in glob else plain)
     )
 
 

@@ -17,15 +17,22 @@ _FIRST: Final = 5
 _LAST: Final = 15
 _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
+_RUNTIME: Final = _OURS + "runtime/"
 _traceback: Final = BaseException.__dict__["__traceback__"].__get__
 
 
 def frames_of(error: BaseException) -> list[TracebackType]:
-    """What an error came through, outermost first."""
+    """
+    What an error came through, outermost first.
+
+    Our own frames around the handler say nothing about it and are left out,
+    unless there is nothing else.
+    """
     found: list[TracebackType] = []
     trace: TracebackType | None = _traceback(error)
     while trace is not None:
-        found.append(trace)
+        if found or trace.tb_next is None or not _is_ours(trace):
+            found.append(trace)
         trace = trace.tb_next
     return found
 
@@ -54,6 +61,10 @@ def top_frame(frames: list[TracebackType]) -> str:
         if _is_application(code.co_filename):
             return _name(trace)
     return _name(frames[-1])
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_RUNTIME)
 
 
 def _line(trace: TracebackType) -> str:

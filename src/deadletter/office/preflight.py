@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.letter import DeadLetter, LetterHead, State, sources_of
+from deadletter.core.redact import is_secret_name
 from deadletter.ports import Ledger, LedgerKey, LedgerState
 
 REPLAYABLE: Final = sources_of(State.REPLAYING)
@@ -23,6 +24,7 @@ class Verdict(StrEnum):
     PROCESSED = "already-processed"  # the ledger has seen it handled meanwhile
     EXPIRED = "expired"  # its consumer would bury it again at once
     NO_MAILBOX = "no-mailbox"  # nobody has made or worked that mailbox yet
+    CREDENTIALS = "credentials"  # its headers hold some, which may be stale by now
     ORDERED = "ordered"  # newer messages of its key may have gone ahead
     READY = "ready"
 
@@ -78,6 +80,8 @@ class Preflight(Struct, frozen=True, kw_only=True):
             return Verdict.EXPIRED
         if target_of(head, self.to) not in self.mailboxes:
             return Verdict.NO_MAILBOX
+        if any(is_secret_name(name) for name, _ in message.headers):
+            return Verdict.CREDENTIALS
         return Verdict.READY if head.key is None else Verdict.ORDERED
 
     async def _processed(self, letters: Sequence[DeadLetter]) -> list[bool]:

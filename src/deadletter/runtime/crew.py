@@ -84,6 +84,8 @@ class Crew:
         loops.extend(
             self._consumer(handler, solitude) for handler in self._letter_handlers
         )
+        for runner in self._runners:  # what cannot be loaded is found here
+            await runner.start()
         loops.append(
             Sweep(
                 broker=self._engine.broker,

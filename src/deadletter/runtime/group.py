@@ -2,7 +2,8 @@
 Several loops in one process, and everything that watches over them.
 
     loops       started again when they die by an error of their own
-    signals     the first asks all loops to stop, the second hurries them
+    signals     the first asks all loops to stop, the second hurries them; the end
+                of our supervisor, if we have one, asks too
     health      readiness fails before anything stops or is killed
     watchdog    ends the process when a loop no longer gives a sign of life
 """
@@ -19,6 +20,7 @@ from deadletter.core.redact import redact
 from deadletter.ports import Clock
 
 from .health import Complaint, Depth, HealthServer
+from .lifeline import end_with_supervisor
 from .loop import Loop, was_cancelled
 from .signals import on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
@@ -95,6 +97,8 @@ class LoopGroup:
                 stack.enter_context(
                     on_termination(please=self.stop, now=self.hurry, clock=self._clock)
                 )
+                grace = self._shutdown_timeout + 2 * _LAST_WORDS
+                end_with_supervisor(self.stop, grace=grace)
             if self.health is not None:
                 await self.health.start()
             if self._threshold is not None:

@@ -66,6 +66,18 @@ class Once:
                 "ledger", lambda: self._ledger.finish(outcomes, ttl=self._ttl)
             )
 
+    async def handled(
+        self, deliveries: Sequence[Delivery], reach: Reach
+    ) -> list[Delivery]:
+        """Those whose work is done, whoever did it."""
+        keys = [ledger_key(self._mailbox, delivery) for delivery in deliveries]
+        states = await reach.patiently("ledger", lambda: self._ledger.look(keys))
+        return [
+            delivery
+            for delivery, state in zip(deliveries, states, strict=True)
+            if state is LedgerState.PROCESSED
+        ]
+
     def drop(self, held: Held) -> None:
         """Let go of a claim whose delivery is somebody else's by now."""
         self._claims.pop(held, None)

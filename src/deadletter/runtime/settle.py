@@ -21,7 +21,7 @@ from deadletter.core.errors import BackendError, Refused
 from deadletter.core.events import Observer, OutOfReach, ReplyFailed
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import to_message
-from deadletter.core.message import Message
+from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.reply import error_reply
 from deadletter.ports import (
@@ -42,6 +42,7 @@ from .finished import Finished, report
 from .held import Held
 from .once import Once
 from .reach import Reach
+from .redeem import may_have_letter, redeem
 
 
 class Settler:
@@ -113,6 +114,7 @@ class Settler:
             await self._confirm(careful)
             await self._reply(careful)
         going = [f for f in batch if id(f) not in lost]
+        await self._redeem([f.held.delivery for f in going if _is_redeemed(f)])
         if self._once is not None:
             ended = [(f.held, f.decision) for f in going]
             await self._once.finish(ended, self._reach)
@@ -120,6 +122,11 @@ class Settler:
         ours = await self._reach.patiently(
             "broker", lambda: self._source.settle(settlements)
         )
+        late = [f for f, mine in zip(going, ours, strict=True) if not mine]
+        if self._once is not None and (late := [f for f in late if id(f) in kept]):
+            # We kept letters of what somebody else has, or had, in hand by now.
+            buried = [f.held.delivery for f in late]
+            await self._redeem(await self._once.handled(buried, self._reach))
         for finished, applied in zip(going, ours, strict=True):
             report(
                 finished,
@@ -134,6 +141,13 @@ class Settler:
                 if self._once is not None:
                     self._once.drop(finished.held)
             self._on_settled(finished.held)
+
+    async def _redeem(self, handled: Sequence[Delivery]) -> None:
+        """Close the letters of what was handled after all."""
+        if handled:
+            await self._reach.patiently(
+                "office", lambda: redeem(self._letters, handled)
+            )
 
     async def _lost(self, careful: Sequence[Finished]) -> set[int]:
         """Those whose lease is gone: they may no longer bury, confirm or reply."""
@@ -285,6 +299,13 @@ def _needs_care(finished: Finished) -> bool:
         finished.reply is not None
         or message.lineage is not None
         or (message.reply_to is not None and finished.failure is not None)
+    )
+
+
+def _is_redeemed(finished: Finished) -> bool:
+    """Whether it is handled now, and may have been buried by a worker that died."""
+    return isinstance(finished.decision, Ack | Continue) and may_have_letter(
+        finished.held.delivery
     )
 
 

@@ -27,8 +27,15 @@ class Evidence(Struct, frozen=True, kw_only=True):
     queues: tuple[QueueInfo, ...]
     ledger: dict[tuple[str, int], LedgerState | None]  # by message id and generation
     complaints: tuple[str, ...]  # what the office itself finds wrong
+    unfenced: tuple[str, ...] = ()  # settled by somebody whose it no longer was
     crashes: tuple[str, ...] = ()  # errors that came out of the runtime
     unstopped: tuple[str, ...] = ()  # processes that did not stop when asked to
+    deaths: int = 0  # in the middle of a call
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing went wrong but what handlers do, and a reply or two."""
+        return self.plan.is_calm and not self.deaths
 
     @property
     def residue(self) -> int:

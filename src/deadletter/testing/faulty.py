@@ -9,11 +9,12 @@ is applied is applied in the server, atomically, whether the caller lives or not
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from enum import StrEnum
+from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -24,7 +25,7 @@ from .process import Process
 from .trace import Trace
 from .virtual_loop import VirtualLoop
 
-T = TypeVar("T")
+Apply: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Fault(StrEnum):
@@ -49,6 +50,10 @@ class Call(Struct, frozen=True):
         return f"{self.process} {self.service}.{self.verb}"
 
 
+Witness: TypeAlias = Callable[[Call, Sequence[Any], Any], None]
+"""Is told of every call that was applied, with its arguments and its result."""
+
+
 class Weather(Protocol):
     """Decides what happens to calls."""
 
@@ -63,17 +68,22 @@ class Wire:
     """What lies between one process and the services it calls."""
 
     def __init__(
-        self, process: Process, weather: Weather, trace: Trace, hits: Counter[str]
+        self,
+        process: Process,
+        weather: Weather,
+        *,
+        trace: Trace,
+        hits: Counter[str],
+        witness: Witness,
     ) -> None:
         self.process = process
+        self._witness = witness
         self._weather = weather
         self._trace = trace
         self._hits = hits
         self._loop = cast(VirtualLoop, asyncio.get_running_loop())
 
-    async def call(
-        self, service: str, verb: str, apply: Callable[[], Coroutine[Any, Any, T]]
-    ) -> T:
+    async def call(self, service: str, verb: str, apply: Apply, *args: Any) -> Any:
         """Have something done by a service, if the weather allows."""
         if self._loop.is_over:
             await never()
@@ -89,6 +99,7 @@ class Wire:
         # In a context of its own: it is the server that does it, and a caller
         # who dies meanwhile leaves nothing half done.
         result = await self._loop.create_task(apply(), context=Context())
+        self._witness(call, args, result)
         if fault is Fault.DEATH_AFTER:
             await self._die()
         await asyncio.sleep(self._weather.delay())
@@ -137,7 +148,8 @@ class _Far:
     def __getattr__(self, name: str) -> Any:
         there = getattr(self._port, name)
         if iscoroutinefunction(there):
-            return self._verb(name, there)
+            self.__dict__[name] = verb = self._verb(name, there)
+            return verb
         if name in ("source", "sink"):
             return lambda mailbox: _Far(there(mailbox), self._service, self._wire)
         return there
@@ -146,6 +158,7 @@ class _Far:
         self, name: str, there: Callable[..., Coroutine[Any, Any, object]]
     ) -> Callable[..., Awaitable[object]]:
         def here(*args: Any, **named: Any) -> Awaitable[object]:
-            return self._wire.call(self._service, name, lambda: there(*args, **named))
+            apply = partial(there, *args, **named)
+            return self._wire.call(self._service, name, apply, *args)
 
         return here

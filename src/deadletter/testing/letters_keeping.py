@@ -314,9 +314,14 @@ class KeepingContract(OfficeBench):
         apart = letter_id("orders", "", "m", body_digest(b"2"))
         other = replace(other, head=replace(other.head, id=apart))
 
-        ids = await self.kept(store, other, a_letter(b"one", message_id="m"))
+        answers = await store.keep([other, a_letter(b"one", message_id="m"), other])
 
-        assert ids == [apart, letter_id("orders", "", "m")]
+        assert [one.id for one in answers] == [
+            apart,
+            letter_id("orders", "", "m"),
+            apart,
+        ]
+        assert [one.conflict for one in answers] == [True, False, True]
 
     async def test_one_batch_may_hold_the_same_letter_and_its_rivals(
         self, store: LetterStore

@@ -249,6 +249,8 @@ class ReplayingContract(OfficeBench):
 
         assert waiting is State.REPLAYING
         assert await self.state(store, id_) is State.REPLAYED
+        for campaign in await store.campaigns():
+            assert campaign.counts == {Outcome.CONFIRMED: 1}
         assert await self.is_sound(store)
 
     async def test_a_replayed_letter_that_fails_after_all_is_pending_again(

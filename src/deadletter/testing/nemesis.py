@@ -26,6 +26,7 @@ class Storm:
     """The weather of a plan: faults by its rates until it calms down."""
 
     def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.down: set[tuple[str, str]] = set()  # machine or "", service
         self._rates = plan.rates
         self._random = Random(f"weather {plan.seed}")  # noqa: S311 -- must repeat
@@ -84,13 +85,12 @@ class Nemesis:
 
     def __init__(
         self,
-        plan: Plan,
         storm: Storm,
         machines: Sequence[Machine],
         store_clock: VirtualClock,
         note: Callable[[str], None],
     ) -> None:
-        self._strikes = plan.strikes
+        self._strikes = storm.plan.strikes
         self._storm = storm
         self._machines = machines
         self._store_clock = store_clock

@@ -11,6 +11,7 @@ What counts as a violation, checked when a simulated world has come to rest.
     UNEXPLAINED RUN   a handler ran more often than its policy asks for
     IN COMPANY        a suspect ran beside somebody else in its process
     CHARGED INNOCENT  buried because a neighbour killed the process
+    UNFENCED          settled by somebody whose lease was gone
     FLOOD             buried because the downstream was down
     LIE               the office, or the mailbox's tally, contradicts what happened
     CRASH             an error came out of the runtime, or it would not stop
@@ -45,9 +46,9 @@ class Violation(Struct, frozen=True):
 Check: TypeAlias = Callable[[Evidence], Iterator[Violation]]
 
 
-def judge(evidence: Evidence) -> list[Violation]:
+def judge(evidence: Evidence, *more: Check) -> list[Violation]:
     """Every promise that was broken."""
-    return [violation for check in CHECKS for violation in check(evidence)]
+    return [broken for check in (*CHECKS, *more) for broken in check(evidence)]
 
 
 def lost(evidence: Evidence) -> Iterator[Violation]:
@@ -85,7 +86,9 @@ def two_fates(evidence: Evidence) -> Iterator[Violation]:
     """The ledger says handled, and a letter of that generation waits for somebody."""
     if not evidence.plan.idempotent:
         return
-    for letter in evidence.letters:
+    for letter, parcel in _parcelled(evidence):
+        if parcel.copies > 1:  # two messages to the broker: one may fare better
+            continue
         identity = (letter.message.id, letter.head.replays)
         state = evidence.ledger.get(identity)
         if state is LedgerState.PROCESSED and letter.head.state in OPEN:
@@ -141,7 +144,7 @@ def misjudged(evidence: Evidence) -> Iterator[Violation]:
 def unexplained_run(evidence: Evidence) -> Iterator[Violation]:
     """A handler ran more, or less, often than its policy asks for."""
     plan, effects = evidence.plan, evidence.effects
-    if not plan.is_calm or plan.has(Kind.POISON, Kind.HOG) or plan.downstream_down:
+    if not evidence.is_calm or plan.has(Kind.POISON, Kind.HOG) or plan.downstream_down:
         return
     for parcel in plan.parcels:
         if parcel.kind is Kind.FLEETING:  # a race with the clock
@@ -185,18 +188,30 @@ def in_company(evidence: Evidence) -> Iterator[Violation]:
 
 
 def charged_innocent(evidence: Evidence) -> Iterator[Violation]:
-    """Buried because a neighbour killed the process."""
-    if not evidence.plan.is_calm or evidence.plan.has(Kind.HOG):
+    """Charged, or even buried, because a neighbour killed the process."""
+    if not evidence.is_calm or evidence.plan.has(Kind.HOG):
         return
     for letter, parcel in _parcelled(evidence):
         lost_worker = letter.head.reason is Reason.WORKER_LOST
         if lost_worker and parcel.kind is not Kind.POISON:
             yield Violation("CHARGED INNOCENT", f"{parcel.kind} {_told(letter)}")
+    for run in evidence.effects.runs:
+        kind = evidence.effects.parcels[run.id].kind
+        if kind in (Kind.OK, Kind.SLOW) and run.charged > 1:
+            text = f"{kind} {run.id} pays for {run.charged - 1} attempts of others"
+            yield Violation("CHARGED INNOCENT", text)
+
+
+def unfenced(evidence: Evidence) -> Iterator[Violation]:
+    """Somebody whose lease was gone could still settle."""
+    if all(parcel.copies == 1 for parcel in evidence.plan.parcels):
+        for text in evidence.unfenced:
+            yield Violation("UNFENCED", text)
 
 
 def flood(evidence: Evidence) -> Iterator[Violation]:
     """Buried because the downstream was down."""
-    if not evidence.plan.is_calm or evidence.plan.has(Kind.POISON, Kind.HOG):
+    if not evidence.is_calm or evidence.plan.has(Kind.POISON, Kind.HOG):
         return
     for letter, parcel in _parcelled(evidence):
         if parcel.kind is Kind.NEEDY:
@@ -211,7 +226,8 @@ def lie(evidence: Evidence) -> Iterator[Violation]:
     sent = tally.pop("sent", 0)
     if sent != tally.total() + evidence.residue:
         yield Violation("LIE", f"of {sent} sent it can account for {tally}")
-    if sent != evidence.sent.total():
+    replayed = any(letter.head.replays for letter in evidence.letters)
+    if sent != evidence.sent.total() and not replayed:
         yield Violation("LIE", f"{evidence.sent.total()} were sent, it says {sent}")
 
 
@@ -225,7 +241,7 @@ def crash(evidence: Evidence) -> Iterator[Violation]:
 
 CHECKS: Final[tuple[Check, ...]] = (
     *(lost, stuck, double_letter, two_fates, ghost, mangled, misjudged),
-    *(unexplained_run, in_company, charged_innocent, flood, lie, crash),
+    *(unexplained_run, in_company, charged_innocent, unfenced, flood, lie, crash),
 )
 
 

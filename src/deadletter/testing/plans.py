@@ -21,9 +21,10 @@ T = TypeVar("T")
 CALM_AT: Final = 60.0  # seconds: from then on nothing goes wrong any more
 DRAINED_BY: Final = 600.0  # ...and by then everything must have an outcome
 STUCK: Final = Parcel(id="stuck", kind=Kind.STUCK)  # several look like an outage
+HOG: Final = Parcel(id="hog", kind=Kind.HOG)
 _STORMY: Final = [
     *[Kind.OK, Kind.NEEDY, Kind.FLAKY, Kind.HOPELESS, Kind.BAD, Kind.LIAR] * 2,
-    *[Kind.SLOW, Kind.POISON, Kind.HOG, Kind.MOODY, Kind.FLEETING],
+    *[Kind.SLOW, Kind.POISON, Kind.MOODY, Kind.FLEETING],
 ]
 SERVICES: Final = ("broker", "office", "ledger")
 
@@ -79,6 +80,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     rates: Rates = Rates()
     strikes: tuple[Strike, ...] = ()
     downstream_down: tuple[float, float] | None = None  # from, until
+    calm_at: float = CALM_AT
+    pause: float = 1.0  # seconds between two polls, and two sweeps
 
     @property
     def is_calm(self) -> bool:
@@ -132,13 +135,15 @@ def poison_plan(seed: int) -> Plan:
 def outage_plan(seed: int) -> Plan:
     """A world whose downstream is down for a while: nobody may be buried for it."""
     random = Random(f"outage {seed}")  # noqa: S311 -- must repeat
-    parcels = draw_parcels(random, [Kind.NEEDY], 60, until=0.0)
+    # Few enough for every probe to hurt, and enough for the brake to open in time.
+    processes, count = random.choice([(1, random.randint(5, 10)), (2, 60)])
+    parcels = draw_parcels(random, [Kind.NEEDY], count, until=0.0)
     return Plan(
         seed=seed,
-        processes=random.randint(1, 2),
+        processes=processes,
         slots=random.choice([8, 16]),
-        parcels=tuple(replace(p, at=random.uniform(5.0, 6.0)) for p in parcels),
-        downstream_down=(4.0, random.uniform(20.0, 60.0)),
+        parcels=tuple(replace(p, at=5.0, takes=0.01) for p in parcels),
+        downstream_down=(4.0, random.uniform(100.0, 300.0)),
     )
 
 
@@ -154,8 +159,7 @@ def storm_plan(seed: int) -> Plan:
     parcels = draw_parcels(
         random, _STORMY, random.randint(10, 40), until=40.0, mailboxes=mailboxes
     )
-    if random.random() < 0.5:
-        parcels = (*parcels, STUCK)
+    parcels += random.choice([(), (STUCK,), (HOG,), (STUCK, HOG)])
     return Plan(
         seed=seed,
         processes=processes,

@@ -209,10 +209,10 @@ class SettlingContract(MailboxBench):
         source = engine.broker.source("orders")
 
         await self.pass_time(clock, 9.0)
-        extended = await source.extend([delivery], lease=10.0)
+        extended = await source.extend([delivery, delivery], lease=10.0)
         await self.pass_time(clock, 9.0)
 
-        assert extended == [True]
+        assert extended == [True, True]
         assert (await engine.broker.sweep()).lost == 0
         assert await source.settle([Acked(delivery)]) == [True]
 

@@ -1,17 +1,18 @@
-"""Running worlds: one, many, and a failing one until nothing can be left out."""
+"""Running worlds: one, and a failing one until nothing more can be left out."""
 
 import asyncio
 
 from .nemesis import Nemesis, Storm
-from .plans import CALM_AT, Plan, without
+from .oracle import Check
+from .plans import Plan, without
 from .virtual_loop import run_virtual
 from .virtual_time import SeededDice, VirtualClock
-from .world import Crew, OpenEngine, Verdict, World
+from .world import Crew, IsOver, OpenEngine, Verdict, World
 
 
 def run_world(plan: Plan, crew: Crew, open_engine: OpenEngine) -> Verdict:
     """Let a world happen, and say what was found wrong with it."""
-    return run_virtual(_happen(plan, crew, open_engine), seed=plan.seed)
+    return run_virtual(happen(Storm(plan), crew, open_engine), seed=plan.seed)
 
 
 def shrink(plan: Plan, crew: Crew, open_engine: OpenEngine, name: str) -> Plan:
@@ -26,23 +27,33 @@ def shrink(plan: Plan, crew: Crew, open_engine: OpenEngine, name: str) -> Plan:
     return plan
 
 
-async def _happen(plan: Plan, crew: Crew, open_engine: OpenEngine) -> Verdict:
-    storm, clock = Storm(plan), VirtualClock()
+async def happen(
+    storm: Storm,
+    crew: Crew,
+    open_engine: OpenEngine,
+    *,
+    operator: Crew | None = None,
+    is_over: IsOver | None = None,
+    checks: tuple[Check, ...] = (),
+) -> Verdict:
+    """A world from its beginning to its verdict."""
+    plan, clock = storm.plan, VirtualClock()
     world = World(plan, storm, crew, clock=clock)
-    await world.begin(await open_engine(clock, SeededDice(f"store {plan.seed}", clock)))
-    nemesis = Nemesis(plan, storm, world.machines, clock, world.note)
+    engine = await open_engine(clock, SeededDice(f"store {plan.seed}", clock))
+    await world.begin(engine, operator)
+    nemesis = Nemesis(storm, world.machines, clock, world.note)
     happening = [
         asyncio.create_task(nemesis.run()),
         asyncio.create_task(_downstream(world)),
     ]
     if not plan.is_calm:
-        await asyncio.sleep(CALM_AT)
+        await asyncio.sleep(plan.calm_at)
         nemesis.relent()
-    await world.drained()
+    await world.drained(is_over)
     for task in happening:
         task.cancel()
     await world.stop()
-    return await world.verdict()
+    return await world.verdict(*checks)
 
 
 async def _downstream(world: World) -> None:

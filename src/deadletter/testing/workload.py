@@ -83,7 +83,7 @@ class Run(Struct, kw_only=True):
 
     id: str
     generation: int
-    attempt: int
+    charged: int
     suspect: bool
     process: str
     began: float
@@ -118,7 +118,7 @@ class Effects:
         run = Run(
             id=message.id,
             generation=message.generation,
-            attempt=delivery.attempt,
+            charged=delivery.charged,
             suspect=delivery.suspect,
             process=process.name if process else "",
             began=loop.time(),

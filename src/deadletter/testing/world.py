@@ -26,10 +26,11 @@ from deadletter.ports import (
     QueueOptions,
 )
 
+from .claims import Claims
 from .evidence import Evidence, all_letters, ledger_of, left_in
 from .faulty import Weather, Wire, far_broker, far_ledger, far_letters
 from .nemesis import Machine
-from .oracle import Violation, judge
+from .oracle import Check, Violation, judge
 from .plans import DRAINED_BY, Plan
 from .process import Process
 from .trace import Trace
@@ -63,6 +64,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 Crew: TypeAlias = Callable[[Place], Sequence[Looping]]
 OpenEngine: TypeAlias = Callable[[Clock, Dice], Awaitable[Engine]]
+IsOver: TypeAlias = Callable[[Engine], Awaitable[bool]]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -97,6 +99,7 @@ class World:
         self.is_stopping = False
         self._weather = weather
         self._crew = crew
+        self._claims = Claims()
         self._hits: Counter[str] = Counter()
         self._events: Counter[str] = Counter()
         self._sent: Counter[str] = Counter()
@@ -105,27 +108,31 @@ class World:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._on_error)
 
-    async def begin(self, engine: Engine) -> None:
-        """Start every machine, and send."""
+    async def begin(self, engine: Engine, operator: Crew | None = None) -> None:
+        """Start every machine, and send; an operator has a machine to himself."""
         self.engine = engine
         limit = MAX_ATTEMPTS if self.plan.swept else 0
         for name in MAILBOXES[: self.plan.mailboxes]:
             options = QueueOptions(name=name, max_attempts=limit)
             await engine.broker.create(options)
         self._sending = asyncio.create_task(self._send())
+        crews = [self._crew] * len(self.machines)
+        if operator is not None:
+            self.machines.append(Machine("operator"))
+            crews.append(operator)
         self._supervising = [
-            asyncio.create_task(self.supervise(machine, self._crew))
-            for machine in self.machines
+            asyncio.create_task(self._supervise(machine, crew))
+            for machine, crew in zip(self.machines, crews, strict=True)
         ]
 
-    async def drained(self, by: float = DRAINED_BY) -> bool:
-        """Wait until every message has an outcome, or the time is over."""
-        while self._loop.time() < by:
+    async def drained(self, is_over: IsOver | None = None) -> None:
+        """Wait until every message has an outcome, or the time for it is over."""
+        while self._loop.time() < DRAINED_BY:
             left = sum(map(left_in, await self.engine.broker.queues()))
-            if self._sending.done() and not left:
-                return True
+            is_empty = self._sending.done() and not left
+            if is_empty and (is_over is None or await is_over(self.engine)):
+                return
             await asyncio.sleep(_LOOK)
-        return False
 
     async def stop(self) -> None:
         """Ask everybody to stop, and see that they do."""
@@ -137,8 +144,8 @@ class World:
             if not task.done():
                 self._unstopped.append(machine.name)
 
-    async def verdict(self) -> Verdict:
-        """Look at everything that is left."""
+    async def verdict(self, *more: Check) -> Verdict:
+        """Look at everything that is left, and for `more` than usual."""
         assert self.engine.letters is not None
         evidence = Evidence(
             plan=self.plan,
@@ -148,12 +155,14 @@ class World:
             queues=tuple(await self.engine.broker.queues()),
             ledger=await ledger_of(self.engine, self.effects),
             complaints=tuple(await self.engine.letters.verify()),
+            unfenced=tuple(self._claims.unfenced),
             crashes=tuple(self._crashes),
             unstopped=tuple(self._unstopped),
+            deaths=sum(n for fault, n in self._hits.items() if "death" in fault),
         )
         return Verdict(
             plan=self.plan,
-            violations=judge(evidence),
+            violations=judge(evidence, *more),
             digest=self.trace.digest,
             lines=list(self.trace.lines),
             boots=sum(machine.boots for machine in self.machines),
@@ -166,7 +175,7 @@ class World:
         """Write a line into the trace."""
         self.trace.note(self._loop.time(), text)
 
-    async def supervise(self, machine: Machine, crew: Crew) -> None:
+    async def _supervise(self, machine: Machine, crew: Crew) -> None:
         """Keep a machine running, whatever becomes of its processes."""
         while not self.is_stopping:
             process = machine.boot()
@@ -191,7 +200,13 @@ class World:
     def _place(self, machine: Machine, process: Process) -> Place:
         assert self.engine.letters is not None
         assert self.engine.ledger is not None
-        wire = Wire(process, self._weather, self.trace, self._hits)
+        wire = Wire(
+            process,
+            self._weather,
+            trace=self.trace,
+            hits=self._hits,
+            witness=self._claims.saw,
+        )
 
         def observe(event: Event) -> None:
             tag = str(type(event).__struct_config__.tag)

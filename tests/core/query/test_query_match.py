@@ -370,7 +370,7 @@ def test_a_head_can_be_judged_by_itself() -> None:
 def test_generated_letters_meet_terms_of_every_field_and_miss_them() -> None:
     seen: set[tuple[str, bool]] = set()
 
-    @settings(max_examples=50, derandomize=True, database=None)
+    @settings(max_examples=120, derandomize=True, database=None)
     @given(
         st.lists(terms(), min_size=20, max_size=20),
         st.lists(letters(), min_size=10, max_size=10),

@@ -3,7 +3,7 @@
 import random
 from fnmatch import fnmatchcase
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -81,8 +81,8 @@ def test_hostile_patterns_are_fast() -> None:
     for _ in range(200):
         part = "a" * chance.randint(0, 8) + chance.choice(["", "b", "?", "("])
         hostile = f"{part}*" * chance.randint(1, 2000 // (len(part) + 1)) + "b"
-        start = perf_counter()
+        start = process_time()
         assert not word_matches(Word(hostile), error_text, body)
-        slowest = max(slowest, perf_counter() - start)
+        slowest = max(slowest, process_time() - start)
 
-    assert slowest < 0.2
+    assert slowest < 0.5  # of processor time; a pattern that backtracks takes hours

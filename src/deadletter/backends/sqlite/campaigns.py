@@ -24,7 +24,9 @@ _COUNTS: Final = """
 SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
 """
-_FIND: Final = "SELECT seq, state, cap, actor, items, taken FROM campaigns WHERE id = ?"
+_FIND: Final = """
+SELECT seq, id, state, cap, actor, items, taken FROM campaigns WHERE id = ?
+"""
 _START: Final = """
 INSERT INTO campaigns (id, query, created_at, actor, reason, state, mailbox, rate, cap)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -45,6 +47,7 @@ class Course(Struct, frozen=True):
     """Where a campaign stands; items from `taken` on are still only planned."""
 
     seq: int
+    id: str
     state: CampaignState
     cap: int
     actor: str
@@ -57,8 +60,8 @@ def course(connection: sqlite3.Connection, campaign: str) -> Course | None:
     row = connection.execute(_FIND, (stored(campaign),)).fetchone()
     if row is None:
         return None
-    seq, state, *more = map(shown, row)
-    return Course(seq, CampaignState(state), *more)
+    seq, id_, state, *more = map(shown, row)
+    return Course(seq, id_, CampaignState(state), *more)
 
 
 def existing(connection: sqlite3.Connection, campaign: str) -> Course:
@@ -89,7 +92,7 @@ def plan(
         {"campaign": stands.seq, "items": stands.items, "ids": ids(letters)},
     ).rowcount
     connection.execute(_ADDED, (added, stands.seq))
-    count(connection, Counter({(stands.seq, Outcome.PLANNED.value): added}))
+    count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
     by = By(campaign.actor, campaign.reason)
     detail = f"{added} letters: {campaign.query}"
     append(connection, [act("replay", campaign.id, by, at=now, detail=detail)])

@@ -26,8 +26,6 @@ from .sql import Row, fetch, stored, write
 Shifts: TypeAlias = Counter[tuple[str, str, State]]
 """How many letters more or less there are, by source, fingerprint and state."""
 
-_OPEN: Final = ", ".join(f"'{state.value}'" for state in sorted(OPEN))
-
 _DIED: Final = """
 INSERT INTO groups (fingerprint, source, error_type, text, frame, trouble, code,
                     first_seen, last_seen, total) VALUES
@@ -51,12 +49,11 @@ _MORE_OF_GROUP: Final = (
     "ON CONFLICT (fingerprint, state) DO UPDATE SET n = n + excluded.n"
 )
 _MORE_OF_SOURCE: Final = "ON CONFLICT (source, state) DO UPDATE SET n = n + excluded.n"
-_STILL_OPEN: Final = f"""
-UPDATE groups SET open = (
-    SELECT coalesce(sum(n), 0) FROM group_states
-    WHERE fingerprint = groups.fingerprint AND state IN ({_OPEN}))
-WHERE fingerprint IN (VALUES
-"""  # noqa: S608 -- the states are ours
+_SHIFT_OPEN: Final = "WITH shifted (fingerprint, n) AS (VALUES"
+_SHIFTED: Final = """
+) UPDATE groups SET open = open + shifted.n
+FROM shifted WHERE groups.fingerprint = shifted.fingerprint
+"""
 
 _COUNTS: Final = "SELECT source, state, n FROM source_states WHERE n > 0"
 _COLUMNS: Final = """
@@ -83,8 +80,11 @@ def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
         by_source[source, state] += n
     write(connection, _GROUP_STATES, _rows(by_group), _MORE_OF_GROUP)
     write(connection, _SOURCE_STATES, _rows(by_source), _MORE_OF_SOURCE)
-    moved = {fingerprint for (fingerprint, _), n in by_group.items() if n}
-    write(connection, _STILL_OPEN, [(stored(f),) for f in moved], ")")
+    by_open: Counter[str] = Counter()
+    for (fingerprint, state), n in by_group.items():
+        by_open[fingerprint] += n if state in OPEN else 0
+    rows = [(stored(fingerprint), n) for fingerprint, n in by_open.items() if n]
+    write(connection, _SHIFT_OPEN, rows, _SHIFTED)
 
 
 def add_deaths(connection: sqlite3.Connection, letters: Iterable[DeadLetter]) -> None:

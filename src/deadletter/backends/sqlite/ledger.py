@@ -63,9 +63,8 @@ class SqliteLedger:
         if not keys:
             return []
         tokens = [self._tokens.next() for _ in keys]
-        now = self._now()
-        due = now + seconds(lease)
-        found = await self._db.write(lambda c: _begin(c, keys, tokens, now, due))
+        by = seconds(lease)
+        found = await self._db.write(lambda c: _begin(c, keys, tokens, self._now(), by))
         return [
             LedgerClaim(key, mine, found[i][1], token if mine else 0)
             for i, (key, token) in enumerate(zip(keys, tokens, strict=True))
@@ -78,8 +77,10 @@ class SqliteLedger:
         """Record how it ended; says for each if the claim was still ours."""
         if not outcomes:
             return []
-        expires_at = self._now() + seconds(ttl)
-        return await self._db.write(lambda c: _finish(c, outcomes, expires_at))
+        life = seconds(ttl)
+        return await self._db.write(
+            lambda c: _finish(c, outcomes, expires_at=self._now() + life)
+        )
 
     async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
         """How keys stand, without claiming them."""
@@ -103,8 +104,9 @@ def _begin(
     keys: Sequence[LedgerKey],
     tokens: Sequence[int],
     now: int,
-    due: int,
+    lease: int,
 ) -> dict[int, _Standing]:
+    due = now + lease
     rows = [
         (key.mailbox, key.key, key.generation, "processing", key.holder, token, due)
         for key, token in zip(keys, tokens, strict=True)
@@ -136,6 +138,7 @@ def _look(
 def _finish(
     connection: sqlite3.Connection,
     outcomes: Sequence[tuple[LedgerClaim, LedgerState]],
+    *,
     expires_at: int,
 ) -> list[bool]:
     changed = 0

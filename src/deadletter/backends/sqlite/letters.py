@@ -22,12 +22,12 @@ from . import letters_replay as replay
 from . import letters_verify as verifying
 from .engine import Database
 from .letters_keep import keep
-from .letters_rows import whole
+from .letters_whole import whole
 from .sql import ids as packed_ids
 
 _SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for the file
 _GET: Final = """
-SELECT l.*, c.* FROM json_each(?) CROSS JOIN letters l ON l.id = value
+SELECT l.*, c.*, l.seq AS tag FROM json_each(?) CROSS JOIN letters l ON l.id = value
 CROSS JOIN letter_contents c ON c.letter = l.seq
 """
 

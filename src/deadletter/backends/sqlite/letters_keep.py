@@ -14,7 +14,8 @@ from deadletter.ports.letters import Kept, ReplaySettled
 from .audit import act, append
 from .groups import Shifts, add_deaths, count, shift
 from .letters_replay import settle
-from .letters_rows import HEAD, ROW, contents_of, head_of, row_of
+from .letters_rows import HEAD, ROW, head_of, row_of
+from .letters_whole import contents_of
 from .sql import Row, fetch, ids, stored, write
 
 _KNOWN: Final = f"{HEAD}, digest, history, frame, generation, spent, cap"
@@ -40,7 +41,7 @@ ON CONFLICT (seq) DO UPDATE SET
        excluded.error_name, excluded.generation, excluded.spent)
 """
 _CONTENTS: Final = (
-    "INSERT INTO letter_contents (letter, digest, frame, rest, history, body) VALUES"
+    "INSERT INTO letter_contents (letter, digest, frame, rest, body, history) VALUES"
 )
 _TELL_MORE: Final = "WITH told (letter, history, frame) AS (VALUES"
 _TOLD: Final = """

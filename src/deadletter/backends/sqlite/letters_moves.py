@@ -53,12 +53,19 @@ def brief_of(row: Row) -> Brief:
     return Brief(seq, id_, source, fingerprint, State(state))
 
 
+def given(connection: sqlite3.Connection, letters: Sequence[str]) -> list[Brief]:
+    """The letters of these ids, each once, in this order."""
+    return [
+        brief_of(row) for row in fetch(connection, _COLUMNS, _GIVEN, (ids(letters),))
+    ]
+
+
 def move(
     connection: sqlite3.Connection, move: Move, by: By, now: datetime
 ) -> list[str]:
     """Move those letters that are in one of the old states, and may."""
     allowed = move.old & sources_of(move.new)
-    moving = [brief for brief in _given(connection, move.ids) if brief.state in allowed]
+    moving = [brief for brief in given(connection, move.ids) if brief.state in allowed]
     set_states(connection, dict.fromkeys(moving, move.new))
     append(
         connection,
@@ -72,20 +79,14 @@ def move(
 
 def set_states(connection: sqlite3.Connection, targets: Mapping[Brief, State]) -> None:
     """Put letters into other states; whether they may is the caller's business."""
-    by_state: dict[State, list[int]] = {}
-    for brief, state in targets.items():
-        by_state.setdefault(state, []).append(brief.seq)
-    for state, seqs in by_state.items():
-        connection.execute(_SET, (state.value, numbers(seqs)))
-    count_moved(connection, targets)
-
-
-def count_moved(connection: sqlite3.Connection, targets: Mapping[Brief, State]) -> None:
-    """Count letters where they are now, and no longer where they were."""
     shifts: Shifts = Counter()
+    by_state: dict[State, list[int]] = {}
     for brief, state in targets.items():
         shifts[brief.source, brief.fingerprint, brief.state] -= 1
         shifts[brief.source, brief.fingerprint, state] += 1
+        by_state.setdefault(state, []).append(brief.seq)
+    for state, seqs in by_state.items():
+        connection.execute(_SET, (state.value, numbers(seqs)))
     count(connection, shifts)
 
 
@@ -97,7 +98,7 @@ def note(
     now: datetime,
 ) -> list[str]:
     """Write a note on letters: it stands in their audit."""
-    found = [brief.id for brief in _given(connection, letters)]
+    found = [brief.id for brief in given(connection, letters)]
     append(connection, [act("note", id_, by, at=now, detail=text) for id_ in found])
     return found
 
@@ -106,7 +107,7 @@ def purge(
     connection: sqlite3.Connection, letters: Sequence[str], by: By, now: datetime
 ) -> list[str]:
     """Delete letters for good, unless one of them is being replayed."""
-    found = _given(connection, letters)
+    found = given(connection, letters)
     for brief in found:
         check_purge(brief.id, brief.state)
     _delete(connection, found, "purge", by, now)
@@ -132,12 +133,6 @@ def expire(
     return len(found)
 
 
-def _given(connection: sqlite3.Connection, letters: Sequence[str]) -> list[Brief]:
-    return [
-        brief_of(row) for row in fetch(connection, _COLUMNS, _GIVEN, (ids(letters),))
-    ]
-
-
 def _delete(
     connection: sqlite3.Connection,
     letters: Sequence[Brief],
@@ -149,7 +144,10 @@ def _delete(
         return
     seqs = numbers(brief.seq for brief in letters)
     connection.execute(_FORGET, (seqs,))
+    # Large contents otherwise stay in the file until their place is used again.
+    connection.execute("PRAGMA secure_delete = ON").fetchall()
     connection.execute(_SHRED, (seqs,))
+    connection.execute("PRAGMA secure_delete = FAST").fetchall()
     shifts: Shifts = Counter()
     for brief in letters:
         shifts[brief.source, brief.fingerprint, brief.state] -= 1

@@ -1,53 +1,65 @@
 """Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.letter import By, State
+from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.replaying import came_back, is_out, take
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import act, append
 from .campaigns import Course, existing
-from .letters_moves import Brief, brief_of, count_moved, set_states
-from .letters_rows import whole
-from .replay_items import Item, Tally, count, finish, update
-from .sql import Row, fetch, ids, numbers, packed
+from .groups import Shifts, shift
+from .groups import count as count_letters
+from .letters_moves import Brief, brief_of, given, set_states
+from .letters_whole import whole
+from .replay_items import Tally, count, finish, mark
+from .sql import fetch, ids, numbers, packed
 
-_ITEM: Final = "ordinal, seq, id, source, fingerprint, state, replays, generation"
-_SELECT: Final = """
-SELECT i.ordinal, l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.generation
-FROM campaign_items i LEFT JOIN letters l ON l.seq = i.letter
+_ITEMS: Final = """
+SELECT l.*, c.*, i.ordinal AS tag FROM campaign_items i
+CROSS JOIN letters l ON l.seq = i.letter
+CROSS JOIN letter_contents c ON c.letter = l.seq
+WHERE i.campaign = :campaign
 """
-_SENDING: Final = f"""{_SELECT}
+_GIVEN: Final = f"""{_ITEMS}
+AND ordinal IN (SELECT value FROM json_each(:ordinals)) ORDER BY ordinal
+"""  # noqa: S608 -- all of it is ours
+_NEXT: Final = f"{_ITEMS} AND ordinal >= :start AND ordinal < :end ORDER BY ordinal"
+_SENDING: Final = """
+SELECT i.ordinal, i.generation, l.state, l.replays
+FROM campaign_items i INDEXED BY campaign_items_sending
+LEFT JOIN letters l ON l.seq = i.letter
 WHERE i.campaign = ? AND i.outcome = 'sending' AND i.ordinal > ?
 ORDER BY i.ordinal LIMIT ?
 """
-_PLANNED: Final = f"""{_SELECT}
-WHERE i.campaign = ? AND i.ordinal >= ? ORDER BY i.ordinal LIMIT ?
+_GOING: Final = """
+campaign = :campaign AND ordinal >= :start AND ordinal < :end
+AND ordinal NOT IN (SELECT value FROM json_each(:skipped))
 """
-_TAKE: Final = """
+_TAKE: Final = f"""
 UPDATE letters SET state = 'replaying', replays = replays + 1, revision = revision + 1
-WHERE seq IN (SELECT value FROM json_each(?))
-"""
-_TAKEN: Final = "UPDATE campaigns SET taken = ? WHERE seq = ?"
-_WHOLE: Final = """
-SELECT l.*, c.* FROM json_each(?) CROSS JOIN letters l ON l.seq = value
-CROSS JOIN letter_contents c ON c.letter = l.seq
-"""
+WHERE seq IN (SELECT letter FROM campaign_items WHERE {_GOING})
+"""  # noqa: S608 -- all of it is ours
+_TAKEN: Final = f"""
+UPDATE campaign_items SET outcome = 'sending',
+    generation = (SELECT replays FROM letters WHERE seq = letter)
+WHERE {_GOING}
+"""  # noqa: S608 -- all of it is ours
+_MOVE_ON: Final = "UPDATE campaigns SET taken = ? WHERE seq = ?"
 _SENT: Final = """
 UPDATE campaign_items SET outcome = 'sent'
 WHERE campaign = ? AND outcome = 'sending' AND letter IN (
     SELECT l.seq FROM json_each(?) CROSS JOIN letters l ON l.id = value)
 """
-_NEWS: Final = "seq, id, source, fingerprint, state, replays, generation, \
-campaign, ordinal, outcome, cap, news"
 # Only copies that are out can be settled: late news of old ones finds nothing.
-_IS_OUT: Final = """
+_OUT: Final = """
 SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.generation,
        i.campaign, i.ordinal, i.outcome, g.cap, json_extract(value, '$[2]') AS news
 FROM json_each(?) CROSS JOIN letters l ON l.id = json_extract(value, '$[0]')
@@ -55,6 +67,10 @@ CROSS JOIN campaign_items i
     ON i.letter = l.seq AND i.generation = json_extract(value, '$[1]')
 CROSS JOIN campaigns g ON g.seq = i.campaign
 WHERE i.outcome IN ('sending', 'sent')
+"""
+_OUT_COLUMNS: Final = """
+seq, id, source, fingerprint, state, replays, generation, campaign, ordinal, outcome,
+cap, news
 """
 
 
@@ -66,18 +82,21 @@ def take_next(
     if stands.state is not CampaignState.RUNNING:
         return []
     taken = _take_again(connection, stands, limit)
-    taken += _take_planned(connection, campaign, stands, limit - len(taken), now)
+    place = stands.taken
+    while place < stands.items and len(taken) < limit:
+        end = min(place + limit - len(taken), stands.items)
+        taken += _take_planned(connection, stands, place, end, now)
+        place = end
+    connection.execute(_MOVE_ON, (place, stands.seq))
     finish(connection, [stands.seq])
-    letters = whole(connection, _WHOLE, (numbers(taken),))
-    return [ReplayTaken(letter, letter.head.replays) for _, letter in letters]
+    return [ReplayTaken(letter, letter.head.replays) for letter in taken]
 
 
 def sent(connection: sqlite3.Connection, campaign: str, letters: Sequence[str]) -> None:
     """Record that the broker has the copies of these letters."""
-    stands = existing(connection, campaign)
-    n = connection.execute(_SENT, (stands.seq, ids(letters))).rowcount
-    sending, sent_ = Outcome.SENDING.value, Outcome.SENT.value
-    count(connection, Counter({(stands.seq, sending): -n, (stands.seq, sent_): n}))
+    seq = existing(connection, campaign).seq
+    n = connection.execute(_SENT, (seq, ids(letters))).rowcount
+    count(connection, Counter({(seq, Outcome.SENDING): -n, (seq, Outcome.SENT): n}))
 
 
 def settle(connection: sqlite3.Connection, news: Sequence[ReplaySettled]) -> None:
@@ -85,105 +104,114 @@ def settle(connection: sqlite3.Connection, news: Sequence[ReplaySettled]) -> Non
     first: dict[tuple[str, int], str] = {}
     for one in news:
         first.setdefault((one.letter_id, one.generation), one.outcome.value)
-    given = [(*copy, outcome) for copy, outcome in first.items() if copy[0].isascii()]
-    found = fetch(connection, _NEWS, _IS_OUT, (packed(given),)) if given else []
-    if not found:
+    told = [(*copy, outcome) for copy, outcome in first.items() if copy[0].isascii()]
+    rows = fetch(connection, _OUT_COLUMNS, _OUT, (packed(told),)) if told else []
+    if not rows:
         return
     targets: dict[Brief, State] = {}
-    items: list[Item] = []
+    ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
     tally: Tally = Counter()
-    for row in found:
+    for row in rows:
+        replays, generation, campaign, ordinal, before, cap, after = row[5:]
+        outcome = Outcome(after)
+        ordinals[campaign, outcome].append(ordinal)
+        tally[campaign, Outcome(before)] -= 1
+        tally[campaign, outcome] += 1
         brief = brief_of(row)
-        replays, generation, seq, ordinal, outcome, cap, outcome_now = row[5:]
-        items.append((seq, ordinal, generation, outcome_now))
-        tally[seq, outcome] -= 1
-        tally[seq, outcome_now] += 1
         if is_out(brief.state, replays, generation):
-            confirmed = outcome_now == Outcome.CONFIRMED
+            confirmed = outcome is Outcome.CONFIRMED
             targets[brief] = State.REPLAYED if confirmed else came_back(replays, cap)
     set_states(connection, targets)
-    update(connection, items)
+    for (campaign, outcome), some in ordinals.items():
+        mark(connection, campaign, some, outcome)
     count(connection, tally)
-    finish(connection, {item[0] for item in items})
+    finish(connection, {campaign for campaign, _ in ordinals})
 
 
 def _take_again(
     connection: sqlite3.Connection, stands: Course, limit: int
-) -> list[int]:
+) -> list[DeadLetter]:
     """What was taken but never reported as sent, unless somebody took it back."""
-    taken: list[int] = []
+    again: list[int] = []
+    gone: list[int] = []
     last = -1
     while rows := fetch(
-        connection, _ITEM, _SENDING, (stands.seq, last, limit - len(taken))
+        connection,
+        "ordinal, generation, state, replays",
+        _SENDING,
+        (stands.seq, last, limit - len(again)),
     ):
+        for ordinal, generation, state, replays in rows:
+            is_there = state is not None
+            is_ours = is_there and is_out(State(state), replays, generation)
+            (again if is_ours else gone).append(ordinal)
         last = rows[-1][0]
-        skipped: list[Item] = []
-        for ordinal, seq, *_, state, replays, generation in rows:
-            if seq is not None and is_out(State(state), replays, generation):
-                taken.append(seq)
-            else:
-                skipped.append((stands.seq, ordinal, generation, Outcome.SKIPPED))
-        update(connection, skipped)
-        n = len(skipped)
-        count(
-            connection,
-            Counter(
-                {(stands.seq, "sending"): -n, (stands.seq, Outcome.SKIPPED.value): n}
-            ),
-        )
-    return taken
+    if gone:
+        _skip(connection, stands, gone, Outcome.SENDING)
+    if not again:
+        return []
+    wanted = {"campaign": stands.seq, "ordinals": numbers(again)}
+    return [letter for _, letter in whole(connection, _GIVEN, wanted)]
 
 
 def _take_planned(
-    connection: sqlite3.Connection,
-    campaign: str,
-    stands: Course,
-    limit: int,
-    now: datetime,
-) -> list[int]:
-    taken: list[int] = []
-    place = stands.taken
-    by = By(stands.actor, f"replayed {stands.cap} times, which is the cap")
-    while rows := fetch(
-        connection, _ITEM, _PLANNED, (stands.seq, place, limit - len(taken))
-    ):
-        place += len(rows)
-        going, quarantined = _judge(connection, stands, rows)
-        connection.execute(_TAKE, (numbers(brief.seq for brief in going),))
-        count_moved(connection, dict.fromkeys(going, State.REPLAYING))
-        set_states(connection, dict.fromkeys(quarantined, State.QUARANTINED))
-        append(
-            connection,
-            [
-                act("quarantine", b.id, by, at=now, detail=f"by campaign {campaign}")
-                for b in quarantined
-            ],
-        )
-        taken += [brief.seq for brief in going]
-    connection.execute(_TAKEN, (place, stands.seq))
+    connection: sqlite3.Connection, stands: Course, start: int, end: int, now: datetime
+) -> list[DeadLetter]:
+    """Those of the letters planned from `start` to `end` that may go out."""
+    span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
+    taken: list[DeadLetter] = []
+    left = dict.fromkeys(range(start, end))  # the others, also those that are gone
+    past_cap: list[str] = []
+    shifts: Shifts = Counter()
+    for ordinal, letter in whole(connection, _NEXT, span):
+        head = letter.head
+        outcome, state = take(head.state, head.replays, stands.cap)
+        if outcome is Outcome.SENDING:
+            del left[ordinal]
+            after = replace(
+                head,
+                state=state,
+                replays=head.replays + 1,
+                revision=head.revision + 1,
+            )
+            taken.append(replace(letter, head=after))
+            shift(shifts, head, -1)
+            shift(shifts, after, 1)
+        elif state is State.QUARANTINED is not head.state:
+            past_cap.append(head.id)
+    span["skipped"] = numbers(left)
+    connection.execute(_TAKE, span)
+    connection.execute(_TAKEN, span)
+    count_letters(connection, shifts)
+    n = len(taken)
+    tally = {(stands.seq, Outcome.PLANNED): -n, (stands.seq, Outcome.SENDING): n}
+    count(connection, Counter(tally))
+    if left:
+        _skip(connection, stands, list(left), Outcome.PLANNED)
+        _quarantine(connection, stands, past_cap, now)
     return taken
 
 
-def _judge(
-    connection: sqlite3.Connection, stands: Course, rows: Sequence[Row]
-) -> tuple[list[Brief], list[Brief]]:
-    """Say what becomes of planned letters; those that go, and those past the cap."""
-    going: list[Brief] = []
-    quarantined: list[Brief] = []
-    items: list[Item] = []
-    for ordinal, *letter, replays, _ in rows:
-        outcome, generation = Outcome.SKIPPED, 0
-        if letter[0] is not None:
-            brief = brief_of(letter)
-            outcome, state = take(brief.state, replays, stands.cap)
-            if outcome is Outcome.SENDING:
-                going.append(brief)
-                generation = replays + 1
-            elif state is not brief.state:
-                quarantined.append(brief)
-        items.append((stands.seq, ordinal, generation, outcome.value))
-    update(connection, items)
-    tally: Tally = Counter((stands.seq, item[3]) for item in items)
-    tally[stands.seq, Outcome.PLANNED.value] -= len(items)
-    count(connection, tally)
-    return going, quarantined
+def _skip(
+    connection: sqlite3.Connection,
+    stands: Course,
+    ordinals: Sequence[int],
+    before: Outcome,
+) -> None:
+    mark(connection, stands.seq, ordinals, Outcome.SKIPPED)
+    n = len(ordinals)
+    tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
+    count(connection, Counter(tally))
+
+
+def _quarantine(
+    connection: sqlite3.Connection, stands: Course, letters: list[str], now: datetime
+) -> None:
+    found = given(connection, letters)
+    set_states(connection, dict.fromkeys(found, State.QUARANTINED))
+    by = By(stands.actor, f"replayed {stands.cap} times, which is the cap")
+    detail = f"by campaign {stands.id}"
+    append(
+        connection,
+        [act("quarantine", b.id, by, at=now, detail=detail) for b in found],
+    )

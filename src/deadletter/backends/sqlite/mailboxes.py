@@ -101,9 +101,9 @@ class SqliteBroker:
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
-        now = micros(self._db.clock.now())
-        until, token = now + seconds(lease), self._tokens.next()
-        return await self._db.write(lambda c: sweep(c, now, until, token, limit))
+        token, by = self._tokens.next(), seconds(lease)
+        now = self._db.clock.now
+        return await self._db.write(lambda c: sweep(c, micros(now()), by, token, limit))
 
     def stop(self) -> None:
         """Stop waking those who wait. Blocks."""

@@ -11,6 +11,8 @@ from deadletter.core.errors import ConfigError
 from .connection import Synchronous, connect, explained, is_busy
 from .schema import migrate
 
+_OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
+
 _SAYINGS: Final = {
     errno.ENOENT: "its directory does not exist: create it, or change the path",
     errno.ENOTDIR: "a part of its path is not a directory: change the path",
@@ -29,6 +31,11 @@ def prepare(path: Path, synchronous: Synchronous) -> int:
 
     Raises ConfigError with what to do when that cannot be. Blocks.
     """
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise ConfigError(
+            f"SQLite {sqlite3.sqlite_version} is too old: use a Python that comes with"
+            f" {'.'.join(map(str, _OLDEST))} or newer"
+        )
     try:
         _create(path)
     except OSError as error:

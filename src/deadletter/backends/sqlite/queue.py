@@ -1,11 +1,18 @@
-"""One mailbox in the file: messages in, deliveries out."""
+"""
+One mailbox in the file: messages in, deliveries out.
+
+The clock is read on the writing thread, when it is a job's turn: a lease begins
+when it is written, however long another process kept us waiting.
+"""
 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
+from deadletter.core.errors import DeadLetterError
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
@@ -87,9 +94,8 @@ class SqliteSink:
             return
         box = await self._box.id()
         rows = [row_of(message) for message in messages]
-        now = self._box.now()
-        due = now + max(0, seconds(delay))
-        await self._box.db.write(lambda c: _send(c, box, rows, now, due))
+        wait = max(0, seconds(delay))
+        await self._box.db.write(lambda c: _send(c, box, rows, self._box.now(), wait))
         self._box.waking.ring(box)
 
 
@@ -124,14 +130,13 @@ class SqliteSource:
         if not settlements:
             return []
         box = await self._box.id()
-        now = self._box.now()
-        batch = sorted_out(settlements, box, now)
-        write = self._box.db.write
+        batch = sorted_out(settlements, box)
+        now, write = self._box.now, self._box.db.write
         try:
-            await write(lambda c: settle(c, batch))
+            await write(lambda c: settle(c, batch, now()))
             ours: Sequence[bool] = [True] * len(settlements)
         except NotAllOurs:
-            ours = await write(lambda c: settle_ours(c, settlements, box, now))
+            ours = await write(lambda c: settle_ours(c, settlements, box, now()))
         if batch.released:
             self._box.waking.ring(box)
         return ours
@@ -143,36 +148,40 @@ class SqliteSource:
         if not deliveries:
             return []
         box = await self._box.id()
-        receipts = [delivery.receipt for delivery in deliveries]
-        now = self._box.now()
-        until = now + seconds(lease)
-        write = self._box.db.write
+        receipts = {delivery.receipt for delivery in deliveries}
+        by = seconds(lease)
+        now, write = self._box.now, self._box.db.write
         try:
-            await write(lambda c: extend(c, receipts, box, now, until))
+            await write(lambda c: extend(c, receipts, box, now(), by))
         except NotAllOurs:
-            return await write(lambda c: extend_ours(c, receipts, box, now, until))
+            ours = await write(lambda c: extend_ours(c, receipts, box, now(), by))
+            return [delivery.receipt in ours for delivery in deliveries]
         return [True] * len(deliveries)
 
     async def _claim(
         self, box: int, limit: int, lease: float, *, alone: bool
     ) -> Sequence[Delivery]:
-        now = self._box.now()
-        until = now + seconds(lease)
-        token = self._box.tokens.next()
+        token, until = self._box.tokens.next(), 0
         sql = _CLAIM_SUSPECT if alone else _CLAIM
-        values = (token, until, alone, now, box, now, limit)
 
         def claim(connection: sqlite3.Connection) -> Claimed | None:
+            nonlocal until
+            now = self._box.now()  # by now: we may have waited for our turn
+            until = now + seconds(lease)
+            values = (token, until, alone, now, box, now, limit)
             if connection.execute(sql, values).rowcount == 0:
                 return None
             return read_claimed(connection, until, token)
+
+        def undo(connection: sqlite3.Connection) -> None:
+            connection.execute(_UNDO, (until, token))
 
         try:
             claimed = await self._box.db.write(claim)
         except asyncio.CancelledError:
             # Nobody will ever see these deliveries: as if they had not been made.
-            undo = self._box.db.submit(lambda c: c.execute(_UNDO, (until, token)))
-            undo.add_done_callback(_ignore)
+            with suppress(DeadLetterError):  # closed meanwhile: the lease runs out
+                self._box.db.submit(undo).add_done_callback(_ignore)
             raise
         return [] if claimed is None else claimed.deliveries({box: self.mailbox})
 
@@ -182,10 +191,11 @@ def _send(
     box: int,
     rows: Sequence[MessageRow],
     now: int,
-    due: int,
+    wait: int,
 ) -> None:
     (expire_after,) = connection.execute(_COUNT_SENT, (len(rows), box)).fetchone()
     expiry = None if expire_after is None else now + seconds(expire_after)
+    due = now + wait
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         values: list[Any] = []

@@ -2,22 +2,19 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from .sql import numbers, packed, write
+from deadletter.core.campaign import Outcome
 
-Item: TypeAlias = tuple[int, int, int, str]
-"""Campaign and ordinal, and what is written there: generation and outcome."""
+from .sql import numbers, write
 
-Tally: TypeAlias = Counter[tuple[int, str]]
+Tally: TypeAlias = Counter[tuple[int, Outcome]]
 """How many items more or less there are, by campaign and outcome."""
 
-_UPDATE: Final = """
-UPDATE campaign_items SET
-    generation = json_extract(value, '$[2]'), outcome = json_extract(value, '$[3]')
-FROM json_each(?)
-WHERE campaign = json_extract(value, '$[0]') AND ordinal = json_extract(value, '$[1]')
+_MARK: Final = """
+UPDATE campaign_items SET outcome = ?
+WHERE campaign = ? AND ordinal IN (SELECT value FROM json_each(?))
 """
 _COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n) VALUES"
 _COUNT_MORE: Final = "ON CONFLICT (campaign, outcome) DO UPDATE SET n = n + excluded.n"
@@ -29,15 +26,21 @@ WHERE seq IN (SELECT value FROM json_each(?)) AND state = 'running' AND NOT EXIS
 """
 
 
-def update(connection: sqlite3.Connection, items: Sequence[Item]) -> None:
+def mark(
+    connection: sqlite3.Connection,
+    campaign: int,
+    ordinals: Iterable[int],
+    outcome: Outcome,
+) -> None:
     """Write down what became of items."""
-    if items:
-        connection.execute(_UPDATE, (packed(items),))
+    connection.execute(_MARK, (outcome.value, campaign, numbers(ordinals)))
 
 
 def count(connection: sqlite3.Connection, tally: Tally) -> None:
     """Write down how many items more or less there are."""
-    rows = [(campaign, outcome, n) for (campaign, outcome), n in tally.items() if n]
+    rows = [
+        (campaign, outcome.value, n) for (campaign, outcome), n in tally.items() if n
+    ]
     write(connection, _COUNT, rows, _COUNT_MORE)
 
 

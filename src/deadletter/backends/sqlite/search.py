@@ -16,16 +16,21 @@ from deadletter.core.paging import cursor, place
 from deadletter.core.query import All, Node, matcher, needs_contents, split
 from deadletter.ports.letters import Page
 
-from .letters_rows import HEAD, head_of, whole
+from .letters_rows import HEAD, head_of
+from .letters_whole import whole
 from .rows import EPOCH, micros, when
 from .search_terms import Sql, sql
 from .search_window import Place, bottom, narrowest, size, windows
 from .sql import fetch
 
 LOOK: Final = 20_000  # letters looked at for one page
-OPEN: Final = 2_000  # of these, letters whose contents are looked at
+OPEN: Final = 1_000  # of these, letters whose contents are looked at
 _SLICE: Final = 200  # letters opened at once
 
+_OPENED: Final = """
+SELECT h.*, h.seq AS tag, c.frame, c.digest, c.rest, c.body, '' AS history
+FROM ({}) h CROSS JOIN letter_contents c ON c.letter = h.seq
+"""
 _UNOPENED: Final = Message(id="", body=b"", sent_at=EPOCH)
 
 
@@ -82,8 +87,7 @@ def _read(
     select = f"SELECT * FROM ({window[0]}) WHERE {narrow[0]} LIMIT ?"  # noqa: S608 -- made of our own names; values are bound
     values = [*window[1], *narrow[1], most]
     if opens:
-        select = f"SELECT * FROM ({select}) JOIN letter_contents ON letter = seq"  # noqa: S608 -- as above
-        found = whole(connection, select, values)
+        found = whole(connection, _OPENED.format(select), values)
         return [((micros(one.head.dead_at), seq), one) for seq, one in found]
     return [
         ((row[17], row[0]), DeadLetter(head=head_of(row), message=_UNOPENED))

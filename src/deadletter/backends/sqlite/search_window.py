@@ -42,6 +42,7 @@ _INDEXES: Final = {
     "trace_id": "letters_by_trace",
 }
 _ARMS: Final = 8  # a term of more values than this does not lead
+_SORTED: Final = 2_000  # letters that may have to be sorted
 _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
 
 _Lead: TypeAlias = tuple[str, tuple[Sql, ...], bool]
@@ -133,7 +134,7 @@ def narrowest(
         for window in candidates
     ]
     return min(
-        ((n, window) for n, window in sizes if window.in_order or n <= most),
+        ((n, window) for n, window in sizes if window.in_order or n <= _SORTED),
         key=lambda one: one[0],
     )[1]
 

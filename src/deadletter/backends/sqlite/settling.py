@@ -21,7 +21,7 @@ from .rows import seconds
 
 Receipt: TypeAlias = tuple[int, int]  # seq, token
 ReleaseRow: TypeAlias = tuple[int, int, int, str | None, bool, bool]
-"""seq, token, due, history, spared, still a suspect"""
+"""seq, token, delay, history, spared, still a suspect"""
 
 _CHUNK: Final = 100
 
@@ -49,7 +49,7 @@ ON CONFLICT (mailbox, fate) DO UPDATE SET n = n + excluded.n
 """
 _RELEASE: Final = """
 UPDATE messages SET token = NULL, leased = NULL, alone = 0,
-    due = min(given.column3, coalesce(expires_at, given.column3)),
+    due = min(? + given.column3, coalesce(expires_at, ? + given.column3)),
     history = coalesce(given.column4, history),
     spared = spared + given.column5,
     suspect = suspect AND given.column6
@@ -70,42 +70,40 @@ class Batch(Struct, frozen=True):
     """Settlements, sorted out."""
 
     mailbox: int
-    now: int
     acked: list[Receipt]
     fates: Counter[Fate]
     released: list[ReleaseRow]
 
 
-def sorted_out(settlements: Sequence[Settlement], mailbox: int, now: int) -> Batch:
+def sorted_out(settlements: Sequence[Settlement], mailbox: int) -> Batch:
     """Settlements as they are written."""
     acked = [s for s in settlements if isinstance(s, Acked)]
     released = [s for s in settlements if isinstance(s, Released)]
     return Batch(
         mailbox,
-        now,
         [settlement.delivery.receipt for settlement in acked],
         Counter([settlement.fate for settlement in acked]),
-        [_release_row(settlement, now) for settlement in released],
+        [_release_row(settlement) for settlement in released],
     )
 
 
-def _release_row(released: Released, now: int) -> ReleaseRow:
+def _release_row(released: Released) -> ReleaseRow:
     seq, token = released.delivery.receipt
-    due = now + max(0, seconds(released.delay))
+    delay = max(0, seconds(released.delay))
     # Its handler has run and its worker lives: it is proven. What comes back
     # unrun, and so uncharged and without a story, is not.
     still_suspect = not released.charged and released.history is None
-    return seq, token, due, released.history, not released.charged, still_suspect
+    return seq, token, delay, released.history, not released.charged, still_suspect
 
 
-def settle(connection: sqlite3.Connection, batch: Batch) -> None:
+def settle(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
     """Carry out the batch, or raise NotAllOurs."""
     if batch.acked:
-        _ack(connection, batch)
+        _ack(connection, batch, now)
     for start in range(0, len(batch.released), _CHUNK):
         chunk = batch.released[start : start + _CHUNK]
-        values = [value for row in chunk for value in row]
-        values += (batch.now, batch.mailbox)
+        rows = [value for row in chunk for value in row]
+        values = (now, now, *rows, now, batch.mailbox)
         _all(connection.execute(_release(len(chunk)), values), len(chunk))
 
 
@@ -117,36 +115,39 @@ def settle_ours(
 ) -> list[bool]:
     """Carry out what is ours and say which were."""
     receipts = [settlement.delivery.receipt for settlement in settlements]
-    mine = _which(connection, receipts, now, mailbox)
+    left = _found(connection, receipts, now, mailbox)
+    mine = []
+    for receipt in receipts:  # of one named twice, only the first
+        mine.append(receipt in left)
+        left.discard(receipt)
     ours = [s for s, flag in zip(settlements, mine, strict=True) if flag]
-    settle(connection, sorted_out(ours, mailbox, now))
+    settle(connection, sorted_out(ours, mailbox), now)
     return mine
 
 
 def extend(
     connection: sqlite3.Connection,
-    receipts: Sequence[Receipt],
+    receipts: set[Receipt],
     mailbox: int,
     now: int,
-    until: int,
+    by: int,
 ) -> None:
     """Extend all leases, or raise NotAllOurs."""
-    values = (until, _json(receipts), now, mailbox)
+    values = (now + by, _json(list(receipts)), now, mailbox)
     _all(connection.execute(_EXTEND, values), len(receipts))
 
 
 def extend_ours(
     connection: sqlite3.Connection,
-    receipts: Sequence[Receipt],
+    receipts: set[Receipt],
     mailbox: int,
     now: int,
-    until: int,
-) -> list[bool]:
+    by: int,
+) -> set[Receipt]:
     """Extend the leases that still run and say which they were."""
-    mine = _which(connection, receipts, now, mailbox)
-    ours = [receipt for receipt, flag in zip(receipts, mine, strict=True) if flag]
-    extend(connection, ours, mailbox, now, until)
-    return mine
+    ours = _found(connection, list(receipts), now, mailbox)
+    extend(connection, ours, mailbox, now, by)
+    return ours
 
 
 def count_fate(
@@ -157,7 +158,7 @@ def count_fate(
         connection.execute(_COUNT, (mailbox, fate, count))
 
 
-def _ack(connection: sqlite3.Connection, batch: Batch) -> None:
+def _ack(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
     tokens = {token for _, token in batch.acked}
     if len(tokens) == 1:
         sql = _ACK_ONE_CLAIM
@@ -165,27 +166,22 @@ def _ack(connection: sqlite3.Connection, batch: Batch) -> None:
     else:
         sql = _ACK
         which = (_json(batch.acked),)
-    cursor = connection.execute(sql, (*which, batch.now, batch.mailbox))
+    cursor = connection.execute(sql, (*which, now, batch.mailbox))
     _all(cursor, len(batch.acked))
     for fate, count in batch.fates.items():
         count_fate(connection, batch.mailbox, fate, count)
 
 
-def _which(
+def _found(
     connection: sqlite3.Connection,
     receipts: Sequence[Receipt],
     now: int,
     mailbox: int,
-) -> list[bool]:
-    """For each whether it is ours; of one named twice, only the first."""
+) -> set[Receipt]:
+    """Those that are still ours."""
     values = (_json(receipts), now, mailbox)
     (found,) = connection.execute(_LIST_OURS, values).fetchone()
-    left = set(_receipts(found))
-    mine = []
-    for receipt in receipts:
-        mine.append(receipt in left)
-        left.discard(receipt)
-    return mine
+    return set(_receipts(found))
 
 
 def _all(cursor: sqlite3.Cursor, count: int) -> None:

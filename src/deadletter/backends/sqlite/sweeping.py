@@ -53,9 +53,10 @@ _suspects: Final = msgspec.json.Decoder(frozenset[str]).decode
 
 
 def sweep(
-    connection: sqlite3.Connection, now: int, until: int, token: int, limit: int
+    connection: sqlite3.Connection, now: int, lease: int, token: int, limit: int
 ) -> Swept:
     """Do it all, in the transaction of the connection."""
+    until = now + lease
     lost = connection.execute(_TAKE_BACK, (now, _LOST_AT_ONCE)).rowcount
     doomed = 0
     for which in (_EXPIRED, _EXHAUSTED):

@@ -20,7 +20,7 @@ from .link import Link
 from .rows import micros
 
 _TICK: Final = 0.025  # seconds between two looks
-_ENOUGH: Final = 1_000_000  # microseconds in a second
+_SECOND: Final = 1_000_000  # microseconds
 
 _NEXT_DUE: Final = """
 SELECT due FROM messages WHERE mailbox = ? AND token IS NULL AND suspect = 0
@@ -124,6 +124,7 @@ class Waking:
         except (sqlite3.Error, BackendError) as error:
             # Whoever waits finds out for himself when he tries to receive.
             self._link.failed(error)
+            self._version = -1  # another connection counts from elsewhere
             return _TICK
         now = micros(self._clock.now())
         pause = _TICK
@@ -134,7 +135,7 @@ class Waking:
                 bell.due = None
                 bell.ring()
             else:
-                pause = min(pause, (bell.due - now) / _ENOUGH)
+                pause = min(pause, (bell.due - now) / _SECOND)
         return pause
 
     def _ask(self, bells: list[Bell]) -> None:

@@ -1,5 +1,6 @@
 """The dead letter of an agent's mailbox."""
 
+import builtins
 from datetime import datetime
 from uuid import UUID
 
@@ -83,4 +84,4 @@ def _uuid(text: str | None) -> UUID | None:
 
 def _qualified(error_type: str) -> str:
     """With its module, always: what tracebacks show bare lives in builtins."""
-    return error_type if "." in error_type else f"builtins.{error_type}"
+    return f"builtins.{error_type}" if hasattr(builtins, error_type) else error_type

@@ -64,8 +64,8 @@ CREATE TABLE letter_contents (
     digest  BLOB    NOT NULL,                 -- of the body
     frame   TEXT    NOT NULL,
     rest    BLOB    NOT NULL,                 -- the message without its body, and more
-    history TEXT    NOT NULL,
-    body    BLOB    NOT NULL
+    body    BLOB    NOT NULL,                 -- read by searches, so before what is not
+    history TEXT    NOT NULL
 );
 
 CREATE TABLE groups (
@@ -85,7 +85,6 @@ CREATE TABLE groups (
 CREATE INDEX groups_by_time ON groups (last_seen);
 CREATE INDEX groups_of_source ON groups (source, last_seen);
 CREATE INDEX groups_open ON groups (last_seen) WHERE open > 0;
-CREATE INDEX groups_open_of_source ON groups (source, last_seen) WHERE open > 0;
 
 -- How many letters are in which state, so that nothing ever counts letters.
 CREATE TABLE group_states (

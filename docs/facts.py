@@ -1,0 +1,402 @@
+"""Tables for the documentation, made from the code they describe."""
+
+# ruff: noqa: INP001, RUF001 -- a script's module; its odd signs are meant
+
+import asyncio
+import inspect
+import io
+import logging
+import re
+import tempfile
+import tokenize
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import CollectorRegistry
+
+from deadletter import settings
+from deadletter.assembly import open_engine
+from deadletter.cli.app import NAMES, build
+from deadletter.cli.exit_codes import ExitCode, code_for
+from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core.backoff import Exponential, Fixed, Linear
+from deadletter.core.policy import DISPOSITIONS
+from deadletter.core.profile import Profile
+from deadletter.core.profiles import PROFILES
+from deadletter.core.query.ast import Op
+from deadletter.core.query.fields import FIELDS, Field
+from deadletter.observe.lines import LEVELS
+from deadletter.observe.metrics import Metrics
+from deadletter.office import preflight
+from deadletter.ports import Features
+
+ENGINES = ("memory://", "sqlite:///{}/a.db", "sqlite:///{}/b.db?synchronous=normal")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines
+    )
+
+
+def first_line(thing: object) -> str:
+    """What a thing is, in the words of its docstring, without line breaks."""
+    paragraph = (inspect.getdoc(thing) or "").partition("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
+def comments(kind: type) -> dict[str, str]:
+    """What stands behind the fields of a class, as comments."""
+    found: dict[str, str] = {}
+    source = inspect.getsource(kind)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = re.match(r"\s*(\w+)\s*[:=]", token.line)
+        if token.type == tokenize.COMMENT and name:
+            found[name[1]] = token.string.removeprefix("#").strip()
+    return found
+
+
+# Meanings of what has no comment in the code.
+_MEANINGS = {
+    "work.processes": "processes that `dlq work` runs",
+    "work.health_host": "where health checks are answered",
+    "retention_days.closed": "days closed letters are kept",
+    "retention_days.replayed": "days replayed letters are kept",
+    "retention_days.discarded": "days discarded letters are kept",
+    "retention_days.ledger": "days a finished idempotency key is kept",
+    "planned": "not sent yet",
+    "ready": "will be sent",
+    "durability": "what an acknowledged write survives",
+    "keeps_letters": "it can be the office",
+    "keeps_ledger": "handlers may be idempotent",
+}
+
+
+def settings_table() -> str:
+    """Every setting, by its key."""
+    return table(
+        ["key", "variable", "must be", "unless set", "meaning"],
+        _settings(settings.Settings),
+    )
+
+
+def _settings(kind: type[Struct], under: str = "") -> list[list[str]]:
+    told, rows = comments(kind), []
+    for field in msgspec.structs.fields(kind):
+        key = f"{under}{field.name}"
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            rows += _settings(field.type, f"{key}.")
+            continue
+        variable = settings.PREFIX + key.replace(".", "_").upper()
+        unless = "" if field.default is None else f"`{field.default}`"
+        meaning = told.get(field.name) or _MEANINGS[key]
+        rows.append([f"`{key}`", f"`{variable}`", _title(field.type), unless, meaning])
+    return rows
+
+
+def _title(kind: Any) -> str:
+    metas = [
+        m for one in (kind, *get_args(kind)) for m in getattr(one, "__metadata__", ())
+    ]
+    return next(meta.title for meta in metas)
+
+
+def fields_table() -> str:
+    """Every field of the search language."""
+    return table(
+        ["field", "about", "takes", "example"],
+        ([_names(f), f.about, _takes(f), f"`{f.example}`"] for f in FIELDS.values()),
+    )
+
+
+def _names(field: Field) -> str:
+    names = [f"{field.name}.…" if field.kind == "path" else field.name, *field.aliases]
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _takes(field: Field) -> str:
+    if field.choices:
+        return ", ".join(field.choices)
+    kinds = {"exact": "text", "folded": "text, any case", "name": "a type's name"}
+    takes = {
+        "text": kinds.get(field.way, "part of a text, any case"),
+        "number": "a whole number",
+        "time": "a date or time" + (", or how long ago" if field.relative else ""),
+        "duration": "a time span: 90s, 15m, 24h, 7d, 2w",
+        "path": "text or a number",
+    }[field.kind]
+    compares = [op.value for op in field.ops if op is not Op.IS]
+    return f"{takes}; {' '.join(compares)}" if compares else takes
+
+
+def events_table() -> str:
+    """Every event, with the level of its log line."""
+    rows = []
+    for kind in get_args(events.AnyEvent):
+        told = comments(kind)
+        fields = [
+            f"`{name}`" + (f" ({told[name]})" if name in told else "")
+            for name in kind.__struct_fields__
+            if name != "mailbox"
+        ]
+        level = logging.getLevelName(LEVELS[kind]).lower()
+        tag = kind.__struct_config__.tag
+        name = f"`{kind.__name__}`"
+        rows.append([f"`{tag}`", name, level, first_line(kind), ", ".join(fields)])
+    return table(["line", "event", "level", "what happened", "fields"], rows)
+
+
+def metrics_table() -> str:
+    """Every metric."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    rows = [
+        [
+            f"`{one._name}{'_total' if one._type == 'counter' else ''}`",  # noqa: SLF001 -- it tells nobody its labels
+            one._type,  # noqa: SLF001
+            ", ".join(one._labelnames),  # noqa: SLF001
+            one._documentation,  # noqa: SLF001
+        ]
+        for one in vars(metrics).values()
+        if hasattr(one, "_labelnames")
+    ]
+    return table(["metric", "kind", "labels", "meaning"], rows)
+
+
+def errors_table() -> str:
+    """Every error, and the exit code `dlq` ends with."""
+    rows = []
+    for kind in _of_module(errors, errors.DeadLetterError):
+        depth = len(kind.__mro__) - len(errors.DeadLetterError.__mro__)
+        name = f"{'&nbsp;&nbsp;' * depth}`{kind.__name__}`"
+        code = code_for(kind("…"))
+        shown = "" if kind is errors.DeadLetterError else f"{code.value}"
+        rows.append([name, first_line(kind), shown])
+    return table(["error", "meaning", "exit code"], rows)
+
+
+def signals_table() -> str:
+    """What a handler may raise to decide for itself."""
+    rows = []
+    for kind in _of_module(errors, errors.Signal):
+        if kind is not errors.Signal:
+            signature = inspect.signature(kind.__init__)
+            given = [p for p in signature.parameters.values() if p.name != "self"]
+            call = ", ".join(str(p).partition(":")[0] for p in given)
+            rows.append([f"`{kind.__name__}({call})`", " ".join(_doc(kind).split())])
+    return table(["raise", "what happens"], rows)
+
+
+def outcomes_table() -> str:
+    """What may become of a letter in a replay."""
+    told = comments(campaign.Outcome)
+    return table(
+        ["outcome", "meaning"],
+        (
+            [f"`{one}`", told.get(one.name) or _MEANINGS[one]]
+            for one in campaign.Outcome
+        ),
+    )
+
+
+def verdicts_table() -> str:
+    """What a plan may say of a letter."""
+    told = comments(preflight.Verdict)
+    return table(
+        ["verdict", "meaning"],
+        (
+            [f"`{one}`", told.get(one.name) or _MEANINGS[one]]
+            for one in preflight.Verdict
+        ),
+    )
+
+
+def troubles_table() -> str:
+    """Every kind of trouble, and what it usually leads to."""
+    told = comments(failure.Trouble)
+    return table(
+        ["trouble", "meaning", "category", "usually"],
+        (
+            [f"`{one}`", told[one.name], f"`{one.category}`", f"`{DISPOSITIONS[one]}`"]
+            for one in failure.Trouble
+        ),
+    )
+
+
+def reasons_table() -> str:
+    """Why a message became a dead letter."""
+    return ", ".join(f"`{reason}`" for reason in decision.Reason)
+
+
+def states_table() -> str:
+    """Every state of a letter, and where it may go from there."""
+    told = comments(letter.State)
+    return table(
+        ["state", "meaning", "may become"],
+        (
+            [
+                f"`{one}`",
+                told[one.name],
+                ", ".join(f"`{to}`" for to in letter.State if to in letter.MOVES[one]),
+            ]
+            for one in letter.State
+        ),
+    )
+
+
+def exit_codes_table() -> str:
+    """Every exit code, from the page that promises them."""
+    doc = inspect.getdoc(inspect.getmodule(ExitCode)) or ""
+    rows = re.findall(r"^ +(\d+) +(.*)$", doc, re.MULTILINE)
+    assert {int(code) for code, _ in rows} == set(ExitCode)
+    return table(["code", "meaning"], rows)
+
+
+def guarantees_table() -> str:
+    """What each engine promises."""
+    with tempfile.TemporaryDirectory() as place:
+        engines = [asyncio.run(_features(url.format(place))) for url in ENGINES]
+    told = comments(Features)
+    rows = [
+        [
+            f"`{name}`",
+            told.get(name) or _MEANINGS[name],
+            *(_shown(getattr(f, name)) for f in engines),
+        ]
+        for name in Features.__struct_fields__
+        if name != "engine"
+    ]
+    heads = ["`memory://`", "`sqlite:///…`", "`sqlite:///…?synchronous=normal`"]
+    return table(["promise", "meaning", *heads], rows)
+
+
+async def _features(url: str) -> Features:
+    engine = await open_engine(url)
+    await engine.close()
+    return engine.features
+
+
+def profiles_table() -> str:
+    """The five profiles side by side."""
+    profiles = list(PROFILES.values())
+    rows = [
+        [label, *(tell(profile) for profile in profiles)]
+        for label, tell in _PROFILE_ROWS
+    ]
+    return table(["", *(f"`{profile.name}`" for profile in profiles)], rows)
+
+
+def _limit(profile: Profile) -> str:
+    policy = profile.policy
+    return (
+        f"{policy.max_attempts}, {policy.limit_mode}" if policy.max_attempts else "none"
+    )
+
+
+def _backoff(profile: Profile) -> str:
+    match profile.policy.backoff:
+        case Fixed(seconds):
+            return f"{seconds:g} s"
+        case Linear(step, cap):
+            return f"{step:g} s × n, at most {_span(cap)}"
+        case Exponential(base, factor, cap, jitter):
+            return f"{base:g} s × {factor:g}ⁿ⁻¹, at most {_span(cap)}, +0–{jitter:.0%}"
+    return "none"
+
+
+def _consumer(profile: Profile) -> str:
+    consumer = profile.dlq_consumer
+    if consumer is None:
+        return "no"
+    after = (
+        "deleted"
+        if consumer.discard_failures
+        else f"again in {_span(consumer.on_failure)}"
+    )
+    every = f"every {consumer.interval:g} s, " if consumer.interval else ""
+    return f"{every}waits {consumer.wait:g} s; a failure is {after}"
+
+
+def _kept(profile: Profile) -> str:
+    spans = msgspec.structs.asdict(profile.retention)
+    return (
+        ", ".join(f"{what} {_span(span)}" for what, span in spans.items() if span)
+        or "—"
+    )
+
+
+def _alerts(profile: Profile) -> str:
+    told = []
+    for alert in profile.alerts:
+        lasting = f" for {_span(alert.lasting)}" if alert.lasting else ""
+        effect = " (degraded)" if alert.effect == "degraded" else ""
+        told.append(f"{alert.measure} {alert.op} {alert.limit:g}{lasting}{effect}")
+    return "; ".join(told) or "—"
+
+
+_PROFILE_ROWS = (
+    ("attempts", _limit),
+    ("backoff", _backoff),
+    *(
+        (f"{trouble} errors", lambda p, trouble=trouble: p.policy.disposition(trouble))
+        for trouble in failure.Trouble
+        if trouble not in (failure.Trouble.WORKER_LOST, failure.Trouble.EXPIRED)
+    ),
+    (
+        "dead-letter mailbox",
+        lambda p: f"`{p.naming}`" if p.naming else "named explicitly",
+    ),
+    ("DLQ consumer", _consumer),
+    ("mailbox missing", lambda p: p.on_missing_dlq),
+    ("kept for", _kept),
+    ("alerts", _alerts),
+    ("body", lambda p: p.payload),
+    ("may ask to be replayed", lambda p: _shown(p.automatic_replay)),
+    ("variables", lambda p: ", ".join(f"`{v.name}`" for v in p.environment) or "—"),
+)
+
+
+def commands_table() -> str:
+    """Every command and its options, as `--help` tells them."""
+    text = build(NAMES).generate_docs(output_format="markdown")
+    text = text.replace("```console", "```text")
+    first, *sections = re.split(r"(?m)^(?=## dlq)", text)
+    # What can be given everywhere need not be said everywhere.
+    everywhere = re.compile(r"\*\*Everywhere\*\*:\n\n(?:[* ] .*\n|    .*\n)+\n?")
+    first = first[first.index("**Look**") :]
+    return first + "".join(everywhere.sub("", one) for one in sections).rstrip()
+
+
+def _of_module(module: Any, base: type) -> list[type[Any]]:
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, base)
+    ]
+
+
+def _doc(thing: object) -> str:
+    return inspect.getdoc(thing) or ""
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _shown(value: object) -> str:
+    return (
+        {True: "yes", False: "no"}.get(value, str(value))
+        if isinstance(value, bool)
+        else str(value)
+    )
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

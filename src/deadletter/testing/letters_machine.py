@@ -1,0 +1,216 @@
+"""
+An office driven beside a model, step by step, by hypothesis.
+
+Both share a clock and get the same calls; after every step they must have given
+the same answers and hold the same letters, and everything must add up. A
+backend's test is a subclass that says how to open both, and
+`TestName = Subclass.TestCase`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.errors import DeadLetterError
+from deadletter.core.keeping import FINISHED
+from deadletter.core.letter import By, DeadLetter, State
+from deadletter.ports import LetterStore, Move, ReplaySettled, ReplayTaken
+
+from .fakes import FakeClock
+from .letters_bench import a_campaign, a_letter, copy_that_died, tried_again
+
+T = TypeVar("T")
+Call = Callable[[LetterStore], Coroutine[Any, Any, Any]]
+
+_NAMES = ("c-1", "c-2", "c-3")
+_BY = By("anna", "because")
+
+_states = st.sampled_from(State)
+_some = st.lists(st.integers(0, 30), max_size=6)
+_names = st.sampled_from(_NAMES)
+
+
+class LettersMachine(RuleBasedStateMachine):
+    """Calls both offices alike and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.told: list[DeadLetter] = []  # every death ever told
+        self.ids: list[str] = ["no such letter"]
+        self.copies: list[ReplayTaken] = []
+        self.attempts: dict[str, int] = {}
+        self._runner = asyncio.Runner()
+
+    async def open(self) -> LetterStore:
+        """The office under test, on `self.clock`; again after `close`."""
+        raise AssertionError("say how to open your office")
+
+    async def close(self) -> None:
+        """Let go of the office under test; what is in it must stay."""
+
+    async def open_model(self) -> LetterStore:
+        """The office that is right, on `self.clock`."""
+        raise AssertionError("say how to open the model")
+
+    @initialize()
+    def begin(self) -> None:
+        self.store = self._run(self.open())
+        self.model = self._run(self.open_model())
+
+    @rule(
+        numbers=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+        body=st.sampled_from([b"", b"one", b"another"]),
+        group=st.sampled_from(["f-1", "f-2"]),
+        source=st.sampled_from(["orders", "returns"]),
+    )
+    def keep(self, numbers: list[int], body: bytes, group: str, source: str) -> None:
+        """New ones, the same again, and ids reused for another body."""
+        self._keep(
+            [
+                a_letter(
+                    body,
+                    message_id=f"m-{number}",
+                    fingerprint=group,
+                    source=source,
+                    at=self.clock.now() + timedelta(seconds=number % 3),
+                )
+                for number in numbers
+            ]
+        )
+
+    @rule(some=_some, later=st.sampled_from([-5.0, 0.0, 5.0]))
+    def keep_again(self, some: list[int], later: float) -> None:
+        """Deaths told before, as they were and after one more attempt."""
+        chosen = [self.told[n % len(self.told)] for n in some if self.told]
+        self._keep([*chosen, *(tried_again(one, later=later) for one in chosen[:2])])
+
+    @rule(some=_some, later=st.sampled_from([1.0, 60.0]))
+    def keep_copies(self, some: list[int], later: float) -> None:
+        """Copies of whatever generation, given up by their consumer."""
+        chosen = [self.copies[n % len(self.copies)] for n in some if self.copies]
+        self._keep([copy_that_died(copy, later=later) for copy in chosen])
+
+    @rule(some=_some, old=st.sets(_states, min_size=4), new=_states)
+    def move(self, some: list[int], old: set[State], new: State) -> None:
+        move = Move(ids=self._chosen(some), old=frozenset(old), new=new)
+        self._both(lambda store: store.move(move, _BY))
+
+    @rule(some=_some)
+    def note(self, some: list[int]) -> None:
+        self._both(lambda store: store.note(self._chosen(some), "so it is", _BY))
+
+    @rule(some=_some)
+    def purge(self, some: list[int]) -> None:
+        self._both(lambda store: store.purge(self._chosen(some[:2]), _BY))
+
+    @rule(states=st.sets(_states, max_size=2), limit=st.integers(1, 4))
+    def expire(self, states: set[State], limit: int) -> None:
+        before = dict.fromkeys(
+            sorted(states | {State.CLOSED}), self.clock.now() - timedelta(seconds=3)
+        )
+        self._both(lambda store: store.expire(before=before, by=_BY, limit=limit))
+        if not states <= FINISHED:
+            assert self.refused, "what still needs somebody never expires"
+
+    @rule(name=_names, some=_some, cap=st.integers(1, 3), limit=st.integers(0, 5))
+    def plan(self, name: str, some: list[int], cap: int, limit: int) -> None:
+        campaign = a_campaign(name, cap=cap)
+        self._both(lambda store: store.plan_replay(campaign, self._chosen(some)))
+        self.take(name, limit)
+
+    @rule(name=_names, limit=st.integers(0, 5))
+    def take(self, name: str, limit: int) -> None:
+        self.copies += self._both(lambda s: s.take_replay(name, limit=limit)) or []
+
+    @rule(name=_names, some=_some)
+    def sent(self, name: str, some: list[int]) -> None:
+        self._both(lambda store: store.sent_replay(name, self._chosen(some)))
+
+    @rule(some=_some, outcome=st.sampled_from([Outcome.CONFIRMED, Outcome.FAILED]))
+    def settle(self, some: list[int], outcome: Outcome) -> None:
+        chosen = [self.copies[-1 - n % len(self.copies)] for n in some if self.copies]
+        news = [ReplaySettled(c.letter.id, c.generation, outcome) for c in chosen]
+        self._both(lambda store: store.settle_replays(news))
+
+    @rule(name=_names, state=st.sampled_from(CampaignState))
+    def set_campaign(self, name: str, state: CampaignState) -> None:
+        self._both(lambda store: store.set_campaign(name, state, _BY))
+
+    @rule(seconds=st.sampled_from([1.0, 10.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def reopen(self) -> None:
+        self._run(self.close())
+        self.store = self._run(self.open())
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        if hasattr(self, "model"):
+            self._both(self._everything)
+            assert self._run(self.store.verify()) == []
+
+    @invariant()
+    def attempts_never_shrink(self) -> None:
+        if hasattr(self, "model"):
+            there = {letter.id: letter.head for letter in self._both(_all_letters)}
+            for id_, head in there.items():
+                assert head.attempts >= self.attempts.get(id_, 0)
+            self.attempts = {id_: head.attempts for id_, head in there.items()}
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self._run(self.close())
+        self._runner.close()
+
+    async def _everything(self, store: LetterStore) -> Any:
+        return (
+            await _all_letters(store),
+            await store.counts(),
+            await store.groups(only_open=False),
+            await store.groups(source="orders"),
+            await store.audit(limit=10_000),
+            await store.campaigns(),
+        )
+
+    def _keep(self, letters: list[DeadLetter]) -> None:
+        kept = self._both(lambda store: store.keep(letters))
+        self.ids += [one.id for one in kept if one.id not in self.ids]
+        self.told += [letter for letter in letters if letter.message.lineage is None]
+
+    def _chosen(self, some: list[int]) -> tuple[str, ...]:
+        return tuple(self.ids[n % len(self.ids)] for n in some)
+
+    def _both(self, call: Call) -> Any:
+        """The answer of both, which is None when both refuse with the same words."""
+        ours, refusal = self._answer(call, self.store)
+        theirs, expected = self._answer(call, self.model)
+        assert ours == theirs, f"the model says {theirs!r}"
+        assert refusal == expected, f"the model says {expected!r}"
+        self.refused = refusal is not None
+        return ours
+
+    def _answer(self, call: Call, store: LetterStore) -> tuple[Any, str | None]:
+        try:
+            return self._run(call(store)), None
+        except DeadLetterError as error:
+            return None, f"{type(error).__name__}: {error}"
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+
+async def _all_letters(store: LetterStore) -> list[DeadLetter]:
+    page = await store.find(limit=3)
+    ids = [head.id for head in page.heads]
+    while page.after is not None:
+        page = await store.find(limit=3, after=page.after)
+        ids += [head.id for head in page.heads]
+    return list(await store.get(ids))

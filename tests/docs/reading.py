@@ -1,0 +1,67 @@
+"""What a page is made of: blocks, commands with their transcripts, links."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))$")
+_LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_PROMPT = "$ "
+
+
+class Block(NamedTuple):
+    """A fenced block; `line` is where its text begins."""
+
+    language: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """The file a reader is to save it as, if its first line names one."""
+        named = _FILE.match(self.text.partition("\n")[0])
+        return named[1] if named else None
+
+
+class Command(NamedTuple):
+    """A line after a prompt, and what the page shows of its answer."""
+
+    text: str
+    shown: list[str]
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start(2)) + 1)
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def commands(transcript: str) -> list[Command]:
+    """The commands of a console block."""
+    found: list[Command] = []
+    for line in transcript.splitlines():
+        if line.startswith(_PROMPT):
+            found.append(Command(line.removeprefix(_PROMPT), []))
+        elif found:
+            found[-1].shown.append(line)
+    return found
+
+
+def links(text: str) -> list[str]:
+    """Where a page leads, outside of its code."""
+    return _LINK.findall(_BLOCK.sub("", text))
+
+
+def anchors(text: str) -> Iterator[str]:
+    """The headings of a page, as links name them."""
+    for heading in _HEADING.findall(_BLOCK.sub("", text)):
+        kept = re.sub(r"[^\w\- ]", "", heading.lower())
+        yield kept.replace(" ", "-")

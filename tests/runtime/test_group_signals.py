@@ -1,0 +1,92 @@
+"""Signals to a group of loops, in real processes where they may hurt."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+from deadletter.system import SystemClock
+from deadletter.testing.waiting import eventually
+from group_rig import Turning, running
+
+
+async def test_the_first_signal_asks_and_the_handlers_are_put_back() -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+
+    async with running(Turning(), install_signals=True, clock=SystemClock()) as (
+        group,
+        _,
+        task,
+    ):
+        await eventually(lambda: not group.complaints())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert await asyncio.wait_for(task, 5.0) == 0
+
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+STUBBORN = """
+    import asyncio, sys, time
+    from deadletter.runtime.group import LoopGroup
+    from deadletter.runtime.heartbeat import Heartbeat
+    from deadletter.system import SystemClock
+
+    clock = SystemClock()
+
+    class Consumer:
+        name = "worker orders"
+        heartbeat = Heartbeat(clock)
+
+        async def run(self, stop):
+            print("running", flush=True)
+            {body}
+
+        def ready(self):
+            return None
+
+    group = LoopGroup([Consumer()], clock=clock, observe=print)
+    sys.exit(asyncio.run(group.run()))
+"""
+
+
+async def start(body: str) -> asyncio.subprocess.Process:
+    script = textwrap.dedent(STUBBORN).format(body=body)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"running\n"
+    return process
+
+
+async def test_the_second_signal_does_not_wait() -> None:
+    process = await start("await asyncio.sleep(60)")
+    process.terminate()
+    await asyncio.sleep(0.2)  # two at the same moment would count as one
+
+    process.terminate()
+
+    assert await asyncio.wait_for(process.wait(), 10.0) == 1
+
+
+async def test_two_signals_at_the_same_moment_are_one() -> None:
+    process = await start("await stop.wait(); await asyncio.sleep(0.5)")
+
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+
+    assert await asyncio.wait_for(process.wait(), 10.0) == 0
+
+
+async def test_the_third_signal_ends_even_a_blocked_event_loop() -> None:
+    process = await start("time.sleep(60)")
+    for _ in range(2):
+        process.terminate()
+        await asyncio.sleep(0.2)
+
+    process.terminate()
+
+    assert await asyncio.wait_for(process.wait(), 10.0) == -signal.SIGTERM

@@ -1,0 +1,133 @@
+"""Defects planted on purpose, each the kind of thing somebody might write."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+from pytest import MonkeyPatch  # noqa: PT013 -- this is no test file
+
+from deadletter.backends.memory.mailbox import Box, Row
+from deadletter.core import keeping
+from deadletter.core.decision import Ack, Bury
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import DeadLetter
+from deadletter.core.message import Delivery
+from deadletter.ports import Kept
+from deadletter.runtime import settle
+from deadletter.runtime.attempt import Attempts
+from deadletter.runtime.braking import Braking
+from deadletter.runtime.finished import Finished
+from deadletter.runtime.held import Held
+from deadletter.runtime.lease import LeaseKeeper
+from deadletter.runtime.settle import Settler
+from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.sweep import Sweep
+
+Mutant = Callable[[MonkeyPatch], None]
+
+
+def ack_before_keep(patch: MonkeyPatch) -> None:
+    async def flush(self: Settler, batch: list[Finished]) -> None:
+        kept = {id(f): Kept("") for f in batch}
+        settlements = [self._settlement(f, kept) for f in batch]
+        await self._reach.patiently("broker", lambda: self._source.settle(settlements))
+        await self._bury([f for f in batch if isinstance(f.decision, Bury)])
+        for finished in batch:
+            self._on_settled(finished.held)
+
+    patch.setattr(Settler, "_flush", flush)
+
+
+def keep_error_swallowed(patch: MonkeyPatch) -> None:
+    async def keep(self: Settler, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        try:
+            return await self._letters.keep(letters)
+        except BackendError:
+            return [Kept(letter.id) for letter in letters]
+
+    patch.setattr(Settler, "_keep", keep)
+
+
+def random_letter_ids(patch: MonkeyPatch) -> None:
+    numbers = iter(range(1_000_000))
+    patch.setattr(keeping, "letter_id", lambda *_: f"letter-{next(numbers)}")
+
+
+def attempts_in_memory(patch: MonkeyPatch) -> None:
+    def delivery(self: Row, mailbox: str) -> Delivery:
+        return replace(original(self, mailbox), attempt=1, spared=0, history="")
+
+    original = Row.delivery
+    patch.setattr(Row, "delivery", delivery)
+
+
+def no_fencing(patch: MonkeyPatch) -> None:
+    def ours(self: Box, delivery: Delivery, now: object) -> Row | None:
+        return self.rows.get(delivery.receipt[0])
+
+    patch.setattr(Box, "ours", ours)
+
+
+def no_renewal(patch: MonkeyPatch) -> None:
+    async def extend(self: LeaseKeeper, now: float) -> None:
+        self._extended = now
+
+    patch.setattr(LeaseKeeper, "_extend", extend)
+
+
+def brake_burns_attempts(patch: MonkeyPatch) -> None:
+    def failed(self: Braking, *args: Any) -> bool:
+        original(self, *args)
+        return False
+
+    original = Braking.failed
+    patch.setattr(Braking, "failed", failed)
+
+
+def innocents_charged(patch: MonkeyPatch) -> None:
+    def claim(self: Row, token: int, until: Any, *, alone: bool) -> None:
+        original(self, token, until, alone=True)
+
+    original = Row.claim
+    patch.setattr(Row, "claim", claim)
+
+
+def suspects_in_company(patch: MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def alone(self: Solitude, *_: Any, **__: Any) -> AsyncIterator[bool]:
+        yield True
+
+    patch.setattr(Solitude, "alone", alone)
+
+
+def acks_what_it_hands_back(patch: MonkeyPatch) -> None:
+    def hand_back(self: Attempts, held: Held) -> None:
+        self._settler.add(Finished(held=held, decision=Ack(), history=None))
+
+    patch.setattr(Attempts, "hand_back", hand_back)
+
+
+def no_time_limit(patch: MonkeyPatch) -> None:
+    patch.setattr(Attempts, "overdue", lambda self, held: None)
+
+
+def ledger_asked_too_late(patch: MonkeyPatch) -> None:
+    async def unhandled(self: Sweep, mailbox: str, doomed: Any) -> Any:
+        return doomed, ()
+
+    patch.setattr(Sweep, "_unhandled", unhandled)
+
+
+def letters_left_open(patch: MonkeyPatch) -> None:
+    patch.setattr(settle, "may_have_letter", lambda delivery: False)
+
+
+def body_decoded_on_the_way(patch: MonkeyPatch) -> None:
+    def burial(delivery: Delivery, *args: Any, **more: Any) -> DeadLetter:
+        body = delivery.message.body.decode("utf-8", "replace").encode()
+        message = replace(delivery.message, body=body)
+        return original(replace(delivery, message=message), *args, **more)
+
+    original = settle.burial
+    patch.setattr(settle, "burial", burial)

@@ -1,0 +1,60 @@
+"""A person who sends letters back, and tries again when something goes wrong."""
+
+import asyncio
+from collections.abc import Sequence
+
+from deadletter.core.campaign import CampaignState
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import By
+from deadletter.office.replay import Replay, unsent, unsettled
+from deadletter.ports import Engine
+from deadletter.testing.world import Looping, Place
+
+ME = By("operator", "fixed")
+
+
+class Operator:
+    """Waits for letters, replays them all, once."""
+
+    def __init__(self, place: Place, letters: int) -> None:
+        self._letters = place.letters
+        self._expected = letters
+        self._replay = Replay(
+            place.letters, place.broker, place.clock, place.dice, place.ledger
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Try until it is done; somebody who comes later goes on from there."""
+        while not stop.is_set():
+            try:
+                if await self._is_done():
+                    await stop.wait()
+            except BackendError:
+                pass  # whether it happened or not: look again
+            await asyncio.sleep(0.5)
+
+    async def _is_done(self) -> bool:
+        campaigns = await self._replay.latest()
+        if not campaigns:
+            page = await self._letters.find()
+            if len(page.heads) >= self._expected:
+                await self._replay.start("is:pending", ME)
+            return False
+        if campaigns[0].state is CampaignState.DONE:
+            return True
+        await self._replay.run(campaigns[0].id)
+        return False
+
+
+def operator(place: Place) -> Sequence[Looping]:
+    """Somebody who waits for one letter and replays it."""
+    return [Operator(place, letters=1)]
+
+
+async def is_replayed(engine: Engine) -> bool:
+    """Whether a campaign was run, and every copy has an outcome."""
+    assert engine.letters is not None
+    campaigns = await engine.letters.campaigns()
+    return bool(campaigns) and not any(
+        unsent(one) or unsettled(one) for one in campaigns
+    )

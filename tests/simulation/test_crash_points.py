@@ -1,0 +1,50 @@
+"""Every call of a scenario, hit by every single fault: the end is the same."""
+
+import pytest
+
+from deadletter.core.decision import Reason
+from deadletter.core.letter import State
+from deadletter.testing.crash_points import Scenario, crash_points
+from deadletter.testing.plans import Plan
+from deadletter.testing.scenarios import SCENARIOS, buried
+from deadletter.testing.workload import Kind, Parcel
+from simulation.operator_crew import is_replayed, operator
+from simulation.real_crew import crew, memory
+
+
+def replay_scenario(name: str, *, heals: bool, idempotent: bool) -> Scenario:
+    parcel = Parcel(id="bad", kind=Kind.BAD, body=b"\x00\xff", heals=heals)
+    # Closed: its first worker died before it could forget the original, which came
+    # again, died again and was taken for the copy; then the copy was handled.
+    ends = {State.REPLAYED, State.CLOSED} if heals else {State.PENDING}
+    return Scenario(
+        name=name,
+        plan=Plan(
+            seed=1,
+            processes=1,
+            slots=4,
+            parcels=(parcel,),
+            idempotent=idempotent,
+            pause=4.0,
+        ),
+        checks=(buried("bad", Reason.UNDECODABLE, states=ends, replays=1),),
+        operator=operator,
+        is_over=is_replayed,
+    )
+
+
+REPLAYS = [
+    replay_scenario("replay confirmed", heals=True, idempotent=False),
+    replay_scenario("replay confirmed, once", heals=True, idempotent=True),
+    replay_scenario("replay failed again", heals=False, idempotent=False),
+    replay_scenario("replay failed again, once", heals=False, idempotent=True),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *REPLAYS], ids=lambda s: s.name)
+def test_no_single_fault_changes_the_end_of_a_scenario(scenario: Scenario) -> None:
+    points = list(crash_points(scenario, crew, memory))
+
+    assert len(points) > 20
+    assert [str(point) for point in points if point.verdict.violations] == []

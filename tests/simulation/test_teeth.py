@@ -1,0 +1,56 @@
+"""Planted defects are found: a mutant that survives means a missing check."""
+
+from collections.abc import Callable
+
+import pytest
+
+from deadletter.testing.plans import (
+    Plan,
+    calm_plan,
+    outage_plan,
+    poison_plan,
+    storm_plan,
+)
+from deadletter.testing.simulate import run_world
+from simulation import mutants
+from simulation.mutants import Mutant
+from simulation.real_crew import crew, memory
+
+MOST_SEEDS = 60
+
+MUTANTS: list[tuple[Mutant, Callable[[int], Plan], str]] = [
+    (mutants.ack_before_keep, storm_plan, "LOST"),
+    (mutants.keep_error_swallowed, storm_plan, "LOST"),
+    (mutants.random_letter_ids, storm_plan, "DOUBLE LETTER"),
+    (mutants.attempts_in_memory, poison_plan, "STUCK"),
+    (mutants.no_fencing, storm_plan, "UNFENCED"),
+    (mutants.no_renewal, calm_plan, "UNEXPLAINED RUN"),
+    (mutants.brake_burns_attempts, outage_plan, "FLOOD"),
+    (mutants.innocents_charged, poison_plan, "CHARGED INNOCENT"),
+    (mutants.suspects_in_company, poison_plan, "IN COMPANY"),
+    (mutants.acks_what_it_hands_back, storm_plan, "LOST"),
+    (mutants.no_time_limit, calm_plan, "STUCK"),
+    (mutants.ledger_asked_too_late, storm_plan, "TWO FATES"),
+    (mutants.letters_left_open, storm_plan, "TWO FATES"),
+    (mutants.body_decoded_on_the_way, calm_plan, "MANGLED"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "plan_of", "name"), MUTANTS, ids=[m[0].__name__ for m in MUTANTS]
+)
+def test_a_planted_defect_is_found(
+    plant: Mutant,
+    plan_of: Callable[[int], Plan],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+
+    assert any(name in found(plan_of(seed)) for seed in range(MOST_SEEDS))
+
+
+def found(plan: Plan) -> set[str]:
+    verdict = run_world(plan, crew, memory)
+    return {violation.name for violation in verdict.violations}
