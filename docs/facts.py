@@ -1,6 +1,6 @@
 """Tables for the documentation, made from the code they describe."""
 
-# ruff: noqa: INP001, RUF001 -- a script's module; its odd signs are meant
+# ruff: noqa: INP001 -- a script's module, not a package
 
 import asyncio
 import inspect
@@ -9,11 +9,12 @@ import logging
 import re
 import tempfile
 import tokenize
-from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 import msgspec
+from markdown import shown, table
 from msgspec import Struct
+from profile_facts import profiles_table
 from prometheus_client import CollectorRegistry
 
 from deadletter import settings
@@ -21,10 +22,7 @@ from deadletter.assembly import open_engine
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import campaign, decision, errors, events, failure, letter
-from deadletter.core.backoff import Exponential, Fixed, Linear
 from deadletter.core.policy import DISPOSITIONS
-from deadletter.core.profile import Profile
-from deadletter.core.profiles import PROFILES
 from deadletter.core.query.ast import Op
 from deadletter.core.query.fields import FIELDS, Field
 from deadletter.observe.lines import LEVELS
@@ -32,15 +30,9 @@ from deadletter.observe.metrics import Metrics
 from deadletter.office import preflight
 from deadletter.ports import Features
 
+__all__ = ["profiles_table"]  # beside what is made here
+
 ENGINES = ("memory://", "sqlite:///{}/a.db", "sqlite:///{}/b.db?synchronous=normal")
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines
-    )
 
 
 def first_line(thing: object) -> str:
@@ -102,7 +94,7 @@ def _title(kind: Any) -> str:
     metas = [
         m for one in (kind, *get_args(kind)) for m in getattr(one, "__metadata__", ())
     ]
-    return next(meta.title for meta in metas)
+    return next(str(meta.title) for meta in metas)
 
 
 def fields_table() -> str:
@@ -265,7 +257,7 @@ def guarantees_table() -> str:
         [
             f"`{name}`",
             told.get(name) or _MEANINGS[name],
-            *(_shown(getattr(f, name)) for f in engines),
+            *(shown(getattr(f, name)) for f in engines),
         ]
         for name in Features.__struct_fields__
         if name != "engine"
@@ -278,86 +270,6 @@ async def _features(url: str) -> Features:
     engine = await open_engine(url)
     await engine.close()
     return engine.features
-
-
-def profiles_table() -> str:
-    """The five profiles side by side."""
-    profiles = list(PROFILES.values())
-    rows = [
-        [label, *(tell(profile) for profile in profiles)]
-        for label, tell in _PROFILE_ROWS
-    ]
-    return table(["", *(f"`{profile.name}`" for profile in profiles)], rows)
-
-
-def _limit(profile: Profile) -> str:
-    policy = profile.policy
-    return (
-        f"{policy.max_attempts}, {policy.limit_mode}" if policy.max_attempts else "none"
-    )
-
-
-def _backoff(profile: Profile) -> str:
-    match profile.policy.backoff:
-        case Fixed(seconds):
-            return f"{seconds:g} s"
-        case Linear(step, cap):
-            return f"{step:g} s × n, at most {_span(cap)}"
-        case Exponential(base, factor, cap, jitter):
-            return f"{base:g} s × {factor:g}ⁿ⁻¹, at most {_span(cap)}, +0–{jitter:.0%}"
-    return "none"
-
-
-def _consumer(profile: Profile) -> str:
-    consumer = profile.dlq_consumer
-    if consumer is None:
-        return "no"
-    after = (
-        "deleted"
-        if consumer.discard_failures
-        else f"again in {_span(consumer.on_failure)}"
-    )
-    every = f"every {consumer.interval:g} s, " if consumer.interval else ""
-    return f"{every}waits {consumer.wait:g} s; a failure is {after}"
-
-
-def _kept(profile: Profile) -> str:
-    spans = msgspec.structs.asdict(profile.retention)
-    return (
-        ", ".join(f"{what} {_span(span)}" for what, span in spans.items() if span)
-        or "—"
-    )
-
-
-def _alerts(profile: Profile) -> str:
-    told = []
-    for alert in profile.alerts:
-        lasting = f" for {_span(alert.lasting)}" if alert.lasting else ""
-        effect = " (degraded)" if alert.effect == "degraded" else ""
-        told.append(f"{alert.measure} {alert.op} {alert.limit:g}{lasting}{effect}")
-    return "; ".join(told) or "—"
-
-
-_PROFILE_ROWS = (
-    ("attempts", _limit),
-    ("backoff", _backoff),
-    *(
-        (f"{trouble} errors", lambda p, trouble=trouble: p.policy.disposition(trouble))
-        for trouble in failure.Trouble
-        if trouble not in (failure.Trouble.WORKER_LOST, failure.Trouble.EXPIRED)
-    ),
-    (
-        "dead-letter mailbox",
-        lambda p: f"`{p.naming}`" if p.naming else "named explicitly",
-    ),
-    ("DLQ consumer", _consumer),
-    ("mailbox missing", lambda p: p.on_missing_dlq),
-    ("kept for", _kept),
-    ("alerts", _alerts),
-    ("body", lambda p: p.payload),
-    ("may ask to be replayed", lambda p: _shown(p.automatic_replay)),
-    ("variables", lambda p: ", ".join(f"`{v.name}`" for v in p.environment) or "—"),
-)
 
 
 def commands_table() -> str:
@@ -381,22 +293,3 @@ def _of_module(module: Any, base: type) -> list[type[Any]]:
 
 def _doc(thing: object) -> str:
     return inspect.getdoc(thing) or ""
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
-
-
-def _shown(value: object) -> str:
-    return (
-        {True: "yes", False: "no"}.get(value, str(value))
-        if isinstance(value, bool)
-        else str(value)
-    )
-
-
-def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")

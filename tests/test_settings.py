@@ -51,10 +51,10 @@ def test_the_file_says_what_differs(folder: Path) -> None:
 
 
 def test_the_environment_wins_over_the_file(folder: Path) -> None:
-    write(folder, 'url = "sqlite:///a.db"\n[work]\nslots = 3\nprocesses = 2\n')
+    write(folder, 'url = "sqlite:///a.db"\n[work]\nwatchdog = 3\nprocesses = 2\n')
     environ = {
         "DLQ_URL": "memory://",
-        "DLQ_WORK_SLOTS": "20",
+        "DLQ_WORK_WATCHDOG": "20",
         "DLQ_WORK_HEALTH_PORT": "8080",
         "DLQ_RETENTION_DAYS_LEDGER": "0.5",
     }
@@ -62,7 +62,7 @@ def test_the_environment_wins_over_the_file(folder: Path) -> None:
     settings = load_settings(environ=environ)
 
     assert settings.url == "memory://"
-    assert settings.work == Work(processes=2, slots=20, health_port=8080)
+    assert settings.work == Work(processes=2, watchdog=20.0, health_port=8080)
     assert settings.retention_days.ledger == 0.5
 
 
@@ -119,8 +119,8 @@ def test_bytes_that_are_no_text_are_refused(folder: Path) -> None:
     ("text", "near"),
     [
         ("ulr = 'memory://'", "url"),
-        ("[work]\nslot = 3", "work.slots"),
-        ("[wrok]\nslots = 3", "work"),
+        ("[work]\nprocesss = 3", "work.processes"),
+        ("[wrok]\nprocesses = 3", "work"),
         ("[work]\nhealthport = 3", "work.health_port"),
         ("[retention_days]\nclose = 3", "retention_days.closed"),
     ],
@@ -145,8 +145,8 @@ def test_a_key_like_none_of_ours_gets_the_whole_list(folder: Path) -> None:
     ("text", "sentence"),
     [
         ("url = 5", r"url in .*deadletter\.toml must be a text, not 5"),
-        ("[work]\nslots = 'many'", r"work\.slots in .* must be a whole number"),
-        ("[work]\nslots = 0", r"work\.slots in .* 1 or more, not 0"),
+        ("[work]\nprocesses = 'many'", r"work\.processes in .* must be a whole number"),
+        ("[work]\nprocesses = 0", r"work\.processes in .* 1 or more, not 0"),
         ("[work]\nhealth_port = 70000", r"must be a port number, 1 to 65535"),
         ("[work]\nhealth_port = '8080'", r"must be a port number"),
         ("[work]\nwatchdog = -1", r"work\.watchdog in .* must be seconds"),
@@ -166,13 +166,13 @@ def test_a_wrong_value_names_the_key_and_what_it_should_be(
 
 @pytest.mark.parametrize("value", ["many", "-1", "1.5", "inf", "nan"])
 def test_a_wrong_value_in_the_environment_names_the_variable(value: str) -> None:
-    with pytest.raises(ConfigError, match="DLQ_WORK_SLOTS must be a whole number"):
-        load_settings(environ={"DLQ_WORK_SLOTS": value})
+    with pytest.raises(ConfigError, match="DLQ_WORK_PROCESSES must be a whole number"):
+        load_settings(environ={"DLQ_WORK_PROCESSES": value})
 
 
 def test_a_slip_in_a_variable_is_noticed() -> None:
-    with pytest.raises(ConfigError, match="Did you mean DLQ_WORK_SLOTS"):
-        load_settings(environ={"DLQ_WORK_SLOT": "5"})
+    with pytest.raises(ConfigError, match="Did you mean DLQ_WORK_PROCESSES"):
+        load_settings(environ={"DLQ_WORK_PROCESS": "5"})
 
 
 @pytest.mark.parametrize(

@@ -9,70 +9,83 @@ The dead letter office for message consumers.
     async def charge(order: Order) -> None: ...
 """
 
-from .assembly import App, load_app, open_engine, opened
-from .core.backoff import Exponential, Fixed, Linear, NoBackoff
-from .core.brake import BrakePolicy
-from .core.classify import ErrorClassifier, rules_from_toml
-from .core.errors import (
-    BackendError,
-    ConfigError,
-    Conflict,
-    DeadLetterError,
-    GiveUp,
-    Ignore,
-    LogicalFailure,
-    Malformed,
-    NotFound,
-    QueryError,
-    RetryLater,
-    Unavailable,
-)
-from .core.failure import ErrorCategory, Failure, Trouble
-from .core.letter import DeadLetter, State
-from .core.message import Delivery, Message
-from .core.policy import Disposition, DLQPolicy, ErrorBudgetPolicy, LimitMode, Route
-from .core.profiles import PROFILES, Profile
-from .core.rule import Rule
-from .runtime.context import Context
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "PROFILES",
-    "App",
-    "BackendError",
-    "BrakePolicy",
-    "ConfigError",
-    "Conflict",
-    "Context",
-    "DLQPolicy",
-    "DeadLetter",
-    "DeadLetterError",
-    "Delivery",
-    "Disposition",
-    "ErrorBudgetPolicy",
-    "ErrorCategory",
-    "ErrorClassifier",
-    "Exponential",
-    "Failure",
-    "Fixed",
-    "GiveUp",
-    "Ignore",
-    "LimitMode",
-    "Linear",
-    "LogicalFailure",
-    "Malformed",
-    "Message",
-    "NoBackoff",
-    "NotFound",
-    "Profile",
-    "QueryError",
-    "RetryLater",
-    "Route",
-    "Rule",
-    "State",
-    "Trouble",
-    "Unavailable",
-    "load_app",
-    "open_engine",
-    "opened",
-    "rules_from_toml",
+# Loaded when they are first asked for: `dlq --help` should not wait for the
+# runtime. What type checkers see is in __init__.pyi.
+_HOMES = {
+    ".assembly": (
+        "App",
+        "load_app",
+        "open_engine",
+        "opened",
+    ),
+    ".core.backoff": (
+        "Exponential",
+        "Fixed",
+        "Linear",
+        "NoBackoff",
+    ),
+    ".core.brake": ("BrakePolicy",),
+    ".core.classify": (
+        "ErrorClassifier",
+        "rules_from_toml",
+    ),
+    ".core.errors": (
+        "BackendError",
+        "ConfigError",
+        "Conflict",
+        "DeadLetterError",
+        "GiveUp",
+        "Ignore",
+        "LogicalFailure",
+        "Malformed",
+        "NotFound",
+        "QueryError",
+        "RetryLater",
+        "Unavailable",
+    ),
+    ".core.failure": (
+        "ErrorCategory",
+        "Failure",
+        "Trouble",
+    ),
+    ".core.letter": (
+        "DeadLetter",
+        "State",
+    ),
+    ".core.message": (
+        "Delivery",
+        "Message",
+    ),
+    ".core.policy": (
+        "DLQPolicy",
+        "Disposition",
+        "ErrorBudgetPolicy",
+        "LimitMode",
+        "Route",
+    ),
+    ".core.profiles": (
+        "PROFILES",
+        "Profile",
+    ),
+    ".core.rule": ("Rule",),
+    ".runtime.context": ("Context",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 -- all of them strings
+    *sorted(_HOME_OF),
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME_OF)

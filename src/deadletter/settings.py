@@ -37,11 +37,9 @@ class Work(Struct, frozen=True, kw_only=True):
     """How `dlq work` runs handlers."""
 
     processes: Count = 1
-    slots: Count | None = None  # handlers at once per mailbox; None: as the app says
     health_host: Text = "127.0.0.1"
     health_port: Port | None = None  # None: no health listener
     watchdog: Seconds = 720.0  # without a sign of life; 0: no watchdog
-    grace: Seconds = 30.0  # to finish what is running when asked to stop
 
 
 class RetentionDays(Struct, frozen=True, kw_only=True):

@@ -34,5 +34,5 @@ class SqliteBesideMemory(QueueMachine):
 
 TestSqliteBesideMemory = SqliteBesideMemory.TestCase
 TestSqliteBesideMemory.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=100, stateful_step_count=40, deadline=None
 )

@@ -87,7 +87,7 @@ def odd_patterns(draw: st.DrawFn) -> str:
     patterns=st.lists(odd_patterns(), min_size=1, max_size=3),
     how=st.sampled_from([lambda term: term, Not, lambda term: All((term, _OPEN))]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_odd_text_is_found_like_any_other(
     office: sqlite3.Connection,
     field: Field,
@@ -109,7 +109,7 @@ def test_odd_text_is_found_like_any_other(
     limit=st.integers(1, 5),
     budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_a_search_finds_exactly_what_matches(
     office: sqlite3.Connection,
     kept: list[DeadLetter],

@@ -142,12 +142,12 @@ PIECES += ["_", "a_1", " ", "\n", "é", "\u0661", "x@y.", "C:\\", "0x", "fe80::"
 @pytest.mark.parametrize("piece", PIECES)
 def test_hostile_texts_take_no_longer(piece: str) -> None:
     text = (piece * 100_000)[:100_000]
-    started = time.perf_counter()
+    started = time.process_time()
 
     for _ in range(10):
         normalise(text)
 
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 0.5
 
 
 def test_a_new_id_is_no_new_problem() -> None:

@@ -180,11 +180,11 @@ PIECES += ["api_", "session", "a", "A", " ", '"', "\\", "-", "=", "&key", "secre
 @pytest.mark.parametrize("piece", PIECES)
 def test_hostile_texts_are_redacted_in_linear_time(piece: str) -> None:
     text = (piece * (100_000 // len(piece) + 1))[:100_000]
-    started = time.perf_counter()
+    started = time.process_time()
 
     redact(text)
 
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ Follow a page like a reader does: save its files, run its code, type its command
     python -m docs.page docs/quickstart.md --write    writes its transcripts anew
 
 A block whose first line names a file is saved as that file, a diff is applied, other
-Python is run, all of a page in one namespace. It happens in an empty directory, with
-`src` and `tests` in PYTHONPATH.
+Python is run, all of a page in one namespace. It happens in an empty directory; `tests`
+must be in PYTHONPATH.
 """
 
 import contextlib

@@ -56,6 +56,18 @@ def test_a_page_is_short_enough_to_be_read(page: Path) -> None:
     assert lines <= LONGEST or page.name in GENERATED
 
 
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = re.findall(r"`([\w./-]+/(?:[\w-]+\.\w+)?)`", text)
+    places = (ROOT, SOURCE)
+
+    missing = [n for n in named if not any((place / n).exists() for place in places)]
+
+    assert named
+    assert missing == []
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
     index = set(links((ROOT / "docs" / "index.md").read_text()))
 

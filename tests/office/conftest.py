@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from deadletter.assembly import open_engine
+from deadletter.office.replay import Replay
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
 from office.making import NOW
@@ -33,3 +34,10 @@ async def engine(
 def store(engine: Engine) -> LetterStore:
     assert engine.letters is not None
     return engine.letters
+
+
+@pytest.fixture
+def replay(
+    engine: Engine, store: LetterStore, clock: FakeClock, dice: SeededDice
+) -> Replay:
+    return Replay(store, engine.broker, clock, dice, engine.ledger)

@@ -8,10 +8,10 @@ from msgspec import structs
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import DeadLetter, State
-from deadletter.core.message import Delivery, Message
+from deadletter.core.message import Message
 from deadletter.office.letters import Letters
 from deadletter.office.preflight import Verdict
-from deadletter.office.replay import Replay, unsent
+from deadletter.office.replay import Replay
 from deadletter.ports import (
     Engine,
     LedgerKey,
@@ -22,28 +22,7 @@ from deadletter.ports import (
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock, SeededDice
 from office.making import BY, NOW, make_letter, make_letters
-
-
-@pytest.fixture
-def replay(
-    engine: Engine, store: LetterStore, clock: FakeClock, dice: SeededDice
-) -> Replay:
-    return Replay(store, engine.broker, clock, dice, engine.ledger)
-
-
-async def received(engine: Engine, mailbox: str = "orders") -> Sequence[Delivery]:
-    source = engine.broker.source(mailbox)
-    return await source.receive(limit=10_000, wait=0, lease=60)
-
-
-async def confirm(store: LetterStore, deliveries: Sequence[Delivery]) -> None:
-    lineages = [one.message.lineage for one in deliveries if one.message.lineage]
-    await store.settle_replays(
-        [
-            ReplaySettled(one.letter_id, one.generation, Outcome.CONFIRMED)
-            for one in lineages
-        ]
-    )
+from office.sending import confirm, received
 
 
 async def test_a_copy_is_the_message_as_it_was(
@@ -133,21 +112,6 @@ async def test_many_letters_are_sent_each_once(
     assert len(ids) == len(set(ids)) == sum(progress) == 1_203
 
 
-async def test_two_replays_of_the_same_letters_send_each_once(
-    replay: Replay, engine: Engine, store: LetterStore
-) -> None:
-    await store.keep(make_letters(300))
-    campaigns = [await replay.start("*", BY) for _ in range(5)]
-
-    await asyncio.gather(*(replay.run(one.id) for one in campaigns))
-
-    ids = [one.message.id for one in await received(engine)]
-    assert len(ids) == len(set(ids)) == 300
-    counts = [(await replay.status(one.id)).counts for one in campaigns]
-    assert sum(one.get(Outcome.SENT, 0) for one in counts) == 300
-    assert sum(one.get(Outcome.SKIPPED, 0) for one in counts) == 1_200
-
-
 async def test_a_selection_of_another_size_than_agreed_is_refused(
     replay: Replay, store: LetterStore
 ) -> None:
@@ -172,96 +136,6 @@ async def test_what_cannot_be_is_refused(
 
     with pytest.raises(ConfigError):
         await replay.start("*", BY, **wrong)  # type: ignore[arg-type]
-
-
-class Killed(Exception):
-    """The process is gone."""
-
-
-class Mortal:
-    """A broker or store whose caller dies at the n-th call of a verb."""
-
-    def __init__(self, real: object, verb: str, *, after: bool) -> None:
-        self._real = real
-        self._verb = verb
-        self._after = after
-
-    def __getattr__(self, name: str) -> object:
-        real = getattr(self._real, name)
-        if name == "sink":
-            return lambda mailbox: Mortal(real(mailbox), self._verb, after=self._after)
-        if name != self._verb:
-            return real
-
-        async def dying(*args: object, **kwargs: object) -> object:
-            if self._after:
-                await real(*args, **kwargs)
-            raise Killed
-
-        return dying
-
-
-@pytest.mark.parametrize("verb", ["take_replay", "send", "sent_replay"])
-@pytest.mark.parametrize("after", [False, True])
-async def test_a_replay_killed_anywhere_goes_on_with_the_same_generation(  # noqa: PLR0917 -- fixtures
-    replay: Replay,
-    engine: Engine,
-    store: LetterStore,
-    clock: FakeClock,
-    dice: SeededDice,
-    verb: str,
-    after: bool,
-) -> None:
-    await store.keep(make_letters(70))
-    campaign = await replay.start("*", BY)
-    mortal_broker = Mortal(engine.broker, verb, after=after)
-    mortal_store = Mortal(store, verb, after=after)
-    dying = Replay(mortal_store, mortal_broker, clock, dice)  # type: ignore[arg-type]
-    with pytest.raises(Killed):
-        await dying.run(campaign.id)
-
-    await replay.resume(campaign.id, BY, take_over=True)
-    await replay.run(campaign.id)
-
-    deliveries = await received(engine)
-    copies = {one.message.dedup_id for one in deliveries}
-    assert copies == {f"m-{n}~1" for n in range(1, 71)}
-    await confirm(store, deliveries)
-    assert (await replay.status(campaign.id)).counts == {Outcome.CONFIRMED: 70}
-
-
-async def test_a_stopped_replay_is_paused_and_resumed(
-    replay: Replay, engine: Engine, store: LetterStore
-) -> None:
-    await store.keep(make_letters(120))
-    campaign = await replay.start("*", BY)
-    stop = asyncio.Event()
-
-    campaign = await replay.run(
-        campaign.id, stop=stop, on_progress=lambda _: stop.set()
-    )
-    assert 0 < unsent(campaign) < 120
-    campaign = await replay.pause(campaign.id, BY)
-    assert campaign.state is CampaignState.PAUSED
-    assert await replay.run(campaign.id) == campaign  # sends nothing
-    await replay.resume(campaign.id, BY)
-    campaign = await replay.run(campaign.id)
-
-    assert campaign.counts == {Outcome.SENT: 120}
-    assert len(await received(engine)) == 120
-
-
-async def test_a_running_replay_is_not_resumed_beside_itself(
-    replay: Replay, store: LetterStore
-) -> None:
-    await store.keep([make_letter()])
-    campaign = await replay.start("*", BY)
-
-    with pytest.raises(Conflict, match="take-over"):
-        await replay.resume(campaign.id, BY)
-    await replay.run(campaign.id)
-    with pytest.raises(Conflict, match="sent already"):
-        await replay.resume(campaign.id, BY)
 
 
 async def test_a_cancelled_replay_leaves_the_rest_as_it_is(

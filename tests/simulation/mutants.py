@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,20 +10,24 @@ from pytest import MonkeyPatch  # noqa: PT013 -- this is no test file
 
 from deadletter.backends.memory.mailbox import Box, Row
 from deadletter.core import keeping
-from deadletter.core.decision import Ack, Bury
+from deadletter.core.decision import Ack, Bury, Reason, Retry
 from deadletter.core.errors import BackendError
+from deadletter.core.failure import Failure
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.ports import Kept
+from deadletter.ports import Fate, Kept, LedgerState, Settlement
 from deadletter.runtime import settle
 from deadletter.runtime.attempt import Attempts
 from deadletter.runtime.braking import Braking
 from deadletter.runtime.finished import Finished
 from deadletter.runtime.held import Held
 from deadletter.runtime.lease import LeaseKeeper
+from deadletter.runtime.once import Once, ledger_key
+from deadletter.runtime.reach import Reach
 from deadletter.runtime.settle import Settler
 from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.sweep import Sweep
+from deadletter.runtime.worker import Worker
 
 Mutant = Callable[[MonkeyPatch], None]
 
@@ -131,3 +136,68 @@ def body_decoded_on_the_way(patch: MonkeyPatch) -> None:
 
     original = settle.burial
     patch.setattr(settle, "burial", burial)
+
+
+def overtaken_original_waits(patch: MonkeyPatch) -> None:
+    async def start(
+        self: Once, batch: Any, reach: Reach, *, run: Any, skip: Any
+    ) -> None:
+        keys = [ledger_key(self._mailbox, held.delivery) for held in batch]
+        claims = await reach.patiently(
+            "ledger", partial(self._ledger.begin, keys, lease=60.0)
+        )
+        for held, claim in zip(batch, claims, strict=True):
+            if claim.mine:
+                self._claims[held] = claim
+                run(held)
+            elif claim.state is LedgerState.PROCESSED:
+                skip(held, Ack(), Fate.DUPLICATE)
+            else:
+                skip(held, Retry(5.0, charged=False), Fate.DUPLICATE)
+
+    patch.setattr(Once, "start", start)
+
+
+def replays_never_confirmed(patch: MonkeyPatch) -> None:
+    async def confirm(self: Settler, careful: Sequence[Finished]) -> None:
+        return None
+
+    patch.setattr(Settler, "_confirm", confirm)
+
+
+def letter_of_another_message(patch: MonkeyPatch) -> None:
+    def burial(delivery: Delivery, *args: Any, **more: Any) -> DeadLetter:
+        message = replace(delivery.message, id=f"{delivery.message.id}?")
+        return original(replace(delivery, message=message), *args, **more)
+
+    original = settle.burial
+    patch.setattr(settle, "burial", burial)
+
+
+def wrong_reason(patch: MonkeyPatch) -> None:
+    def burial(
+        delivery: Delivery, failure: Failure, bury: Bury, **more: Any
+    ) -> DeadLetter:
+        return original(delivery, failure, Bury(Reason.OPERATOR, ""), **more)
+
+    original = settle.burial
+    patch.setattr(settle, "burial", burial)
+
+
+def counts_twice(patch: MonkeyPatch) -> None:
+    def settled(self: Box, settlement: Settlement, now: Any) -> bool:
+        self.tally[Fate.HANDLED] += 1
+        return original(self, settlement, now)
+
+    original = Box.settle
+    patch.setattr(Box, "settle", settled)
+
+
+def dies_of_a_full_batch(patch: MonkeyPatch) -> None:
+    def start(self: Worker, deliveries: Sequence[Delivery]) -> None:
+        if len(deliveries) == 4:
+            raise RuntimeError("four is too many")
+        original(self, deliveries)
+
+    original = Worker._start
+    patch.setattr(Worker, "_start", start)

@@ -206,9 +206,15 @@ class App:
         stop: asyncio.Event | None = None,
         *,
         health_port: int | None = None,
+        health_host: str = "127.0.0.1",
+        watchdog: float | None = 720.0,
         install_signals: bool = False,
     ) -> int:
-        """Run all handlers until `stop` is set; 0 when everything ended well."""
+        """
+        Run all handlers until `stop` is set; 0 when everything ended well.
+
+        A process that gives no sign of life for `watchdog` seconds is ended.
+        """
         engine = await self.engine()
         crew = Crew(
             engine,
@@ -227,6 +233,8 @@ class App:
             observe=self.observe,
             shutdown_timeout=self._patience(),
             health_port=health_port,
+            health_host=health_host,
+            watchdog_threshold=watchdog,
             install_signals=install_signals,
         )
         try:
@@ -234,12 +242,23 @@ class App:
         finally:
             await crew.disband()
 
-    def run(self, *, health_port: int | None = None) -> int:
+    def run(
+        self,
+        *,
+        health_port: int | None = None,
+        health_host: str = "127.0.0.1",
+        watchdog: float | None = 720.0,
+    ) -> int:
         """Run all handlers in this process until it is told to stop."""
 
         async def working() -> int:
             async with self:
-                return await self.work(health_port=health_port, install_signals=True)
+                return await self.work(
+                    health_port=health_port,
+                    health_host=health_host,
+                    watchdog=watchdog,
+                    install_signals=True,
+                )
 
         return asyncio.run(working())
 

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -60,7 +62,26 @@ def work(
         loaded.url = desk.given_url
     if not quiet:
         _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
-    return loaded.run(health_port=port)
+    code = loaded.run(
+        health_port=port,
+        health_host=settings.work.health_host,
+        watchdog=settings.work.watchdog or None,
+    )
+    return _leave(code)
+
+
+def _leave(code: int) -> int:
+    """
+    End now if a handler's thread would keep the process alive for ever.
+
+    What it was working on is not lost: its lease runs out.
+    """
+    lingering = [thread for thread in threading.enumerate() if not thread.daemon]
+    if len(lingering) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 1)
+    return code
 
 
 def _several(

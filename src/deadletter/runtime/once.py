@@ -47,10 +47,11 @@ class Once:
             if claim.mine:
                 self._claims[held] = claim
                 run(held)
-            elif claim.state is LedgerState.PROCESSED:
-                skip(held, Ack("handled before"), Fate.DUPLICATE)
-            else:
+            elif claim.state is LedgerState.PROCESSING:
                 skip(held, Retry(BUSY_PAUSE, charged=False), Fate.DUPLICATE)
+            else:
+                # Or it is in the office, and a replayed copy of it was faster.
+                skip(held, Ack("handled before"), Fate.DUPLICATE)
 
     async def finish(
         self, ended: Sequence[tuple[Held, Decision]], reach: Reach

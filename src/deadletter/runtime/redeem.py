@@ -19,7 +19,9 @@ BY: Final = By("worker", "its message was delivered again and handled")
 
 
 def may_have_letter(delivery: Delivery) -> bool:
-    """Whether an earlier attempt ended without a word, perhaps after burying it."""
+    """Whether a letter may wait for it: it is a copy, or a worker died over it."""
+    if delivery.message.lineage is not None:
+        return True
     return last_number(delivery.history) < delivery.attempt - 1
 
 

@@ -96,8 +96,8 @@ def _decoder(wanted: Any) -> Decode:
         raise ConfigError(f"cannot decode a body into {wanted!r}: {error}") from error
     if isinstance(info, msgspec.inspect.CustomType):
         raise ConfigError(
-            f"cannot decode a body into {wanted!r}: use a Struct, dataclass, TypedDict, "
-            "dict or pydantic model, or take the bytes"
+            f"cannot decode a body into {wanted!r}: use a Struct, dataclass, "
+            "TypedDict, dict or pydantic model, or take the bytes"
         )
     return lambda delivery: _fit(read, delivery.message.body)
 

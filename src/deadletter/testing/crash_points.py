@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from .faulty import Call, Fault
 from .nemesis import Storm
-from .oracle import Check
 from .plans import Plan
 from .simulate import happen
+from .violation import Check
 from .virtual_loop import run_virtual
 from .world import Crew, IsOver, OpenEngine, Verdict
 

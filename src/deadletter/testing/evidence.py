@@ -4,6 +4,7 @@ from collections import Counter
 
 from msgspec import Struct
 
+from deadletter.core.campaign import Campaign
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import (
     Engine,
@@ -27,6 +28,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     queues: tuple[QueueInfo, ...]
     ledger: dict[tuple[str, int], LedgerState | None]  # by message id and generation
     complaints: tuple[str, ...]  # what the office itself finds wrong
+    campaigns: tuple[Campaign, ...] = ()
     unfenced: tuple[str, ...] = ()  # settled by somebody whose it no longer was
     crashes: tuple[str, ...] = ()  # errors that came out of the runtime
     unstopped: tuple[str, ...] = ()  # processes that did not stop when asked to

@@ -136,8 +136,9 @@ class OfficeBench:
         """Everything a search finds, page by page."""
         page = await store.find(limit=limit, **how)
         heads = list(page.heads)
-        while page.after is not None:
-            page = await store.find(limit=limit, after=page.after, **how)
+        while (after := page.after) is not None:
+            page = await store.find(limit=limit, after=after, **how)
+            assert page.after != after, "pages that lead nowhere"
             heads += page.heads
         return heads
 

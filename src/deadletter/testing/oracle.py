@@ -5,6 +5,7 @@ What counts as a violation, checked when a simulated world has come to rest.
     STUCK             still there although everything is well again
     DOUBLE LETTER     two letters for one message
     TWO FATES         the ledger says handled, and a letter waits for somebody
+    UNCONFIRMED       a replay whose outcome nobody knows
     GHOST             a letter or a run for a message nobody sent
     MANGLED           body or headers are not what was sent
     MISJUDGED         a letter for a reason its message did not give
@@ -20,30 +21,24 @@ Running a handler again after a crash is at-least-once, and no violation.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
-from msgspec import Struct
-
+from deadletter.core.campaign import Outcome
 from deadletter.core.decision import Reason
-from deadletter.core.letter import OPEN, DeadLetter
+from deadletter.core.letter import OPEN
 from deadletter.ports import LedgerState
 
 from .evidence import Evidence, left_in
-from .workload import MAX_ATTEMPTS, Kind, Parcel, Run
-
-
-class Violation(Struct, frozen=True):
-    """A promise that was broken."""
-
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.text}"
-
-
-Check: TypeAlias = Callable[[Evidence], Iterator[Violation]]
+from .oracle_runs import (
+    charged_innocent,
+    flood,
+    in_company,
+    unexplained_run,
+    unfenced,
+)
+from .violation import Check, Violation, told, with_parcels
+from .workload import Kind
 
 
 def judge(evidence: Evidence, *more: Check) -> list[Violation]:
@@ -86,13 +81,23 @@ def two_fates(evidence: Evidence) -> Iterator[Violation]:
     """The ledger says handled, and a letter of that generation waits for somebody."""
     if not evidence.plan.idempotent:
         return
-    for letter, parcel in _parcelled(evidence):
+    for letter, parcel in with_parcels(evidence):
         if parcel.copies > 1:  # two messages to the broker: one may fare better
             continue
         identity = (letter.message.id, letter.head.replays)
         state = evidence.ledger.get(identity)
         if state is LedgerState.PROCESSED and letter.head.state in OPEN:
-            yield Violation("TWO FATES", f"{identity} is handled and {_told(letter)}")
+            yield Violation("TWO FATES", f"{identity} is handled and {told(letter)}")
+
+
+def unconfirmed(evidence: Evidence) -> Iterator[Violation]:
+    """A replayed copy is gone, and its campaign does not know what became of it."""
+    if evidence.residue:
+        return
+    for campaign in evidence.campaigns:
+        open_ended = {Outcome.PLANNED, Outcome.SENDING, Outcome.SENT}
+        if any(campaign.counts.get(outcome) for outcome in open_ended):
+            yield Violation("UNCONFIRMED", f"{campaign.id}: {campaign.counts}")
 
 
 def ghost(evidence: Evidence) -> Iterator[Violation]:
@@ -101,7 +106,7 @@ def ghost(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("GHOST", f"a handler ran for {stranger}")
     for letter in evidence.letters:
         if letter.message.id not in evidence.effects.parcels:
-            yield Violation("GHOST", _told(letter))
+            yield Violation("GHOST", told(letter))
 
 
 def mangled(evidence: Evidence) -> Iterator[Violation]:
@@ -136,86 +141,9 @@ _REASONS: Final = {
 
 def misjudged(evidence: Evidence) -> Iterator[Violation]:
     """A letter for a reason its message did not give."""
-    for letter, parcel in _parcelled(evidence):
+    for letter, parcel in with_parcels(evidence):
         if letter.head.reason not in _REASONS[parcel.kind]:
-            yield Violation("MISJUDGED", f"{parcel.kind} {_told(letter)}")
-
-
-def unexplained_run(evidence: Evidence) -> Iterator[Violation]:
-    """A handler ran more, or less, often than its policy asks for."""
-    plan, effects = evidence.plan, evidence.effects
-    if not evidence.is_calm or plan.has(Kind.POISON, Kind.HOG) or plan.downstream_down:
-        return
-    for parcel in plan.parcels:
-        if parcel.kind is Kind.FLEETING:  # a race with the clock
-            continue
-        runs = len(effects.of(parcel.id))
-        if runs != asked_for(parcel):
-            yield Violation(
-                "UNEXPLAINED RUN",
-                f"{parcel.kind} {parcel.id} ran {runs} times, not {asked_for(parcel)}",
-            )
-
-
-def asked_for(parcel: Parcel) -> int:
-    """How often a handler runs when nothing else goes wrong."""
-    match parcel.kind:
-        case Kind.OK | Kind.SLOW | Kind.BAD | Kind.MOODY | Kind.HOG | Kind.NEEDY:
-            return 1
-        case Kind.FLAKY:
-            return min(parcel.times + 1, MAX_ATTEMPTS)
-        case _:
-            return MAX_ATTEMPTS
-
-
-def in_company(evidence: Evidence) -> Iterator[Violation]:
-    """A suspect ran beside somebody else in its process."""
-    runs = sorted(evidence.effects.runs, key=lambda run: run.began)
-    latest: dict[str, list[Run]] = {}
-    for run in runs:
-        beside = latest.setdefault(run.process, [])
-        beside[:] = [
-            one for one in beside if one.ended is None or one.ended > run.began
-        ]
-        for one in beside:
-            if one.suspect or run.suspect:
-                yield Violation(
-                    "IN COMPANY",
-                    f"{one.id} and {run.id} ran together in {run.process} at "
-                    f"{run.began:.3f} s, and one of them is a suspect",
-                )
-        beside.append(run)
-
-
-def charged_innocent(evidence: Evidence) -> Iterator[Violation]:
-    """Charged, or even buried, because a neighbour killed the process."""
-    if not evidence.is_calm or evidence.plan.has(Kind.HOG):
-        return
-    for letter, parcel in _parcelled(evidence):
-        lost_worker = letter.head.reason is Reason.WORKER_LOST
-        if lost_worker and parcel.kind is not Kind.POISON:
-            yield Violation("CHARGED INNOCENT", f"{parcel.kind} {_told(letter)}")
-    for run in evidence.effects.runs:
-        kind = evidence.effects.parcels[run.id].kind
-        if kind in (Kind.OK, Kind.SLOW) and run.charged > 1:
-            text = f"{kind} {run.id} pays for {run.charged - 1} attempts of others"
-            yield Violation("CHARGED INNOCENT", text)
-
-
-def unfenced(evidence: Evidence) -> Iterator[Violation]:
-    """Somebody whose lease was gone could still settle."""
-    if all(parcel.copies == 1 for parcel in evidence.plan.parcels):
-        for text in evidence.unfenced:
-            yield Violation("UNFENCED", text)
-
-
-def flood(evidence: Evidence) -> Iterator[Violation]:
-    """Buried because the downstream was down."""
-    if not evidence.is_calm or evidence.plan.has(Kind.POISON, Kind.HOG):
-        return
-    for letter, parcel in _parcelled(evidence):
-        if parcel.kind is Kind.NEEDY:
-            yield Violation("FLOOD", _told(letter))
+            yield Violation("MISJUDGED", f"{parcel.kind} {told(letter)}")
 
 
 def lie(evidence: Evidence) -> Iterator[Violation]:
@@ -240,21 +168,6 @@ def crash(evidence: Evidence) -> Iterator[Violation]:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    *(lost, stuck, double_letter, two_fates, ghost, mangled, misjudged),
+    *(lost, stuck, double_letter, two_fates, unconfirmed, ghost, mangled, misjudged),
     *(unexplained_run, in_company, charged_innocent, unfenced, flood, lie, crash),
 )
-
-
-def _parcelled(evidence: Evidence) -> Iterator[tuple[DeadLetter, Parcel]]:
-    for letter in evidence.letters:
-        parcel = evidence.effects.parcels.get(letter.message.id)
-        if parcel is not None:
-            yield letter, parcel
-
-
-def _told(letter: DeadLetter) -> str:
-    head = letter.head
-    return (
-        f"{head.message_id} is a {head.state} letter: {head.reason} "
-        f"({head.reason_text}), {head.attempts} attempts"
-    )

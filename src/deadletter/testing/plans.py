@@ -75,6 +75,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     slots: int = 8
     mailboxes: int = 1
     idempotent: bool = False
+    replays: bool = False  # somebody sends letters back
     swept: bool = False  # the mailboxes have a limit of their own, for the sweep
     parcels: tuple[Parcel, ...] = ()
     rates: Rates = Rates()
@@ -168,9 +169,14 @@ def storm_plan(seed: int) -> Plan:
         idempotent=random.random() < 0.5,
         swept=random.random() < 0.5,
         parcels=tuple(
-            replace(parcel, copies=1 + (random.random() < doubled))
+            replace(
+                parcel,
+                copies=1 + (random.random() < doubled),
+                heals=random.random() < 0.5,
+            )
             for parcel in parcels
         ),
+        replays=random.random() < 1 / 3,
         downstream_down=(start, start + 20.0) if random.random() < 1 / 3 else None,
         rates=Rates(
             request_lost=rate(0.1),

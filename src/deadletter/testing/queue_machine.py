@@ -12,7 +12,13 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import (
@@ -31,12 +37,13 @@ T = TypeVar("T")
 _MAILBOXES = (
     QueueOptions(name="strict", max_attempts=2),
     QueueOptions(name="brief", expire_after=40.0),
-    QueueOptions(name="plain"),
 )
 _LEASE = 10.0
 
 _names = st.sampled_from([options.name for options in _MAILBOXES])
-_delays = st.sampled_from([0.0, 0.0, 3.0, 12.0])
+_delays = st.sampled_from([0.0, 0.0, 0.0, 3.0, 12.0])
+_ways = st.sampled_from(["ack", "bury", "release", "release with a story", "spare"])
+_rarely = st.sampled_from([False, False, False, True])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -86,7 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.sent += count
         self._both(lambda engine: engine.broker.sink(name).send(messages, delay=delay))
 
-    @rule(name=_names, limit=st.integers(1, 6), alone=st.booleans())
+    @rule(name=_names, limit=st.integers(1, 6), alone=_rarely)
     def receive(self, name: str, limit: int, *, alone: bool) -> None:
         ours, theirs = self._both(
             lambda engine: engine.broker.source(name).receive(
@@ -95,31 +102,36 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self._hold(ours, theirs)
 
-    @rule(data=st.data(), name=_names)
-    def settle(self, data: st.DataObject, name: str) -> None:
-        # Of any age and of any mailbox: what is not ours any more must be refused.
-        pairs = self._some(data)
-        how = data.draw(st.lists(st.integers(0, 5), min_size=len(pairs)))
-        asked = data.draw(_delays)
-        ours, theirs = [
-            [_settlement(pair[side], way, asked) for pair, way in zip(pairs, how)]  # noqa: B905 -- `how` may be longer
-            for side in (0, 1)
-        ]
-        self._compare(
-            self._run(self.engine.broker.source(name).settle(ours)),
-            self._run(self.model.broker.source(name).settle(theirs)),
-        )
+    @rule(data=st.data(), name=_names, limit=st.integers(1, 6), alone=_rarely)
+    def work(self, data: st.DataObject, name: str, limit: int, *, alone: bool) -> None:
+        """Receive and settle at once, as workers do when all goes well."""
+        before = len(self.held)
+        self.receive(name, limit, alone=alone)
+        self._settle(data, self.held[before:], name)
 
-    @rule(data=st.data(), name=_names, lease=st.sampled_from([1.0, 30.0]))
-    def extend(self, data: st.DataObject, name: str, lease: float) -> None:
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), elsewhere=_rarely)
+    def settle(self, data: st.DataObject, *, elsewhere: bool) -> None:
+        """
+        Settle what was received some time ago, and maybe settled since.
+
+        Now and then in a strange mailbox. What is not ours must be refused.
+        """
         pairs = self._some(data)
+        self._settle(data, pairs, self._mailbox(pairs, elsewhere=elsewhere))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), elsewhere=_rarely, lease=st.sampled_from([1.0, 30.0]))
+    def extend(self, data: st.DataObject, lease: float, *, elsewhere: bool) -> None:
+        pairs = self._some(data)
+        name = self._mailbox(pairs, elsewhere=elsewhere)
         ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         self._compare(
             self._run(self.engine.broker.source(name).extend(ours, lease=lease)),
             self._run(self.model.broker.source(name).extend(theirs, lease=lease)),
         )
 
-    @rule(seconds=st.sampled_from([0.5, 3.0, 10.0, 25.0]))
+    @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 11.0]))
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
@@ -129,17 +141,16 @@ class QueueMachine(RuleBasedStateMachine):
         self._compare((ours.lost, ours.suspects), (theirs.lost, theirs.suspects))
         self._hold(_by_id(ours.doomed), _by_id(theirs.doomed))
 
-    @rule(name=_names)
-    def delete(self, name: str) -> None:
+    @rule(name=_names, deletes=_rarely)
+    def interrupt(self, name: str, *, deletes: bool) -> None:
+        """Open the engine again, where all must still be there; or delete a mailbox."""
+        if not deletes:
+            self._run(self.engine.close())
+            self.engine = self._run(self.open())
+            return
         self._compare(*self._both(lambda engine: engine.broker.delete(name)))
         options = next(o for o in _MAILBOXES if o.name == name)
         self._both(lambda engine: engine.broker.create(options))
-
-    @rule()
-    def reopen(self) -> None:
-        """What was acknowledged is there when the file is opened again."""
-        self._run(self.engine.close())
-        self.engine = self._run(self.open())
 
     @invariant()
     def both_hold_the_same(self) -> None:
@@ -161,11 +172,32 @@ class QueueMachine(RuleBasedStateMachine):
         self._compare([_told(d) for d in ours], [_told(d) for d in theirs])
         self.held += zip(ours, theirs, strict=True)
 
+    def _settle(
+        self, data: st.DataObject, pairs: list[tuple[Delivery, Delivery]], name: str
+    ) -> None:
+        ways = data.draw(st.lists(_ways, min_size=len(pairs), max_size=len(pairs)))
+        delay = data.draw(_delays)
+        ours, theirs = [
+            [
+                _settlement(pair[side], way, delay)
+                for pair, way in zip(pairs, ways, strict=True)
+            ]
+            for side in (0, 1)
+        ]
+        self._compare(
+            self._run(self.engine.broker.source(name).settle(ours)),
+            self._run(self.model.broker.source(name).settle(theirs)),
+        )
+
     def _some(self, data: st.DataObject) -> list[tuple[Delivery, Delivery]]:
-        if not self.held:
-            return []
-        latest = st.sampled_from(self.held[-12:])
-        return data.draw(st.lists(latest, max_size=8))
+        latest = st.sampled_from(self.held[-8:])
+        return data.draw(st.lists(latest, min_size=1, max_size=8))
+
+    def _mailbox(
+        self, pairs: list[tuple[Delivery, Delivery]], *, elsewhere: bool
+    ) -> str:
+        own = pairs[0][0].mailbox
+        return next(o.name for o in _MAILBOXES if (o.name != own) is elsewhere)
 
     def _both(self, call: Any) -> tuple[Any, Any]:
         return self._run(call(self.engine)), self._run(call(self.model))
@@ -177,15 +209,15 @@ class QueueMachine(RuleBasedStateMachine):
         assert ours == theirs, f"the model says {theirs!r}"
 
 
-def _settlement(delivery: Delivery, way: int, delay: float) -> Settlement:
+def _settlement(delivery: Delivery, way: str, delay: float) -> Settlement:
     match way:
-        case 0 | 1:
+        case "ack":
             return Acked(delivery)
-        case 2:
+        case "bury":
             return Acked(delivery, Fate.BURIED)
-        case 3:
+        case "release":
             return Released(delivery, delay)
-        case 4:
+        case "release with a story":
             return Released(delivery, delay, f"story {delivery.attempt}")
         case _:
             return Released(delivery, delay, charged=False)

@@ -10,8 +10,8 @@ from deadletter.core.letter import State
 
 from .crash_points import Scenario
 from .evidence import Evidence
-from .oracle import Check, Violation
 from .plans import Blow, Plan, Strike
+from .violation import Check, Violation
 from .workload import LEASE, Kind, Parcel
 
 

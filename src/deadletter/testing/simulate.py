@@ -1,25 +1,34 @@
 """Running worlds: one, and a failing one until nothing more can be left out."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
 
 from .nemesis import Nemesis, Storm
-from .oracle import Check
 from .plans import Plan, without
+from .violation import Check
 from .virtual_loop import run_virtual
 from .virtual_time import SeededDice, VirtualClock
 from .world import Crew, IsOver, OpenEngine, Verdict, World
 
+Office: TypeAlias = tuple[Crew, IsOver]
+"""Somebody who sends letters back, and how to tell that he is done."""
 
-def run_world(plan: Plan, crew: Crew, open_engine: OpenEngine) -> Verdict:
+
+def run_world(
+    plan: Plan, crew: Crew, open_engine: OpenEngine, office: Office | None = None
+) -> Verdict:
     """Let a world happen, and say what was found wrong with it."""
-    return run_virtual(happen(Storm(plan), crew, open_engine), seed=plan.seed)
+    operator, is_over = office if office and plan.replays else (None, None)
+    main = happen(Storm(plan), crew, open_engine, operator=operator, is_over=is_over)
+    return run_virtual(main, seed=plan.seed)
 
 
-def shrink(plan: Plan, crew: Crew, open_engine: OpenEngine, name: str) -> Plan:
+def shrink(plan: Plan, run: Callable[[Plan], Verdict], name: str) -> Plan:
     """Leave out whatever a violation of that name does not need."""
     index = 0
     while (smaller := without(plan, index)) is not None:
-        verdict = run_world(smaller, crew, open_engine)
+        verdict = run(smaller)
         if any(violation.name == name for violation in verdict.violations):
             plan = smaller
         else:

@@ -30,10 +30,11 @@ from .claims import Claims
 from .evidence import Evidence, all_letters, ledger_of, left_in
 from .faulty import Weather, Wire, far_broker, far_ledger, far_letters
 from .nemesis import Machine
-from .oracle import Check, Violation, judge
+from .oracle import judge
 from .plans import DRAINED_BY, Plan
 from .process import Process
 from .trace import Trace
+from .violation import Check, Violation
 from .virtual_time import SeededDice, VirtualClock
 from .workload import MAILBOXES, MAX_ATTEMPTS, Effects
 
@@ -155,6 +156,7 @@ class World:
             queues=tuple(await self.engine.broker.queues()),
             ledger=await ledger_of(self.engine, self.effects),
             complaints=tuple(await self.engine.letters.verify()),
+            campaigns=tuple(await self.engine.letters.campaigns()),
             unfenced=tuple(self._claims.unfenced),
             crashes=tuple(self._crashes),
             unstopped=tuple(self._unstopped),

@@ -1,7 +1,7 @@
 """Searching in bodies and headers, which are hostile."""
 
 import json
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -229,7 +229,7 @@ def test_a_hundred_words_in_a_large_body_take_their_time_but_not_more(
     query = parse(" OR ".join([f"{word}zz"] * 100))
     letter = letter_with(b"a" * 1_000_000)
 
-    start = perf_counter()
+    start = process_time()
     assert not matches(query, letter, now=NOW)
 
-    assert perf_counter() - start < 2.0
+    assert process_time() - start < 2.0
