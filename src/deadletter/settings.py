@@ -1,8 +1,8 @@
 """
 What can be set without touching code: `deadletter.toml`, then `DLQ_*` variables.
 
-    [work]                  DLQ_WORK_SLOTS=20
-    slots = 20
+    [work]                  DLQ_WORK_PROCESSES=4
+    processes = 2
 
 The environment wins over the file, the file over the defaults. Whatever cannot be
 is refused with a sentence that names the setting and says what it should be.

@@ -15,9 +15,7 @@ from simulation import mutants
 from simulation.happening import broken, happen
 
 BLOCK = 10
-SEEDS = int(
-    os.environ.get("SIMULATED_WORLDS", "60")
-)  # how many worlds; thousands now and then
+SEEDS = int(os.environ.get("SIMULATED_WORLDS", "60"))  # thousands now and then
 TESTS = Path(__file__).parents[1]
 
 

@@ -12,12 +12,14 @@ What a consumer developer holds in hand.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
+from deadletter.core.letter import OPEN
 from deadletter.core.message import Message, as_headers
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Clock, Dice, Engine, LetterStore
@@ -215,10 +217,10 @@ class App:
 
         A process that gives no sign of life for `watchdog` seconds is ended.
         """
-        engine = await self.engine()
+        letters = await self.letters()
         crew = Crew(
-            engine,
-            await self.letters(),
+            await self.engine(),
+            letters,
             handlers=list(self._handlers.values()),
             letter_handlers=list(self._letter_handlers.values()),
             clock=self._clock,
@@ -234,6 +236,7 @@ class App:
             shutdown_timeout=self._patience(),
             health_port=health_port,
             health_host=health_host,
+            depth=partial(_open_letters, letters),
             watchdog_threshold=watchdog,
             install_signals=install_signals,
         )
@@ -320,6 +323,15 @@ class App:
         if expires_in is None:
             return None
         return self._clock.now() + timedelta(seconds=expires_in)
+
+
+async def _open_letters(letters: LetterStore) -> dict[str, int]:
+    """How many letters of each mailbox still need somebody."""
+    counts = await letters.counts()
+    return {
+        source: sum(states.get(state, 0) for state in OPEN)
+        for source, states in counts.items()
+    }
 
 
 async def _until(stop: asyncio.Event | None, group: LoopGroup) -> int:

@@ -40,6 +40,7 @@ class _Lines:
         self._limit = limit
         self._second = 0
         self._seen: dict[tuple[str, str], int] = {}
+        self._levels: dict[str, int] = {}  # by kind
 
     def __call__(self, event: Event) -> None:
         second = int(self._clock.monotonic())
@@ -53,6 +54,7 @@ class _Lines:
         seen = self._seen[kind] = self._seen.get(kind, 0) + 1
         if seen <= self._limit:
             level = LEVELS.get(type(event), logging.INFO)
+            self._levels[name] = level
             self._log(level, name, fields_of(event))
 
     def _report(self) -> None:
@@ -65,7 +67,7 @@ class _Lines:
                     "mailbox": line(mailbox),
                     "lines": count - self._limit,
                 }
-                self._log(logging.INFO, "left-out", left_out)
+                self._log(self._levels[name], "left-out", left_out)
 
 
 def _default_log() -> Log:

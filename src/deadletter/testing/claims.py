@@ -11,16 +11,19 @@ class Claims:
 
     def __init__(self) -> None:
         self.unfenced: list[str] = []
-        self._latest: dict[tuple[str, str, int], int] = {}
+        self._latest: dict[tuple[str, str], int] = {}
 
     def saw(self, call: Call, args: Sequence[Any], result: Any) -> None:
         """A call was applied."""
         if call.verb == "receive":
             for delivery in result:
-                self._latest[_key(delivery)] = delivery.attempt
+                if delivery.message.lineage is None:
+                    self._latest[_key(delivery)] = delivery.attempt
         elif call.verb == "settle":
             for settlement, applied in zip(args[0], result, strict=True):
                 delivery = settlement.delivery
+                if delivery.message.lineage is not None:  # may be there twice
+                    continue
                 if applied and delivery.attempt < self._latest.get(_key(delivery), 0):
                     self.unfenced.append(
                         f"{call.process} settled attempt {delivery.attempt} of "
@@ -28,6 +31,5 @@ class Claims:
                     )
 
 
-def _key(delivery: Any) -> tuple[str, str, int]:
-    message = delivery.message
-    return delivery.mailbox, message.id, message.generation
+def _key(delivery: Any) -> tuple[str, str]:
+    return delivery.mailbox, delivery.message.id

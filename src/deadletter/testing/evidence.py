@@ -32,12 +32,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
     unfenced: tuple[str, ...] = ()  # settled by somebody whose it no longer was
     crashes: tuple[str, ...] = ()  # errors that came out of the runtime
     unstopped: tuple[str, ...] = ()  # processes that did not stop when asked to
-    deaths: int = 0  # in the middle of a call
+    hits: Counter[str] = Counter()  # faults on the wire, by kind and verb
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing went wrong but what handlers do, and a reply or two."""
-        return self.plan.is_calm and not self.deaths
+        return self.plan.is_calm and not any("death" in hit for hit in self.hits)
 
     @property
     def residue(self) -> int:

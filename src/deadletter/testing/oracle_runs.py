@@ -63,6 +63,8 @@ def charged_innocent(evidence: Evidence) -> Iterator[Violation]:
         lost_worker = letter.head.reason is Reason.WORKER_LOST
         if lost_worker and parcel.kind is not Kind.POISON:
             yield Violation("CHARGED INNOCENT", f"{parcel.kind} {told(letter)}")
+    if evidence.hits:  # a reply that is lost may cost an attempt
+        return
     for run in evidence.effects.runs:
         kind = evidence.effects.parcels[run.id].kind
         if kind in (Kind.OK, Kind.SLOW) and run.charged > 1:

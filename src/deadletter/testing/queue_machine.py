@@ -109,6 +109,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.receive(name, limit, alone=alone)
         self._settle(data, self.held[before:], name)
 
+    @rule(name=_names, limit=st.integers(1, 6), alone=st.booleans())
+    def lose(self, name: str, limit: int, *, alone: bool) -> None:
+        """Have a worker receive and die."""
+        self.receive(name, limit, alone=alone)
+        self.pass_time(_LEASE)
+        self.sweep()
+
     @precondition(lambda self: self.held)
     @rule(data=st.data(), elsewhere=_rarely)
     def settle(self, data: st.DataObject, *, elsewhere: bool) -> None:
@@ -131,7 +138,7 @@ class QueueMachine(RuleBasedStateMachine):
             self._run(self.model.broker.source(name).extend(theirs, lease=lease)),
         )
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 11.0]))
+    @rule(seconds=st.sampled_from([1.0, 3.0, _LEASE]))
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
 

@@ -1,5 +1,7 @@
 """What a mailbox promises about giving deliveries up, and about who may."""
 
+from datetime import timedelta
+
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Engine, Fate, Released
 
@@ -47,6 +49,18 @@ class SettlingContract(MailboxBench):
         in_time = await source.receive(limit=1, wait=0, lease=LEASE)
 
         assert (len(too_early), len(in_time)) == (0, 1)
+
+    async def test_a_release_is_not_delayed_beyond_its_expiry(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        expires_at = clock.now() + timedelta(seconds=5)
+        await self.sent(engine, a_message(expires_at=expires_at))
+        source = engine.broker.source("orders")
+        await release(source, await self.received(engine), 60.0)
+
+        await self.pass_time(clock, 5.0)
+
+        assert len(await source.receive(limit=1, wait=0, lease=LEASE)) == 1
 
     async def test_an_uncharged_release_counts_but_does_not_charge(
         self, engine: Engine

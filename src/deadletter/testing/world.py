@@ -160,7 +160,7 @@ class World:
             unfenced=tuple(self._claims.unfenced),
             crashes=tuple(self._crashes),
             unstopped=tuple(self._unstopped),
-            deaths=sum(n for fault, n in self._hits.items() if "death" in fault),
+            hits=self._hits,
         )
         return Verdict(
             plan=self.plan,

@@ -189,8 +189,10 @@ def _prefix(column: str, first: str) -> _Lead | None:
     ends = (first, first[:-1] + chr(ord(first[-1]) + 1))
     where = f"{column} >= ? AND {column} < ?"
     # Odd text is stored as a blob, and blobs stand apart from text in an index.
-    odd = [end.encode("utf-8", "surrogatepass") for end in ends]
-    return _INDEXES[column], ((where, [*ends]), (where, odd)), False
+    arms = [(where, [end.encode("utf-8", "surrogatepass") for end in ends])]
+    if isinstance(stored(first), str):
+        arms.append((where, [*ends]))
+    return _INDEXES[column], tuple(arms), False
 
 
 def _names(conditions: Sequence[Condition]) -> _Lead | None:
