@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from workload import Measured
 
-BENCH = Path(__file__).parent
+BENCH = Path(__file__).resolve().parent
 RESULTS = BENCH / "results"
 WORKLOADS = ("enqueue", "enqueue-bulk", "happy", "poison", "replay", "confirm")
 
@@ -113,12 +114,20 @@ def turns(
                     yield workload, one, max(100, round(one.sizes[workload] * scale))
 
 
-def play(turn: Turn) -> Measured:
-    """One turn: a process of its own, in a folder of its own, on a real disk."""
-    workload, one, n = turn
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """An empty folder on a real disk, gone afterwards."""
     RESULTS.mkdir(exist_ok=True)
-    with TemporaryDirectory(prefix="run-", dir=RESULTS) as folder:
-        words = ["-m", f"peers.{one.module}", workload, folder, str(n), one.setting]
+    with TemporaryDirectory(prefix="run-", dir=RESULTS) as name:
+        yield Path(name)
+
+
+def play(turn: Turn) -> Measured:
+    """One turn: a process of its own, in a folder of its own."""
+    workload, one, n = turn
+    with workplace() as folder:
+        words = ["-m", f"peers.{one.module}", workload, str(folder), str(n)]
+        words.append(one.setting)
         done = subprocess.run(
             [sys.executable, *words],
             cwd=BENCH, capture_output=True, text=True, timeout=900, check=False,

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from statistics import quantiles
-from tempfile import TemporaryDirectory
 
-from contest import RESULTS
+from contest import workplace
 from deadletter.assembly import App
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.office.groups import list_groups
@@ -202,12 +201,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     asked = parser.parse_args()
     console = screen()
-    RESULTS.mkdir(exist_ok=True)
-    with (
-        TemporaryDirectory(prefix="run-", dir=RESULTS) as folder,
-        console.status("starting") as status,
-    ):
-        rows = asyncio.run(figures(Path(folder), asked.letters, status.update))
+    with workplace() as folder, console.status("starting") as status:
+        rows = asyncio.run(figures(folder, asked.letters, status.update))
     show(console, f"The office, {asked.letters:,} letters", rows)
     if asked.json is not None:
         write(asked.json, rows)

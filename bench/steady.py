@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
-from contest import BENCH, RESULTS
+from contest import BENCH, workplace
 from prompt import across, rss, starting, syncing, within
 from report import Row, screen, show, write
 from workload import Measured
@@ -102,9 +101,7 @@ def _told(worker: "subprocess.Popen[str]") -> Measured:
 
 def figures(deepest: int, rounds: int) -> Iterator[list[Row]]:
     """All of it, bit by bit."""
-    RESULTS.mkdir(exist_ok=True)
-    with TemporaryDirectory(prefix="run-", dir=RESULTS) as name:
-        folder = Path(name)
+    with workplace() as folder:
         yield syncing(folder)
         yield asyncio.run(starting(folder, rounds))
         yield asyncio.run(within(folder))

@@ -41,5 +41,5 @@ class SqliteBesideMemory(LettersMachine):
 
 TestSqliteBesideMemory = SqliteBesideMemory.TestCase
 TestSqliteBesideMemory.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
+    max_examples=40, stateful_step_count=25, deadline=None
 )

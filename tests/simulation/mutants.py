@@ -26,7 +26,6 @@ from deadletter.runtime.once import Once, ledger_key
 from deadletter.runtime.reach import Reach
 from deadletter.runtime.settle import Settler
 from deadletter.runtime.solitude import Solitude
-from deadletter.runtime.sweep import Sweep
 from deadletter.runtime.worker import Worker
 
 Mutant = Callable[[MonkeyPatch], None]
@@ -117,11 +116,11 @@ def no_time_limit(patch: MonkeyPatch) -> None:
     patch.setattr(Attempts, "overdue", lambda self, held: None)
 
 
-def ledger_asked_too_late(patch: MonkeyPatch) -> None:
-    async def unhandled(self: Sweep, mailbox: str, doomed: Any) -> Any:
-        return doomed, ()
+def late_letters_left_open(patch: MonkeyPatch) -> None:
+    async def redeem_late(self: Settler, *_: Any) -> None:
+        return None
 
-    patch.setattr(Sweep, "_unhandled", unhandled)
+    patch.setattr(Settler, "_redeem_late", redeem_late)
 
 
 def letters_left_open(patch: MonkeyPatch) -> None:

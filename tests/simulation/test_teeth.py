@@ -7,6 +7,7 @@ import pytest
 from deadletter.testing.plans import (
     Plan,
     calm_plan,
+    frozen_plan,
     outage_plan,
     poison_plan,
     storm_plan,
@@ -15,7 +16,7 @@ from simulation import mutants
 from simulation.happening import broken
 from simulation.mutants import Mutant
 
-MOST_SEEDS = 60
+MOST_SEEDS = 300
 
 MUTANTS: list[tuple[Mutant, Callable[[int], Plan], str]] = [
     (mutants.ack_before_keep, storm_plan, "LOST"),
@@ -29,7 +30,7 @@ MUTANTS: list[tuple[Mutant, Callable[[int], Plan], str]] = [
     (mutants.suspects_in_company, poison_plan, "IN COMPANY"),
     (mutants.acks_what_it_hands_back, storm_plan, "LOST"),
     (mutants.no_time_limit, calm_plan, "STUCK"),
-    (mutants.ledger_asked_too_late, storm_plan, "TWO FATES"),
+    (mutants.late_letters_left_open, frozen_plan, "TWO FATES"),
     (mutants.letters_left_open, storm_plan, "TWO FATES"),
     (mutants.body_decoded_on_the_way, calm_plan, "MANGLED"),
     (mutants.overtaken_original_waits, storm_plan, "STUCK"),

@@ -22,6 +22,7 @@ from deadletter.core.events import Event, Observer
 from deadletter.core.letter import OPEN
 from deadletter.core.message import Message, as_headers
 from deadletter.core.policy import DLQPolicy
+from deadletter.observe.fan import fan_out
 from deadletter.ports import Clock, Dice, Engine, LetterStore
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
@@ -218,6 +219,7 @@ class App:
         A process that gives no sign of life for `watchdog` seconds is ended.
         """
         letters = await self.letters()
+        observe = fan_out(self.observe)  # whatever it raises is its own
         crew = Crew(
             await self.engine(),
             letters,
@@ -225,14 +227,14 @@ class App:
             letter_handlers=list(self._letter_handlers.values()),
             clock=self._clock,
             dice=self._dice,
-            observe=self.observe,
+            observe=observe,
             version=self.version,
         )
         loops = await crew.assemble()
         group = LoopGroup(
             loops,
             clock=self._clock,
-            observe=self.observe,
+            observe=observe,
             shutdown_timeout=self._patience(),
             health_port=health_port,
             health_host=health_host,

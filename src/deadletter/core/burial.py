@@ -4,16 +4,20 @@ from datetime import datetime
 from typing import Final
 
 from .attempts import Attempt, read
+from .capture import TEXT_LIMIT
 from .decision import Bury, Reason
 from .failure import Failure
 from .fingerprint import fingerprint
 from .ids import letter_id
 from .letter import DeadLetter, LetterHead
 from .message import Delivery, Message
+from .plain import cut, plain
+from .redact import redact
 
 RETRY_WISH: Final = "retry-on-failure"
 """The header by which a producer asks for replay: `true` or `false`."""
 
+_LONGEST: Final = TEXT_LIMIT + 1_000  # a secret at the limit must be seen whole
 _RUN: Final = frozenset({"failed", "continued"})  # outcomes of a handler that ran
 _DECIDED_BEFORE: Final = frozenset(
     {Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED}
@@ -47,7 +51,8 @@ def burial(
         key=message.key,
         business_key=message.idempotency_key,
         reason=bury.reason,
-        reason_text=bury.text,
+        # A handler may have put anything into it, its message's content included.
+        reason_text=cut(redact(plain(bury.text[:_LONGEST])), TEXT_LIMIT),
         trouble=failure.trouble,
         code=failure.code,
         error_type=failure.error_type,

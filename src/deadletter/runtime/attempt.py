@@ -9,7 +9,7 @@ from collections.abc import Callable
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.capture import capture
 from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry
-from deadletter.core.errors import ConfigError, Ignore, Signal
+from deadletter.core.errors import Ignore
 from deadletter.core.events import HandlerStuck, Observer
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy, Situation
@@ -92,10 +92,11 @@ class Attempts:
 
     def overdue(self, held: Held) -> None:
         """The time limit of a running handler is over."""
-        if held.hand is not Hand.NONE:
-            return
+        is_lost = held.hand is Hand.LOST
         if not self._options.on_threads:
             held.interrupt(Hand.TIMED_OUT)
+            return
+        if held.hand is not Hand.NONE and not is_lost:
             return
         # A thread cannot be stopped: its slot is lost, and its message must not
         # be run again beside it while it could still be at work.
@@ -109,7 +110,11 @@ class Attempts:
                 seconds=seconds,
             )
         )
-        self._decide(held, self._too_long(), at_least=self._options.lease)
+        if is_lost:
+            self._end(held, None)
+            self.hand_back(held)
+        else:
+            self._decide(held, self._too_long(), at_least=self._options.lease)
 
     def _succeeded(self, held: Held, answer: Message | None) -> None:
         if self._is_over(held):
@@ -138,13 +143,13 @@ class Attempts:
 
     def _is_over(self, held: Held) -> bool:
         """Whether this end comes too late to matter."""
+        if not held.running:  # a thread that was given up on, back at last
+            self.stuck -= 1
+            return True
         if held.hand is Hand.LOST:
             self._end(held, None)
             # Settling finds that it is no longer ours, and says so.
             self.hand_back(held)
-            return True
-        if not held.running:  # a thread that was given up on, back at last
-            self.stuck -= 1
             return True
         return False
 
@@ -242,7 +247,5 @@ def _decided(policy: DLQPolicy, situation: Situation, draw: float) -> Decision:
     """The policy's decision; a policy that fails itself must not lose a message."""
     try:
         return policy.decide(situation, draw)
-    except Exception as error:
-        if isinstance(error, Signal | ConfigError):
-            raise
+    except Exception:  # noqa: BLE001 -- it may be anybody's code
         return DLQPolicy().decide(situation, draw)

@@ -78,7 +78,13 @@ class DLQConsumer:
         self._solitude = solitude or Solitude()
         self._is_told = solitude is not None  # of suspects, by a sweep
         self._patience = _PATIENCE
-        self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
+        self._reach = Reach(
+            source.mailbox,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            beat=self.heartbeat.beat,
+        )
         self._can_be_cancelled = is_async(handler)
         # One thread, started when it is needed: letters are handled one at a time.
         threads = ThreadPoolExecutor(1, thread_name_prefix="dlq-consumer")

@@ -1,6 +1,6 @@
 """An attempt that has ended, and how that is told."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.events import (
@@ -12,6 +12,7 @@ from deadletter.core.events import (
     Succeeded,
 )
 from deadletter.core.failure import Failure
+from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.ports import Fate, Kept
 
@@ -28,6 +29,14 @@ class Finished(Struct, frozen=True, kw_only=True):
     history: str | None = None  # None leaves the story as it is
     reply: Message | None = None
     fate: Fate = Fate.HANDLED
+
+
+def as_kept(letter: DeadLetter, kept: Kept) -> DeadLetter:
+    """The letter under the id the office gave it, which its copies go by."""
+    if letter.id == kept.id:
+        return letter
+    head = structs.replace(letter.head, id=kept.id, conflict=kept.conflict)
+    return structs.replace(letter, head=head)
 
 
 def report(

@@ -23,15 +23,21 @@ class Held:
     its lease is kept alive all that time.
     """
 
-    __slots__ = ("beaten", "begun", "delivery", "hand", "running", "started", "task")
+    __slots__ = (
+        *("beaten", "begun", "delivery", "hand", "running", "started", "stoppable"),
+        "task",
+    )
 
-    def __init__(self, delivery: Delivery, now: float) -> None:
+    def __init__(
+        self, delivery: Delivery, now: float, *, stoppable: bool = True
+    ) -> None:
         self.delivery = delivery
         self.started = now
         self.beaten = now
         self.begun = False
         self.running = True
         self.hand = Hand.NONE
+        self.stoppable = stoppable  # a thread is not: it runs on, and has its slot
         self.task: asyncio.Task[None] | None = None
 
     def begin(self, now: float) -> None:
@@ -49,5 +55,5 @@ class Held:
             self.hand = hand
             # A task that is cancelled before its first step never takes it, and
             # nobody would hear of its end; it looks at the hand by itself.
-            if self.task is not None and self.begun:
+            if self.task is not None and self.begun and self.stoppable:
                 self.task.cancel()

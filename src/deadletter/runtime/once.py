@@ -60,12 +60,15 @@ class Once:
         outcomes = [
             (claim, _state(decision))
             for held, decision in ended
-            if (claim := self._claims.pop(held, None)) is not None
+            if (claim := self._claims.get(held)) is not None
         ]
-        if outcomes:
-            await reach.patiently(
-                "ledger", lambda: self._ledger.finish(outcomes, ttl=self._ttl)
-            )
+        if not outcomes:
+            return
+        await reach.patiently(
+            "ledger", lambda: self._ledger.finish(outcomes, ttl=self._ttl)
+        )
+        for held, _ in ended:
+            self.drop(held)
 
     async def handled(
         self, deliveries: Sequence[Delivery], reach: Reach

@@ -22,13 +22,20 @@ class Reach:
     """
 
     def __init__(
-        self, mailbox: str, *, clock: Clock, dice: Dice, observe: Observer
+        self,
+        mailbox: str,
+        *,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.down: dict[str, str] = {}
         self._mailbox = mailbox
         self._clock = clock
         self._dice = dice
         self._observe = observe
+        self._beat = beat  # waiting is a sign of life
 
     async def patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """
@@ -38,23 +45,31 @@ class Reach:
         """
         tries = 0
         since = self._clock.monotonic()
-        while True:
-            try:
-                result = await call()
-            except BackendError as error:
-                tries += 1
-                self.down[what] = str(error)
-                self._observe(
-                    OutOfReach(
-                        mailbox=self._mailbox, what=what, text=str(error), tries=tries
-                    )
-                )
-                await asyncio.sleep(PATIENCE.delay(tries, self._dice.draw()))
-            else:
-                if tries:
-                    self.down.pop(what, None)
-                    seconds = self._clock.monotonic() - since
+        try:
+            while True:
+                try:
+                    result = await call()
+                    break
+                except BackendError as error:
+                    tries += 1
+                    self._beat()
+                    self.down[what] = str(error)
                     self._observe(
-                        BackInReach(mailbox=self._mailbox, what=what, seconds=seconds)
+                        OutOfReach(
+                            mailbox=self._mailbox,
+                            what=what,
+                            text=str(error),
+                            tries=tries,
+                        )
                     )
-                return result
+                    await asyncio.sleep(PATIENCE.delay(tries, self._dice.draw()))
+        finally:
+            # However it ended: nobody is left to find out when it is back.
+            if tries:
+                self.down.pop(what, None)
+        if tries:
+            seconds = self._clock.monotonic() - since
+            self._observe(
+                BackInReach(mailbox=self._mailbox, what=what, seconds=seconds)
+            )
+        return result

@@ -16,8 +16,9 @@ from functools import partial
 
 from deadletter.core.burial import burial
 from deadletter.core.campaign import Outcome
+from deadletter.core.capture import capture
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
-from deadletter.core.errors import BackendError, Refused
+from deadletter.core.errors import DeadLetterError, Refused
 from deadletter.core.events import Observer, OutOfReach, ReplyFailed
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import to_message
@@ -38,7 +39,7 @@ from deadletter.ports import (
     Source,
 )
 
-from .finished import Finished, report
+from .finished import Finished, as_kept, report
 from .held import Held
 from .once import Once
 from .reach import Reach
@@ -95,13 +96,42 @@ class Settler:
             await self._wake.wait()
             self._wake.clear()
             batch, self._waiting = self._waiting, []
-            await self._flush(batch)
+            await self._carry_out(batch)
             if not self._waiting:
                 self._idle.set()
 
     async def drained(self) -> None:
         """Wait until everything added so far is settled."""
         await self._idle.wait()
+
+    async def _carry_out(self, batch: list[Finished]) -> None:
+        """Flush; what cannot be settled at all must not hold up the others."""
+        try:
+            await self._flush(batch)
+        except asyncio.CancelledError:
+            self._waiting[:0] = batch  # for whoever runs us again
+            self._wake.set()
+            raise
+        except Exception as error:  # noqa: BLE001 -- no backend's trouble: a mistake
+            if len(batch) > 1:
+                for finished in batch:
+                    await self._carry_out([finished])
+            else:
+                self._let_go(batch[0].held, error)
+
+    def _let_go(self, held: Held, error: Exception) -> None:
+        """Leave a delivery to its lease: it comes back when that runs out."""
+        self._observe(
+            OutOfReach(
+                mailbox=self._source.mailbox,
+                what=f"letter or answer of message {held.delivery.message.id!r}",
+                text=capture(error, self._policy.classifier).text,
+                tries=1,
+            )
+        )
+        if self._once is not None:
+            self._once.drop(held)
+        self._on_settled(held)
 
     async def _flush(self, batch: list[Finished]) -> None:
         careful = [f for f in batch if _needs_care(f)]
@@ -112,7 +142,7 @@ class Settler:
             careful = [f for f in careful if id(f) not in lost]
             kept = await self._bury(careful)
             await self._confirm(careful)
-            await self._reply(careful)
+            await self._reply([f for f in careful if not _is_unkept(f, kept)])
         going = [f for f in batch if id(f) not in lost]
         await self._redeem([f.held.delivery for f in going if _is_redeemed(f)])
         if self._once is not None:
@@ -123,10 +153,8 @@ class Settler:
             "broker", lambda: self._source.settle(settlements)
         )
         late = [f for f, mine in zip(going, ours, strict=True) if not mine]
-        if self._once is not None and (late := [f for f in late if id(f) in kept]):
-            # We kept letters of what somebody else has, or had, in hand by now.
-            buried = [f.held.delivery for f in late]
-            await self._redeem(await self._once.handled(buried, self._reach))
+        if late:
+            await self._redeem_late(late, kept)
         for finished, applied in zip(going, ours, strict=True):
             report(
                 finished,
@@ -148,6 +176,21 @@ class Settler:
             await self._reach.patiently(
                 "office", lambda: redeem(self._letters, handled)
             )
+
+    async def _redeem_late(
+        self, late: Sequence[Finished], kept: dict[int, Kept]
+    ) -> None:
+        """
+        Close letters of what was no longer ours when we settled it.
+
+        We may have handled what somebody else has buried by now, or buried what
+        somebody else has handled.
+        """
+        handled = [f.held.delivery for f in late if _is_handled(f)]
+        buried = [f.held.delivery for f in late if id(f) in kept]
+        if buried and self._once is not None:
+            handled += await self._once.handled(buried, self._reach)
+        await self._redeem(handled)
 
     async def _lost(self, careful: Sequence[Finished]) -> set[int]:
         """Those whose lease is gone: they may no longer bury, confirm or reply."""
@@ -172,9 +215,9 @@ class Settler:
         }
         await self._copy(
             [
-                letter
-                for finished, letter in zip(doomed, letters, strict=True)
-                if id(finished) in kept
+                as_kept(letter, answer)
+                for letter, answer in zip(letters, answers, strict=True)
+                if answer is not None
             ]
         )
         return kept
@@ -260,7 +303,7 @@ class Settler:
                 continue
             try:
                 await self._broker.sink(message.reply_to).send([reply])
-            except BackendError as error:
+            except DeadLetterError as error:  # the name came with the message
                 self._observe(
                     ReplyFailed(
                         mailbox=self._source.mailbox,
@@ -275,7 +318,7 @@ class Settler:
         match finished.decision:
             case Retry(delay, charged):
                 return Released(delivery, delay, finished.history, charged)
-            case Bury() if id(finished) not in kept:
+            case Bury() if _is_unkept(finished, kept):
                 # The office would not take it: it stays where it is, uncharged.
                 return Released(delivery, self._lease, None, charged=False)
             case Bury():
@@ -302,11 +345,18 @@ def _needs_care(finished: Finished) -> bool:
     )
 
 
+def _is_unkept(finished: Finished, kept: dict[int, Kept]) -> bool:
+    """Whether it is to be buried, and the office would not take it."""
+    return isinstance(finished.decision, Bury) and id(finished) not in kept
+
+
+def _is_handled(finished: Finished) -> bool:
+    return isinstance(finished.decision, Ack | Continue)
+
+
 def _is_redeemed(finished: Finished) -> bool:
     """Whether it is handled now, and may have been buried by a worker that died."""
-    return isinstance(finished.decision, Ack | Continue) and may_have_letter(
-        finished.held.delivery
-    )
+    return _is_handled(finished) and may_have_letter(finished.held.delivery)
 
 
 def _outcome(decision: Decision) -> Outcome:

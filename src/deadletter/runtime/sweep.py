@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from deadletter.core.burial import burial
+from deadletter.core.campaign import Outcome
 from deadletter.core.decision import Bury
 from deadletter.core.errors import BackendError
 from deadletter.core.events import Buried, Observer, OutOfReach, SuspectsFound
@@ -29,8 +30,10 @@ from deadletter.ports import (
     LedgerClaim,
     LedgerState,
     LetterStore,
+    ReplaySettled,
 )
 
+from .finished import as_kept
 from .heartbeat import Heartbeat
 from .once import ledger_key
 from .solitude import Solitude
@@ -135,9 +138,12 @@ class Sweep:
         ]
         # Keep first, forget second, as everywhere.
         kept = await self._letters.keep(letters) if letters else ()
-        for letter in letters:
+        for letter, answer in zip(letters, kept, strict=True):
             if (to := policy.dead_mailbox(mailbox, letter.route)) is not None:
-                await self._broker.sink(to).send([to_message(letter)])
+                copy = to_message(as_kept(letter, answer))
+                await self._broker.sink(to).send([copy])
+        if failed := [d for d, bury in fates if not isinstance(bury, Bury)]:
+            await self._fail_replays(failed)
         if claims and self._ledger is not None:
             ended = [(claim, LedgerState.DEAD_LETTERED) for claim in claims]
             await self._ledger.finish(ended, ttl=LEDGER_TTL)
@@ -162,6 +168,16 @@ class Sweep:
                     is_new=answer.is_new,
                 )
             )
+
+    async def _fail_replays(self, failed: Sequence[Delivery]) -> None:
+        """Tell the letters whose copies these are: no letter comes back for them."""
+        outcomes = [
+            ReplaySettled(lineage.letter_id, lineage.generation, Outcome.FAILED)
+            for delivery in failed
+            if (lineage := delivery.message.lineage) is not None
+        ]
+        if outcomes:
+            await self._letters.settle_replays(outcomes)
 
     async def _unhandled(
         self, mailbox: str, doomed: Sequence[Delivery]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.errors import BackendError, ConfigError
 from deadletter.core.events import (
     Observer,
     Received,
@@ -27,6 +27,7 @@ from .handlers import Handler
 from .heartbeat import Heartbeat
 from .held import Hand, Held
 from .lease import LeaseKeeper
+from .loop import was_cancelled
 from .once import Once
 from .options import WorkerOptions
 from .reach import Reach
@@ -120,7 +121,7 @@ class Worker:
                 f"{what} is out of reach: {text}"
                 for what, text in self._reach.down.items()
             )
-        if self._attempts.stuck >= self._options.slots:
+        if not self._has_a_slot():
             return "every slot is held by a handler that overstayed its time limit"
         return None
 
@@ -138,8 +139,8 @@ class Worker:
         try:
             await self._work(stop)
             abandoned = await self._wind_down(self._options.grace)
-        except asyncio.CancelledError:
-            # Told to hurry: hand back what can be handed back, and go.
+        except BaseException:
+            # Told to hurry, or dying: hand back what can be handed back, and go.
             await self._wind_down(0.0, flush=3.0)
             raise
         finally:
@@ -147,11 +148,12 @@ class Worker:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+            self._forget_unstarted(list(self._held))
         self._observe(WorkerStopped(mailbox=self._source.mailbox, abandoned=abandoned))
 
     async def _work(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self._attempts.stuck < self._options.slots:
+            if self._has_a_slot():
                 self.heartbeat.beat()
             if self._solitude.wanted:
                 await self._solitude.until_free(1.0)
@@ -177,7 +179,7 @@ class Worker:
         self._solitude.enter()
         try:
             deliveries = await self._fetched(limit, wait, alone=alone)
-        except Unavailable:
+        except BackendError:
             # Make it known, and wait until the broker answers again.
             deliveries = await self._reach.patiently(
                 "broker", lambda: self._fetched(limit, 0.0, alone=alone)
@@ -193,6 +195,9 @@ class Worker:
         self, limit: int, wait: float, *, alone: bool
     ) -> Sequence[Delivery]:
         """What the source hands out; nothing when we are stopped meanwhile."""
+        self.heartbeat.beat()  # waiting for a broker that is away is a sign of life
+        if self._stopping:  # while the broker could not be reached
+            return ()
         receiving = self._source.receive(
             limit=limit, wait=wait, lease=self._options.lease, alone=alone
         )
@@ -200,7 +205,7 @@ class Worker:
         try:
             return await self._fetch
         except asyncio.CancelledError:
-            if not self._stopping:
+            if was_cancelled() or not self._stopping:
                 raise
             return ()
 
@@ -214,7 +219,7 @@ class Worker:
         batch = []
         for delivery in deliveries:
             size += len(delivery.message.body)
-            held = Held(delivery, now)
+            held = Held(delivery, now, stoppable=not self._options.on_threads)
             self._held[held] = None
             batch.append(held)
         self._bytes += size
@@ -224,11 +229,19 @@ class Worker:
             for held in batch:
                 self._run(held)
         else:
-            opening = self._once.start(
-                batch, self._reach, run=self._run, skip=self._attempts.skip
-            )
+            opening = self._open(self._once, batch)
             self._opening.add(task := asyncio.create_task(opening))
             task.add_done_callback(self._opening.discard)
+
+    async def _open(self, once: Once, batch: Sequence[Held]) -> None:
+        try:
+            await once.start(
+                batch, self._reach, run=self._run, skip=self._attempts.skip
+            )
+        except Exception:
+            # No outage, but a mistake: it must not cost us the slots for ever.
+            self._forget_unstarted(batch)
+            raise
 
     def _run(self, held: Held) -> None:
         held.task = asyncio.create_task(self._attempts.run(held))
@@ -237,7 +250,12 @@ class Worker:
         return (
             self._source.mailbox in self._solitude.suspects
             and self._clock.monotonic() >= self._company_until
+            and self._has_a_slot()
         )
+
+    def _has_a_slot(self) -> bool:
+        """Whether a handler could start, were nothing else running."""
+        return self._attempts.stuck < self._options.slots
 
     async def _work_suspects(self, stop: asyncio.Event) -> None:
         """Run suspects alone for a while; then the others get as long a turn."""
@@ -254,6 +272,8 @@ class Worker:
     async def _one_by_one(self, stop: asyncio.Event, *, until: float) -> None:
         mailbox = self._source.mailbox
         while not stop.is_set() and self._clock.monotonic() < until:
+            if not self._has_a_slot():
+                return
             deliveries = await self._receive(1, alone=True)
             if not deliveries:
                 self._solitude.suspects.discard(mailbox)
@@ -285,6 +305,13 @@ class Worker:
         self._bytes -= len(held.delivery.message.body)
         self._solitude.leave()
         self._changed.set()
+
+    def _forget_unstarted(self, batch: Sequence[Held]) -> None:
+        """Leave to their leases those whose keys were never claimed."""
+        for held in batch:
+            if held.running and held.task is None:
+                self._ended(held)
+                self._settled(held)
 
     def _settled(self, held: Held) -> None:
         self._held.pop(held, None)

@@ -30,6 +30,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     complaints: tuple[str, ...]  # what the office itself finds wrong
     campaigns: tuple[Campaign, ...] = ()
     unfenced: tuple[str, ...] = ()  # settled by somebody whose it no longer was
+    left_behind: frozenset[str] = frozenset()  # letters nobody could take back
     crashes: tuple[str, ...] = ()  # errors that came out of the runtime
     unstopped: tuple[str, ...] = ()  # processes that did not stop when asked to
     hits: Counter[str] = Counter()  # faults on the wire, by kind and verb

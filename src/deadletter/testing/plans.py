@@ -6,22 +6,19 @@ with their times. Taking one of them out gives another world that is otherwise t
 same, which is how a failing one is made small.
 """
 
-from collections.abc import Sequence
 from enum import StrEnum
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .workload import LEASE, Kind, Parcel, draw_parcels
 
-T = TypeVar("T")
-
 CALM_AT: Final = 60.0  # seconds: from then on nothing goes wrong any more
 DRAINED_BY: Final = 600.0  # ...and by then everything must have an outcome
 STUCK: Final = Parcel(id="stuck", kind=Kind.STUCK)  # several look like an outage
-HOG: Final = Parcel(id="hog", kind=Kind.HOG)
+HOG: Final = Parcel(id="hog", kind=Kind.HOG, times=3)
 _STORMY: Final = [
     *[Kind.OK, Kind.NEEDY, Kind.FLAKY, Kind.HOPELESS, Kind.BAD, Kind.LIAR] * 2,
     *[Kind.SLOW, Kind.POISON, Kind.MOODY, Kind.FLEETING],
@@ -148,6 +145,20 @@ def outage_plan(seed: int) -> Plan:
     )
 
 
+def frozen_plan(seed: int) -> Plan:
+    """A world whose processes freeze, and come back to work that is not theirs."""
+    random = Random(f"frozen {seed}")  # noqa: S311 -- must repeat
+    kinds = [Kind.HOG, Kind.MOODY, Kind.MOODY, Kind.MOODY, Kind.OK, Kind.FLAKY]
+    return Plan(
+        seed=seed,
+        processes=random.randint(1, 3),
+        slots=random.choice([1, 4]),
+        idempotent=random.random() < 0.7,
+        swept=random.random() < 0.7,
+        parcels=draw_parcels(random, kinds, random.randint(4, 12), until=10.0),
+    )
+
+
 def storm_plan(seed: int) -> Plan:
     """A world in which everything goes wrong; each kind of fault is off in a third."""
     random = Random(f"storm {seed}")  # noqa: S311 -- must repeat
@@ -191,8 +202,13 @@ def storm_plan(seed: int) -> Plan:
 
 def plan_of(seed: int) -> Plan:
     """The world of a seed: most are storms, some are quieter and judged harder."""
-    makers = (calm_plan, storm_plan, poison_plan, storm_plan, storm_plan, outage_plan)
-    return makers[seed % len(makers)](seed)
+    return _MAKERS[seed % len(_MAKERS)](seed)
+
+
+_MAKERS: Final = (
+    *(calm_plan, storm_plan, poison_plan, storm_plan),
+    *(outage_plan, storm_plan, frozen_plan, storm_plan),
+)
 
 
 def _strikes(random: Random, processes: int) -> tuple[Strike, ...]:
@@ -216,18 +232,3 @@ def _strike(random: Random, blow: Blow, processes: int) -> Strike:
         service=random.choice(SERVICES),
         seconds=seconds,
     )
-
-
-def without(plan: Plan, index: int) -> Plan | None:
-    """The plan less its `index`-th strike or parcel; None when there is none."""
-    strikes, parcels = plan.strikes, plan.parcels
-    if index < len(strikes):
-        return replace(plan, strikes=_less(strikes, index))
-    index -= len(strikes)
-    if index < len(parcels):
-        return replace(plan, parcels=_less(parcels, index))
-    return None
-
-
-def _less(items: Sequence[T], index: int) -> tuple[T, ...]:
-    return (*items[:index], *items[index + 1 :])

@@ -218,6 +218,22 @@ class LosingContract(MailboxBench):
 
         assert (again.attempt, again.spared) == (0, 0)
 
+    async def test_what_was_doomed_and_handed_back_queues_up_anew(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        expires_at = clock.now() + timedelta(seconds=5)
+        (first,) = await self.sent(engine, a_message(expires_at=expires_at))
+        await self.pass_time(clock, 3.0)
+        (second,) = await self.sent(engine)
+        await self.pass_time(clock, 2.0)
+        (doomed,) = (await engine.broker.sweep()).doomed
+        source = engine.broker.source("orders")
+
+        await release(source, doomed)
+
+        deliveries = await source.receive(limit=5, wait=0, lease=LEASE)
+        assert [d.message.id for d in deliveries] == [second.id, first.id]
+
     async def test_a_sweep_claims_no_more_than_asked_for(
         self, engine: Engine, clock: FakeClock
     ) -> None:

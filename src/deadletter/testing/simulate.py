@@ -1,15 +1,19 @@
 """Running worlds: one, and a failing one until nothing more can be left out."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from .nemesis import Nemesis, Storm
-from .plans import Plan, without
+from .plans import Plan
 from .violation import Check
 from .virtual_loop import run_virtual
 from .virtual_time import SeededDice, VirtualClock
 from .world import Crew, IsOver, OpenEngine, Verdict, World
+
+T = TypeVar("T")
 
 Office: TypeAlias = tuple[Crew, IsOver]
 """Somebody who sends letters back, and how to tell that he is done."""
@@ -27,7 +31,7 @@ def run_world(
 def shrink(plan: Plan, run: Callable[[Plan], Verdict], name: str) -> Plan:
     """Leave out whatever a violation of that name does not need."""
     index = 0
-    while (smaller := without(plan, index)) is not None:
+    while (smaller := _without(plan, index)) is not None:
         verdict = run(smaller)
         if any(violation.name == name for violation in verdict.violations):
             plan = smaller
@@ -73,3 +77,18 @@ async def _downstream(world: World) -> None:
     world.effects.downstream_is_up = False
     await asyncio.sleep(end - start)
     world.effects.downstream_is_up = True
+
+
+def _without(plan: Plan, index: int) -> Plan | None:
+    """The plan less its `index`-th strike or parcel; None when there is none."""
+    strikes, parcels = plan.strikes, plan.parcels
+    if index < len(strikes):
+        return replace(plan, strikes=_less(strikes, index))
+    index -= len(strikes)
+    if index < len(parcels):
+        return replace(plan, parcels=_less(parcels, index))
+    return None
+
+
+def _less(items: Sequence[T], index: int) -> tuple[T, ...]:
+    return (*items[:index], *items[index + 1 :])

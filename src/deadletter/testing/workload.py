@@ -44,7 +44,7 @@ class Kind(StrEnum):
     BAD = "bad"  # an error that is not worth a retry
     LIAR = "liar"  # does its work, then raises
     POISON = "poison"  # kills its process
-    HOG = "hog"  # holds up its whole process for two leases
+    HOG = "hog"  # holds up its whole process for longer than a lease
     NEEDY = "needy"  # works while the downstream is up
     MOODY = "moody"  # never worth a retry, and yet it works the second time
     STUCK = "stuck"  # never comes to an end
@@ -59,7 +59,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
     mailbox: str = MAILBOXES[0]
     at: float = 0.0  # when it is sent
     copies: int = 1  # a producer who was not sure sends twice
-    times: int = 0  # how often a flaky one fails
+    times: int = 0  # how often a flaky one fails; how greedy a hog is
     takes: float = 0.0  # seconds
     heals: bool = False  # its replayed copies work
     body: bytes = b""
@@ -160,7 +160,8 @@ class Effects:
             case Kind.STUCK:
                 await never()
             case Kind.HOG:
-                await _hog(2 * LEASE)
+                # Just over a lease, or twice as long: both ends of the race.
+                await _hog(LEASE * (1.0 + 0.05 * parcel.times**3))
 
 
 async def _die() -> None:

@@ -158,6 +158,7 @@ class World:
             complaints=tuple(await self.engine.letters.verify()),
             campaigns=tuple(await self.engine.letters.campaigns()),
             unfenced=tuple(self._claims.unfenced),
+            left_behind=self._claims.left_behind(),
             crashes=tuple(self._crashes),
             unstopped=tuple(self._unstopped),
             hits=self._hits,
@@ -185,6 +186,8 @@ class World:
             loops = crew(self._place(machine, process))
             machine.work = process.start(self._live(process, loops, machine.stop))
             await process.ended.wait()
+            if not machine.work.done():
+                self._claims.died[process.name] = self._loop.time()
             self.note(f"{process.name} has ended")
             await asyncio.sleep(_RESTART)
 

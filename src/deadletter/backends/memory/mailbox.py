@@ -45,6 +45,10 @@ class Row(Struct, kw_only=True):
         """It is nobody's any more."""
         self.token, self.leased, self.alone = None, None, False
 
+    def waits(self, due: datetime, *, alone: bool) -> bool:
+        """Whether it stands in that lane, at that place."""
+        return self.token is None and self.suspect is alone and self.due == due
+
     def expired(self, now: datetime) -> bool:
         """Whether it is too late for it."""
         expires_at = self.message.expires_at
@@ -89,9 +93,10 @@ class Box:
         lane = self._suspects if alone else self._ready
         claimed: list[Row] = []
         while len(claimed) < limit and lane and lane[0][0] <= now:
-            row = self.rows.get(heappop(lane)[1])
-            if row is None or row.token is not None or row.suspect != alone:
-                continue  # it left this lane by another way
+            due, seq = heappop(lane)
+            row = self.rows.get(seq)
+            if row is None or not row.waits(due, alone=alone):
+                continue  # it left this place by another way
             row.claim(token, until, alone=alone)
             row.attempts += 1
             row.first_at = row.first_at or now

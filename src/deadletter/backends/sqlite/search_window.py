@@ -89,13 +89,12 @@ class Window(Struct, frozen=True, kw_only=True):
             values = [*values, *end]
         if start is None:
             return [_within(where, values, low, high)]
-        # Many may have died at one moment. Asked for apart, those that are left
-        # of that moment are found by the index as well.
-        moment = _within(where, values, max(low, start[0]), min(high, start[0] + 1))
-        return [
-            (f"{moment[0]} AND seq < ?", [*moment[1], start[1]]),
-            _within(where, values, low, min(high, start[0])),
-        ]
+        older = _within(where, values, low, min(high, start[0]))
+        if not low <= start[0] < high:
+            return [older]
+        # Many may have died at one moment. Asked for apart, those of that moment
+        # that are left are found by the index as well.
+        return [(f"{where} AND dead_at = ? AND seq < ?", [*values, *start]), older]
 
 
 def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
@@ -189,7 +188,7 @@ def _prefix(column: str, first: str) -> _Lead | None:
     ends = (first, first[:-1] + chr(ord(first[-1]) + 1))
     where = f"{column} >= ? AND {column} < ?"
     # Odd text is stored as a blob, and blobs stand apart from text in an index.
-    arms = [(where, [end.encode("utf-8", "surrogatepass") for end in ends])]
+    arms: list[Sql] = [(where, [end.encode("utf-8", "surrogatepass") for end in ends])]
     if isinstance(stored(first), str):
         arms.append((where, [*ends]))
     return _INDEXES[column], tuple(arms), False
