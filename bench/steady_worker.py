@@ -29,7 +29,7 @@ async def fill(app: App, n: int) -> Measured:
 
 
 async def drain(app: App, n: int) -> Measured:
-    """Work so many of them, and leave the others."""
+    """Work so many of them, or a few more that were under way, not the others."""
     measured: list[Measured] = []
     stop = asyncio.Event()
 

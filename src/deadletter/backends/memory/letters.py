@@ -36,7 +36,7 @@ from deadletter.ports.time import Clock, Dice
 from .letters_campaigns import Campaigns
 from .letters_shelf import OnShelf, Shelf
 
-_LOOK: Final = 20_000  # letters looked at for one page
+_LOOK: Final = 10_000  # letters looked at for one page
 _DIED_AGAIN: Final = By("office", "it died again")
 _DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 

@@ -23,9 +23,9 @@ from .search_terms import Sql, sql
 from .search_window import Place, bottom, narrowest, size, windows
 from .sql import fetch
 
-LOOK: Final = 20_000  # letters looked at for one page
-OPEN: Final = 1_000  # of these, letters whose contents are looked at
-_SLICE: Final = 200  # letters opened at once
+LOOK: Final = 10_000  # letters looked at for one page
+OPEN: Final = 500  # of these, letters whose contents are looked at
+_SLICE: Final = 100  # letters opened at once
 
 _OPENED: Final = """
 SELECT h.*, h.seq AS tag, c.frame, c.digest, c.rest, c.body, '' AS history

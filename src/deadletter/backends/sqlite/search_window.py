@@ -42,7 +42,7 @@ _INDEXES: Final = {
     "trace_id": "letters_by_trace",
 }
 _ARMS: Final = 8  # a term of more values than this does not lead
-_SORTED: Final = 2_000  # letters that may have to be sorted
+_SORTED: Final = 1_000  # letters that may have to be sorted
 _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
 
 _Lead: TypeAlias = tuple[str, tuple[Sql, ...], bool]
