@@ -19,7 +19,7 @@ class Claims:
 
     def __init__(self) -> None:
         self.unfenced: list[str] = []
-        self.died: dict[str, float] = {}  # processes, and when
+        self.ended: dict[str, float] = {}  # processes, and when
         self._latest: dict[tuple[str, str], int] = {}
         self._kept_late: list[tuple[str, str, float]] = []
         self._loop = asyncio.get_running_loop()
@@ -36,16 +36,16 @@ class Claims:
 
     def left_behind(self) -> frozenset[str]:
         """
-        Messages whose letter was kept too late, by a process that died over it.
+        Messages whose letter was kept too late, by a process that ended over it.
 
         It froze after its last look at the lease, kept a letter of what somebody
-        else had by then, and died before it could take that back. Only an office
+        else had by then, and ended before it could take that back. Only an office
         that knows of leases could prevent it.
         """
         return frozenset(
             message_id
             for message_id, process, at in self._kept_late
-            if at <= self.died.get(process, 0.0) < at + _AT_ONCE
+            if at <= self.ended.get(process, 0.0) < at + _AT_ONCE
         )
 
     def _claimed(self, deliveries: Sequence[Delivery]) -> None:

@@ -186,8 +186,7 @@ class World:
             loops = crew(self._place(machine, process))
             machine.work = process.start(self._live(process, loops, machine.stop))
             await process.ended.wait()
-            if not machine.work.done():
-                self._claims.died[process.name] = self._loop.time()
+            self._claims.ended[process.name] = self._loop.time()
             self.note(f"{process.name} has ended")
             await asyncio.sleep(_RESTART)
 
