@@ -283,7 +283,7 @@ def _families() -> Iterator[tuple[str, Make]]:
     )
     yield "deep stack", lambda: deep(10_000)
     yield "odd file", lambda: from_odd_code('\n"\x1b\ud800' * 1_000, "f\n" * 1_000)
-    yield "secret file", lambda: from_odd_code("https://u:hunter2@h/x.py", "f")
+    yield "secret file", lambda: from_odd_code("<https://u:hunter2@h/x.py>", "f")
     for kind in (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError):
         yield kind.__name__, kind
     yield "stop", StopIteration
