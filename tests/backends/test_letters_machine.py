@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from shutil import rmtree
 
+import pytest
 from hypothesis import settings
 
 from deadletter.backends.memory.letters import MemoryLetters
@@ -12,6 +13,8 @@ from deadletter.backends.sqlite.letters import SqliteLetters
 from deadletter.ports import Durability, Features
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.letters_machine import LettersMachine
+
+pytestmark = pytest.mark.slow
 
 
 class SqliteBesideMemory(LettersMachine):

@@ -4,12 +4,15 @@ import tempfile
 from pathlib import Path
 from shutil import rmtree
 
+import pytest
 from hypothesis import settings
 
 from deadletter.backends import memory, sqlite
 from deadletter.ports import Engine
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.queue_machine import QueueMachine
+
+pytestmark = pytest.mark.slow
 
 
 class SqliteBesideMemory(QueueMachine):

@@ -113,6 +113,7 @@ def test_odd_text_is_found_like_any_other(
     assert found == expected
 
 
+@pytest.mark.slow
 @given(
     kept=st.lists(letters(), max_size=8),
     query=queries(),
