@@ -63,8 +63,13 @@ CONTESTANTS = (
         sizes={"enqueue": 5_000, **_FAST},
     ),
     Contestant(
-        name="deadletter", module="ours", is_peer=False,
+        name="deadletter", module="ours", setting="full", is_peer=False,
         sizes={"enqueue": 1_000, **_FAST, "confirm": 10_000},
+    ),
+    Contestant(
+        name="deadletter-normal", module="ours", setting="normal", is_peer=False,
+        survives="kill -9",
+        sizes={"enqueue": 5_000, **_FAST, "confirm": 10_000},
     ),
     Contestant(
         name="huey", module="huey_consumer", package="huey", sizes=_SLOW,

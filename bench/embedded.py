@@ -44,6 +44,7 @@ ABOUT = {
     "replay": "dead letters back to their queue, each tracked",
     "confirm": "replayed copies drained, each outcome confirmed",
 }
+SURVIVES = {one.name: one.survives for one in CONTESTANTS}
 # Here a peer must survive what we survive, or the disk decides alone; where peers
 # keep no errors and track no outcome they are all taken, whatever they survive.
 AS_SAFE = frozenset({"enqueue", "enqueue-bulk", "happy"})
@@ -91,7 +92,6 @@ def table(results: Results, told: dict[tuple[str, str], Row]) -> Table:
     for name in ("n", "per second", "CPU µs", "/ raw", "/ best peer"):
         made.add_column(name, justify="right", no_wrap=True)
     made.add_column("target", no_wrap=True)
-    survives = {one.name: one.survives for one in CONTESTANTS}
     last = None
     for row in rows_of(results):
         if last not in {None, row.workload}:
@@ -100,7 +100,7 @@ def table(results: Results, told: dict[tuple[str, str], Row]) -> Table:
         made.add_row(
             row.workload if row.workload != last else "",
             f"[bold]{row.who}[/]" if ours else row.who,
-            survives[row.who],
+            SURVIVES[row.who],
             f"{row.n:,}",
             f"{row.per_s:,.0f}",
             f"{row.cpu_us:,.1f}",
@@ -123,6 +123,8 @@ def _reached(workload: str, told: dict[tuple[str, str], Row]) -> str:
 def _ratio(results: Results, workload: str, who: str, other: str) -> float | None:
     if other == PEER:
         other = _best_peer(results, workload) or ""
+    elif other == RAW and SURVIVES[who] != SURVIVES[RAW]:
+        other = "raw-normal"  # who is compared with the loop that is as safe
     ours, theirs = results.get((workload, who)), results.get((workload, other))
     if ours is None or theirs is None:
         return None

@@ -1,8 +1,8 @@
 """
 deadletter as anybody would use it: an App, async handlers, the default settings.
 
-The file is power-safe (synchronous=FULL). Without backoff, since the other
-contestants have none either.
+The file is power-safe (synchronous=FULL) unless the setting is "normal". Without
+backoff, since the other contestants have none either.
 """
 
 import asyncio
@@ -190,7 +190,11 @@ def _on_file(
         async with App(url) as app:
             return await run(app, n)
 
-    return lambda folder, n, _: asyncio.run(opened(f"sqlite:///{folder}/ours.db", n))
+    def on_file(folder: Path, n: int, synchronous: str) -> Measured:
+        url = f"sqlite:///{folder}/ours.db?synchronous={synchronous}"
+        return asyncio.run(opened(url, n))
+
+    return on_file
 
 
 if __name__ == "__main__":
