@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from .broker import Broker
+from .burial import Undertaker
 from .features import Features
 from .ledger import Ledger
 from .letters import LetterStore
@@ -15,6 +16,7 @@ class Engine(Protocol):
     broker: Broker
     letters: LetterStore | None
     ledger: Ledger | None
+    undertaker: Undertaker | None  # where mailboxes and office are one
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""
