@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fast types lint format bench services faults lock docs clean
+.PHONY: help setup run test check fast types lint format bench services test-all faults lock docs clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,8 +25,15 @@ setup: $(READY) ## the virtual environment, pinned and hashed
 run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways
 	@$(BIN)/python examples/shop/demo.py
 
-test: $(READY) ## everything, with coverage
-	@$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term --cov-fail-under=90
+# Engines without their server are skipped, and then their code is not covered.
+COVERED = $(if $(wildcard .servers/.ready),90,0)
+
+test: $(READY) ## everything that can run here, with coverage
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=$(COVERED)
+
+test-all: ## the servers first, then everything; nothing is skipped
+	@CI=true $(MAKE) --no-print-directory services
+	@CI=true $(MAKE) --no-print-directory test
 
 check: $(READY) lint types fast ## lint, format, types, rings, fast tests
 
@@ -39,7 +46,7 @@ types: $(READY)
 	@$(BIN)/mypy
 
 fast: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not faults"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines"
 
 format: $(READY) ## put the code in shape
 	@$(BIN)/ruff check --fix -q . || true
@@ -48,7 +55,7 @@ format: $(READY) ## put the code in shape
 bench: $(READY) ## every claim as a ratio, in one run beside the raw engine and the peers
 	@$(BIN)/python bench/run.py
 
-services: $(READY) ## the servers that tests can use
+services: $(READY) ## get the servers that tests can use, and say which are here
 	@$(BIN)/python tests/services.py
 
 faults: $(READY) ## the long form: processes killed for real, many times
@@ -59,7 +66,8 @@ docs: $(READY) ## pages that are generated from the code
 
 lock: $(READY) ## pin the dependencies anew (needs uv)
 	@uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 --group dev pyproject.toml -o requirements.lock
-	@! grep -qE 'https?://' requirements.lock
+	@uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 --group servers pyproject.toml -o requirements-servers.lock
+	@! grep -qE 'https?://' requirements.lock requirements-servers.lock
 
 clean:
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers

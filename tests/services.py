@@ -1,9 +1,10 @@
 """
-The servers that tests can use: which are here, and how to get the others.
+The servers that tests can use: get those that can be had, say what is here.
 
-The embedded engines need none of them. As root on Debian, what is missing is
-installed; otherwise this says what to do. Exit code 0 either way: a test whose
-server is missing is skipped with a reason.
+Wheels go into `.servers`, Kafka comes through Maven, and as root on Debian the rest
+is installed (nothing is started). Quick when all is there. The embedded engines need
+none of it: a test whose server is missing is skipped with a reason. Where the
+variable CI is set nothing may be missing, and the exit code says so.
 """
 
 import os
@@ -11,46 +12,166 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from servers import KINDS, Missing
+from servers.common import INSTALLED, ROOT
+
+LOCK = ROOT / "requirements-servers.lock"
+POM = ROOT / "tests/servers/kafka/pom.xml"
+POLICY = Path("/usr/sbin/policy-rc.d")
+
 
 @dataclass(frozen=True)
-class Service:
-    """A program that some tests need."""
+class Tool:
+    """A program that comes as a package of the system."""
 
     name: str
-    program: str  # on the PATH, or below one of Debian's own places
     package: str  # Debian's
     used_for: str
 
 
-SERVICES = (
-    Service("tmux", "tmux", "tmux", "looking at the command in a real terminal"),
-    Service("strace", "strace", "strace", "making fsync fail on purpose"),
-    Service("faketime", "faketime", "faketime", "clocks that step"),
+TOOLS = (
+    Tool("rabbitmq-server", "rabbitmq-server", "the engine of RabbitMQ"),
+    Tool("java", "default-jre-headless", "running Kafka"),
+    Tool("mvn", "maven", "fetching Kafka"),
+    Tool("tmux", "tmux", "looking at the command in a real terminal"),
+    Tool("strace", "strace", "making fsync fail on purpose"),
+    Tool("faketime", "faketime", "clocks that step"),
 )
 
 
 def main() -> int:
-    """Say what is here; install what can be."""
-    print(f"  here     sqlite {sqlite3.sqlite_version} (part of Python)")
-    missing = [service for service in SERVICES if not shutil.which(service.program)]
-    if missing and _is_debian_root():
-        packages = [service.package for service in missing]
-        subprocess.run(["apt-get", "update", "-qq"], check=False)
-        install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends"]
-        subprocess.run([*install, *packages], check=False, stdout=subprocess.DEVNULL)
-    for service in SERVICES:
-        found = shutil.which(service.program)
-        state = "here   " if found else "missing"
-        hint = "" if found else f"; install the package {service.package}"
-        print(f"  {state}  {service.name}: for {service.used_for}{hint}")
+    """Get what can be had; say what is here and what is not."""
+    install_packages()
+    install_wheels()
+    install_kafka()
+    missing = [*say_servers(), *say_tools()]
+    if missing and os.environ.get("CI"):
+        print(f"CI is set and these are missing: {', '.join(missing)}")
+        return 1
     return 0
 
 
-def _is_debian_root() -> bool:
-    return os.geteuid() == 0 and Path("/etc/debian_version").exists()
+def install_packages() -> None:
+    """What is missing and Debian has, if we may."""
+    packages = [tool.package for tool in TOOLS if not _found(tool)]
+    if not packages or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    print(f"installing {', '.join(packages)} ...", flush=True)
+    apt = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends"]
+    with _nothing_started():
+        _attempt(["apt-get", "update", "-qq"], env=apt)
+        _attempt([*install, *packages], env=apt)
+
+
+def install_wheels() -> None:
+    """Servers that are wheels: pinned, hashed, in an environment of their own."""
+    stamp = INSTALLED / ".ready"
+    if _is_fresh(stamp, LOCK):
+        return
+    print("setting up .servers (once) ...", flush=True)
+    python = INSTALLED / "bin/python"
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    if not python.exists():
+        _attempt([sys.executable, "-m", "venv", str(INSTALLED)])
+    if _attempt([*pip, "--require-hashes", "-r", str(LOCK)]):
+        stamp.touch()
+
+
+def install_kafka() -> None:
+    """The broker's own jars."""
+    jars = INSTALLED / "kafka"
+    stamp = jars / ".ready"
+    maven = shutil.which("mvn")
+    if maven is None or _is_fresh(stamp, POM):
+        return
+    print("fetching Kafka (once) ...", flush=True)
+    shutil.rmtree(jars, ignore_errors=True)
+    copy = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    if _attempt([maven, "-B", "-q", "-f", str(POM), *copy]):
+        stamp.touch()
+
+
+def say_servers() -> list[str]:
+    """A line for each server; returns those that are missing."""
+    _say("here", "sqlite", f"{sqlite3.sqlite_version}, part of Python")
+    missing = []
+    for kind in KINDS:
+        if given := os.environ.get(kind.variable()):
+            _say("given", kind.name, f"{kind.variable()}, {len(given)} characters")
+            continue
+        try:
+            found = next(iter(kind.find().values()))
+        except Missing as error:
+            _say("missing", kind.name, f"{error}, or set {kind.variable()}")
+            missing.append(kind.name)
+        else:
+            _say("here", kind.name, _short(found))
+    return missing
+
+
+def say_tools() -> list[str]:
+    """A line for each tool; returns those that are missing."""
+    missing = []
+    for tool in TOOLS:
+        if _found(tool):
+            _say("here", tool.name, f"for {tool.used_for}")
+        else:
+            todo = f"for {tool.used_for}; install the package {tool.package}"
+            _say("missing", tool.name, todo)
+            missing.append(tool.name)
+    return missing
+
+
+def _say(state: str, name: str, more: str) -> None:
+    print(f"  {state:<8} {name:<16} {more}")
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _found(tool: Tool) -> bool:
+    return shutil.which(tool.name, path=f"{os.environ['PATH']}:/usr/sbin") is not None
+
+
+def _is_fresh(stamp: Path, source: Path) -> bool:
+    return stamp.exists() and stamp.stat().st_mtime >= source.stat().st_mtime
+
+
+def _attempt(command: list[str], env: dict[str, str] | None = None) -> bool:
+    """Run it; when it fails show the end of what it said and go on."""
+    done = subprocess.run(
+        command,
+        check=False,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        print(f"{Path(command[0]).name} failed:\n{done.stdout[-2000:]}", flush=True)
+    return done.returncode == 0
+
+
+@contextmanager
+def _nothing_started() -> Iterator[None]:
+    """Debian starts what it installs, unless this file says no."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""PostgreSQL: Debian's, or the one inside the wheel pgserver."""
+
+import signal
+import struct
+from pathlib import Path
+
+from .common import HOST, PASSWORD, Server, program
+
+
+class PostgreSQL(Server):
+    """A cluster of its own; user `postgres`, with a password that is checked."""
+
+    name = "postgresql"
+    stops_by = signal.SIGINT  # fast: does not wait for clients to leave
+    drops_root = True
+    passing_troubles = (
+        *Server.passing_troubles,
+        "still in use",  # shared memory of backends that outlive a killed server
+    )
+
+    @classmethod
+    def find(cls) -> dict[str, Path]:
+        wheel = "lib/python3*/site-packages/pgserver/pginstall/bin"
+        return {
+            name: program(name, f"{wheel}/{name}") for name in ("postgres", "initdb")
+        }
+
+    def make_url(self) -> str:
+        return f"postgresql://postgres:{PASSWORD}@{HOST}:{self.port}/postgres"
+
+    def prepare(self) -> None:
+        password = self.directory / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        self.run(
+            *(self.programs["initdb"], "-D", self.directory / "data", "-U", "postgres"),
+            *("-A", "scram-sha-256", f"--pwfile={password}"),
+            *("-E", "UTF8", "--no-locale", "--no-sync"),
+        )
+
+    def command(self) -> list[str]:
+        return [
+            *(str(self.programs["postgres"]), "-D", str(self.directory / "data")),
+            *("-h", HOST, "-p", str(self.port), "-k", ""),
+            *("-c", "max_connections=200"),
+        ]
+
+    def is_ready(self) -> bool:
+        words = b"user\0postgres\0database\0postgres\0\0"
+        hello = struct.pack("!ii", 8 + len(words), 3 << 16) + words
+        # R asks for the password; an E says that it is still starting up.
+        return self.ask(hello)[:1] == b"R"
