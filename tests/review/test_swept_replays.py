@@ -45,14 +45,16 @@ async def test_a_copy_that_expired_and_is_failed_settles_its_replay(
             expires_at=datetime.now(UTC) - timedelta(seconds=1),
         )
         await engine.broker.sink("orders").send([copy])
-        await store.sent_replay(campaign.id, [one.letter.id for one in taken])
+        await store.sent_replay(campaign.id, [one.letter_id for one in taken])
         sweep = Sweep(
             broker=engine.broker,
             letters=store,
+            undertaker=engine.undertaker,
             ledger=None,
             policies={"orders": policy},
             solitude=Solitude(),
             clock=clock,
+            dice=SystemDice(),
             observe=rig.events.append,
         )
 

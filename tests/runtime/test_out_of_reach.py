@@ -1,7 +1,10 @@
 """Nothing is acked while the office or the broker cannot be reached."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from deadletter import DLQPolicy
 from deadletter.core.errors import Refused, Unavailable
@@ -33,7 +36,24 @@ class Away:
         return verb
 
 
-async def test_while_the_office_is_away_nothing_is_acked_and_fetching_stops() -> None:
+@pytest.fixture(params=["one engine", "two engines"])
+def office_away(request: pytest.FixtureRequest) -> Callable[[Any], Away]:
+    """Has letters fail: where mailboxes and office are one, and where they are not."""
+
+    def away(engine: Any) -> Away:
+        if request.param == "one engine":
+            office = engine.undertaker = Away(engine.undertaker, "bury")
+        else:
+            engine.undertaker = None
+            office = engine.letters = Away(engine.letters, "keep")
+        return office
+
+    return away
+
+
+async def test_while_the_office_is_away_nothing_is_acked_and_fetching_stops(
+    office_away: Callable[[Any], Away],
+) -> None:
     rig = Rig()
 
     @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1), slots=5)
@@ -43,7 +63,7 @@ async def test_while_the_office_is_away_nothing_is_acked_and_fetching_stops() ->
 
     async with rig.app:
         engine: Any = await rig.app.engine()
-        office = engine.letters = Away(engine.letters, "keep")
+        office = office_away(engine)
         async with rig.working():
             await rig.app.send_many("orders", ["bad"] * 5)
             await eventually(lambda: len(rig.seen(OutOfReach)) > 1)
@@ -63,7 +83,9 @@ async def test_while_the_office_is_away_nothing_is_acked_and_fetching_stops() ->
             assert [e.what for e in rig.seen(BackInReach)] == ["office"]
 
 
-async def test_a_letter_the_office_refuses_stays_in_its_mailbox() -> None:
+async def test_a_letter_the_office_refuses_stays_in_its_mailbox(
+    office_away: Callable[[Any], Away],
+) -> None:
     rig = Rig()
 
     @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1), lease=0.2)
@@ -72,7 +94,7 @@ async def test_a_letter_the_office_refuses_stays_in_its_mailbox() -> None:
 
     async with rig.app:
         engine: Any = await rig.app.engine()
-        office = engine.letters = Away(engine.letters, "keep")
+        office = office_away(engine)
         office.error = Refused("cannot store this")
         async with rig.working():
             await rig.app.send("orders", "bad")

@@ -16,7 +16,14 @@ from deadletter.testing.simulate import shrink
 from simulation.happening import happen
 
 VERBS = ("broker.receive", "broker.settle", "broker.extend", "broker.sweep")
-VERBS += ("office.keep", "office.get", "office.move", "ledger.begin", "ledger.finish")
+VERBS += (
+    "office.keep",
+    "office.bury",
+    "office.get",
+    "office.move",
+    "ledger.begin",
+    "ledger.finish",
+)
 VERBS += ("office.settle_replays", "office.take_replay", "office.sent_replay")
 VERBS += ("broker.send", "ledger.look")
 

@@ -15,10 +15,19 @@ from deadletter.core.errors import BackendError
 from deadletter.core.failure import Failure
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.ports import Fate, Kept, LedgerState, Settlement
+from deadletter.ports import (
+    Burial,
+    Fate,
+    Kept,
+    LedgerState,
+    LetterStore,
+    Settlement,
+    Source,
+)
 from deadletter.runtime import settle
 from deadletter.runtime.attempt import Attempts
 from deadletter.runtime.braking import Braking
+from deadletter.runtime.burying import Keep
 from deadletter.runtime.finished import Finished
 from deadletter.runtime.held import Held
 from deadletter.runtime.lease import LeaseKeeper
@@ -44,13 +53,16 @@ def ack_before_keep(patch: MonkeyPatch) -> None:
 
 
 def keep_error_swallowed(patch: MonkeyPatch) -> None:
-    async def keep(self: Settler, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
-        try:
-            return await self._letters.keep(letters)
-        except BackendError:
-            return [Kept(letter.id) for letter in letters]
+    def keeper(source: Source, letters: LetterStore, *_: Any, **__: Any) -> Keep:
+        async def keep(burials: Sequence[Burial]) -> Sequence[Kept]:
+            try:
+                return await letters.keep([burial.letter for burial in burials])
+            except BackendError:
+                return [Kept(burial.letter.id) for burial in burials]
 
-    patch.setattr(Settler, "_keep", keep)
+        return keep
+
+    patch.setattr(settle, "keeper", keeper)
 
 
 def random_letter_ids(patch: MonkeyPatch) -> None:
@@ -133,8 +145,8 @@ def body_decoded_on_the_way(patch: MonkeyPatch) -> None:
         message = replace(delivery.message, body=body)
         return original(replace(delivery, message=message), *args, **more)
 
-    original = settle.burial
-    patch.setattr(settle, "burial", burial)
+    original = settle.letter_of
+    patch.setattr(settle, "letter_of", burial)
 
 
 def overtaken_original_waits(patch: MonkeyPatch) -> None:
@@ -169,8 +181,8 @@ def letter_of_another_message(patch: MonkeyPatch) -> None:
         message = replace(delivery.message, id=f"{delivery.message.id}?")
         return original(replace(delivery, message=message), *args, **more)
 
-    original = settle.burial
-    patch.setattr(settle, "burial", burial)
+    original = settle.letter_of
+    patch.setattr(settle, "letter_of", burial)
 
 
 def wrong_reason(patch: MonkeyPatch) -> None:
@@ -179,8 +191,8 @@ def wrong_reason(patch: MonkeyPatch) -> None:
     ) -> DeadLetter:
         return original(delivery, failure, Bury(Reason.OPERATOR, ""), **more)
 
-    original = settle.burial
-    patch.setattr(settle, "burial", burial)
+    original = settle.letter_of
+    patch.setattr(settle, "letter_of", burial)
 
 
 def counts_twice(patch: MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def crew(place: Place) -> Sequence[Looping]:
             options=options(place),
             broker=place.broker,
             letters=place.letters,
+            undertaker=place.undertaker,
             ledger=place.ledger,
             solitude=solitude,
             clock=place.clock,
@@ -56,10 +57,12 @@ def crew(place: Place) -> Sequence[Looping]:
     sweep = Sweep(
         broker=place.broker,
         letters=place.letters,
+        undertaker=place.undertaker,
         ledger=place.ledger,
         policies=dict.fromkeys(mailboxes, POLICY),
         solitude=solitude,
         clock=place.clock,
+        dice=place.dice,
         observe=place.observe,
         interval=place.plan.pause,
     )

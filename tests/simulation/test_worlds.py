@@ -140,6 +140,6 @@ def test_nothing_is_fetched_while_the_office_is_down() -> None:
     verdict = happen(plan)
 
     assert not verdict.violations, verdict.story()
-    tries = verdict.hits["outage office.keep"]
+    tries = verdict.hits["outage office.bury"]
     assert 5 < tries < 60  # patient, and not a busy loop
     assert happen(replace(plan, strikes=())).seconds < 20

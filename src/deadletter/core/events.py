@@ -135,6 +135,14 @@ class ReplyFailed(Event, frozen=True, tag="reply-failed"):
     text: str
 
 
+class CopyFailed(Event, frozen=True, tag="copy-failed"):
+    """A dead-letter mailbox refused its copy of a letter, which is kept anyway."""
+
+    letter_id: str
+    to: str
+    text: str
+
+
 class LetterHandled(Event, frozen=True, tag="letter-handled"):
     """A DLQ consumer's handler has dealt with a letter; `mailbox` is the dead one."""
 
@@ -184,6 +192,7 @@ AnyEvent: TypeAlias = (
     | OutOfReach
     | BackInReach
     | ReplyFailed
+    | CopyFailed
     | LetterHandled
     | LetterRefused
     | LoopDied

@@ -15,6 +15,7 @@ from deadletter.core.events import (
     BrakeClosed,
     BrakeOpened,
     Buried,
+    CopyFailed,
     Event,
     FailedForGood,
     HandlerStuck,
@@ -125,6 +126,7 @@ class Metrics:
             SuspectsFound: lambda event: self._mishap(event, event.lost),
             HandlerStuck: self._mishap,
             ReplyFailed: self._mishap,
+            CopyFailed: self._mishap,
             LoopDied: self._mishap,
             Stalled: self._mishap,
         }

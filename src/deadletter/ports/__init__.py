@@ -18,15 +18,26 @@ from .broker import (
     Source,
     Swept,
 )
+from .burial import Burial, Undertaker
 from .engine import Engine
 from .features import Durability, Features
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
-from .letters import Kept, LetterStore, Move, Page, ReplaySettled, ReplayTaken
+from .letters import (
+    Kept,
+    LetterStore,
+    Move,
+    Names,
+    Naming,
+    Page,
+    ReplaySettled,
+    ReplayTaken,
+)
 from .time import Clock, Dice
 
 __all__ = [
     "Acked",
     "Broker",
+    "Burial",
     "Clock",
     "Dice",
     "Durability",
@@ -40,6 +51,8 @@ __all__ = [
     "LedgerState",
     "LetterStore",
     "Move",
+    "Names",
+    "Naming",
     "Page",
     "QueueInfo",
     "QueueOptions",
@@ -50,4 +63,5 @@ __all__ = [
     "Sink",
     "Source",
     "Swept",
+    "Undertaker",
 ]

@@ -5,6 +5,7 @@ Nothing here waits for a broker; decisions go to the settler as values.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.capture import capture
@@ -25,6 +26,8 @@ from .held import Hand, Held
 from .options import WorkerOptions
 from .settle import Settler
 from .typed import encode
+
+_DONE: Final = Ack()
 
 
 class TimeLimitExceeded(TimeoutError):
@@ -124,7 +127,7 @@ class Attempts:
             held,
             Finished(
                 held=held,
-                decision=Ack(),
+                decision=_DONE,
                 seconds=self._clock.monotonic() - held.started,
                 reply=answer,
             ),
@@ -161,6 +164,7 @@ class Attempts:
         failure = capture(error, policy.classifier, now)
         seconds = self._clock.monotonic() - held.started
         if isinstance(error, Ignore):
+            self._braking.succeeded()  # it ran, and had its say
             fate = Fate.IGNORED
             self._end(
                 held,

@@ -61,7 +61,7 @@ class Braking:
         return min(PAUSE, max(left, 0.01))
 
     def succeeded(self) -> None:
-        """A handler has done its work."""
+        """A handler ran through: its work is done, or it said there was none."""
         if not self._touched:  # by far the most frequent case
             return
         self.error_rate -= self.error_rate * MEMORY

@@ -58,6 +58,9 @@ class Crew:
     ) -> None:
         self._engine = engine
         self._letters = letters
+        # Only where the office is the engine's own.
+        is_own = letters is engine.letters
+        self._undertaker = engine.undertaker if is_own else None
         self._handlers = handlers
         self._letter_handlers = letter_handlers
         self._clock = clock
@@ -90,10 +93,12 @@ class Crew:
             Sweep(
                 broker=self._engine.broker,
                 letters=self._letters,
+                undertaker=self._undertaker,
                 ledger=self._engine.ledger,
                 policies=policies,
                 solitude=solitude,
                 clock=self._clock,
+                dice=self._dice,
                 observe=self._observe,
                 interval=min(1.0, *(r.options.lease / 4 for r in self._handlers), 1.0),
                 version=self._version,
@@ -135,6 +140,7 @@ class Crew:
             options=options,
             broker=self._engine.broker,
             letters=self._letters,
+            undertaker=self._undertaker,
             ledger=self._engine.ledger,
             solitude=solitude,
             clock=self._clock,

@@ -58,7 +58,7 @@ class Once:
     ) -> None:
         """Record how the work ended, before the broker forgets the messages."""
         outcomes = [
-            (claim, _state(decision))
+            (claim, ledger_state(decision))
             for held, decision in ended
             if (claim := self._claims.get(held)) is not None
         ]
@@ -98,7 +98,8 @@ def ledger_key(mailbox: str, delivery: Delivery) -> LedgerKey:
     )
 
 
-def _state(decision: Decision) -> LedgerState:
+def ledger_state(decision: Decision) -> LedgerState:
+    """What the ledger says of work that ended so."""
     match decision:
         case Ack() | Continue():
             return LedgerState.PROCESSED

@@ -4,7 +4,7 @@ Settling, in batches, without timers.
 What finishes while a flush is under way goes into the next one: no added latency
 when idle, large batches under load. The order within a flush is the promise:
 
-    still ours?  ->  letter kept  ->  copies, ledger, replies  ->  acked
+    still ours, and letter kept  ->  copies, ledger, replies  ->  acked
 
 A crash between any two steps repeats them; none of them minds.
 """
@@ -12,22 +12,20 @@ A crash between any two steps repeats them; none of them minds.
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 
-from deadletter.core.burial import burial
+from deadletter.core.burial import burial as letter_of
 from deadletter.core.campaign import Outcome
 from deadletter.core.capture import capture
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
-from deadletter.core.errors import DeadLetterError, Refused
-from deadletter.core.events import Observer, OutOfReach, ReplyFailed
+from deadletter.core.events import Observer, OutOfReach
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import to_message
-from deadletter.core.message import Delivery, Message
+from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
+    Burial,
     Clock,
     Dice,
     Fate,
@@ -37,13 +35,17 @@ from deadletter.ports import (
     ReplaySettled,
     Settlement,
     Source,
+    Undertaker,
 )
 
+from .burying import Unkept, bury, keeper
+from .copying import copy_letters
 from .finished import Finished, as_kept, report
 from .held import Held
 from .once import Once
 from .reach import Reach
 from .redeem import may_have_letter, redeem
+from .replying import send_reply
 
 
 class Settler:
@@ -55,6 +57,7 @@ class Settler:
         source: Source,
         broker: Broker,
         letters: LetterStore,
+        undertaker: Undertaker | None,
         policy: DLQPolicy,
         once: Once | None,
         reach: Reach,
@@ -79,6 +82,7 @@ class Settler:
         self._lease = lease
         self._consumer = consumer
         self._version = version
+        self._keep = keeper(source, letters, undertaker, lease=lease, patience=reach)
         self._waiting: list[Finished] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -138,13 +142,14 @@ class Settler:
         kept: dict[int, Kept] = {}
         lost: set[int] = set()
         if careful:
-            lost = await self._lost(careful)
+            kept, lost = await self._bury(careful)
+            lost |= await self._lost(careful)
             careful = [f for f in careful if id(f) not in lost]
-            kept = await self._bury(careful)
             await self._confirm(careful)
             await self._reply([f for f in careful if not _is_unkept(f, kept)])
-        going = [f for f in batch if id(f) not in lost]
-        await self._redeem([f.held.delivery for f in going if _is_redeemed(f)])
+        going = [f for f in batch if id(f) not in lost] if lost else batch
+        redeemed = [f.held.delivery for f in going if _is_redeemed(f)]
+        await self._redeem(redeemed)
         if self._once is not None:
             ended = [(f.held, f.decision) for f in going]
             await self._once.finish(ended, self._reach)
@@ -193,39 +198,46 @@ class Settler:
         await self._redeem(handled)
 
     async def _lost(self, careful: Sequence[Finished]) -> set[int]:
-        """Those whose lease is gone: they may no longer bury, confirm or reply."""
-        deliveries = [f.held.delivery for f in careful]
+        """Those whose lease is gone: they may no longer confirm or reply."""
+        asked = [f for f in careful if not isinstance(f.decision, Bury)]
+        if not asked:
+            return set()
+        deliveries = [f.held.delivery for f in asked]
         ours = await self._reach.patiently(
             "broker", lambda: self._source.extend(deliveries, lease=self._lease)
         )
-        return {id(f) for f, mine in zip(careful, ours, strict=True) if not mine}
+        return {id(f) for f, mine in zip(asked, ours, strict=True) if not mine}
 
-    async def _bury(self, careful: Sequence[Finished]) -> dict[int, Kept]:
-        """Keep the letters of those that are given up; the answer by `id(finished)`."""
+    async def _bury(
+        self, careful: Sequence[Finished]
+    ) -> tuple[dict[int, Kept], set[int]]:
+        """Keep the letters of those given up; what was kept and what was not ours."""
         now = self._clock.now()
         doomed = [f for f in careful if isinstance(f.decision, Bury)]
-        letters = [self._letter(finished, now) for finished in doomed]
-        if not letters:
-            return {}
-        answers = await self._keep(letters)
-        kept = {
-            id(finished): answer
-            for finished, answer in zip(doomed, answers, strict=True)
-            if answer is not None
-        }
-        await self._copy(
-            [
-                as_kept(letter, answer)
-                for letter, answer in zip(letters, answers, strict=True)
-                if answer is not None
-            ]
+        burials = [Burial(f.held.delivery, self._letter(f, now)) for f in doomed]
+        kept: dict[int, Kept] = {}
+        lost: set[int] = set()
+        copied: list[DeadLetter] = []
+        answers = await bury(self._keep, burials, self._observe)
+        for finished, burial, answer in zip(doomed, burials, answers, strict=True):
+            if isinstance(answer, Kept):
+                kept[id(finished)] = answer
+                copied.append(as_kept(burial.letter, answer))
+            elif answer is Unkept.LOST:
+                lost.add(id(finished))
+        await copy_letters(
+            copied,
+            broker=self._broker,
+            policy=self._policy,
+            observe=self._observe,
+            reach=self._reach,
         )
-        return kept
+        return kept, lost
 
     def _letter(self, finished: Finished, now: datetime) -> DeadLetter:
         assert isinstance(finished.decision, Bury)
         assert finished.failure is not None
-        return burial(
+        return letter_of(
             finished.held.delivery,
             finished.failure,
             finished.decision,
@@ -234,41 +246,6 @@ class Settler:
             consumer=self._consumer,
             version=self._version,
         )
-
-    async def _keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept | None]:
-        async def together() -> Sequence[Kept | None]:
-            try:
-                return await self._letters.keep(letters)
-            except Refused:
-                # One letter the office cannot take must not hold up the others.
-                return [await self._keep_one(letter) for letter in letters]
-
-        return await self._reach.patiently("office", together)
-
-    async def _keep_one(self, letter: DeadLetter) -> Kept | None:
-        try:
-            return (await self._letters.keep([letter]))[0]
-        except Refused as error:
-            self._observe(
-                OutOfReach(
-                    mailbox=self._source.mailbox,
-                    what=f"letter {letter.id}",
-                    text=str(error),
-                    tries=1,
-                )
-            )
-            return None
-
-    async def _copy(self, letters: Sequence[DeadLetter]) -> None:
-        """Copy letters to their dead-letter mailboxes, confirmed before the ack."""
-        copies: dict[str, list[Message]] = {}
-        for letter in letters:
-            to = self._policy.dead_mailbox(letter.head.source, letter.route)
-            if to is not None:
-                copies.setdefault(to, []).append(to_message(letter))
-        for to, messages in copies.items():
-            send = partial(self._broker.sink(to).send, messages)
-            await self._reach.patiently(f"mailbox {to}", send)
 
     async def _confirm(self, careful: Sequence[Finished]) -> None:
         outcomes = [
@@ -301,17 +278,12 @@ class Settler:
                 )
             if reply is None:
                 continue
-            try:
-                await self._broker.sink(message.reply_to).send([reply])
-            except DeadLetterError as error:  # the name came with the message
-                self._observe(
-                    ReplyFailed(
-                        mailbox=self._source.mailbox,
-                        message_id=message.id,
-                        reply_to=message.reply_to,
-                        text=str(error),
-                    )
-                )
+            await send_reply(
+                reply,
+                finished.held.delivery,
+                broker=self._broker,
+                observe=self._observe,
+            )
 
     def _settlement(self, finished: Finished, kept: dict[int, Kept]) -> Settlement:
         delivery = finished.held.delivery

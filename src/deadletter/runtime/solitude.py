@@ -7,8 +7,29 @@ the guilty one can only take itself along. All workers of a process share one
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+SHORTEST_PATIENCE: Final = 1.0  # seconds
+LONGEST_PATIENCE: Final = 3600.0  # ...unless a handler may take longer
+_TICK: Final = 1.0  # seconds between signs of life while waiting
+
+
+def next_patience(
+    patience: float, waited: float, *, alone: bool, time_limit: float | None = None
+) -> float:
+    """
+    How long to wait for solitude the next time.
+
+    Twice as long after it was not enough, so that whoever has to wait for long
+    handlers has its turn in the end; twice what was needed after it was. It never
+    grows beyond twice what the longest handler takes, nor beyond twice the time
+    limit or an hour, whichever is more.
+    """
+    wanted = 2 * (waited if alone else patience)
+    longest = max(LONGEST_PATIENCE, 2 * (time_limit or 0.0))
+    return min(max(wanted, SHORTEST_PATIENCE), longest)
 
 
 class Solitude:
@@ -43,26 +64,50 @@ class Solitude:
                     await self._changed.wait()
 
     @asynccontextmanager
-    async def alone(self, who: str, *, patience: float) -> AsyncIterator[bool]:
+    async def alone(
+        self,
+        who: str,
+        *,
+        patience: float,
+        stop: asyncio.Event | None = None,
+        beat: Callable[[], None] = lambda: None,
+    ) -> AsyncIterator[bool]:
         """
         Wait until nothing is in flight, and keep it so.
 
-        Says whether that came true within `patience` seconds. Nothing new starts
-        meanwhile, so one long handler must not hold up everybody.
+        Says whether that came true within `patience` seconds, and before `stop`
+        was set. Nothing new starts meanwhile, so one long handler must not hold
+        up everybody. It beats now and then: waiting is a sign of life.
         """
         if self._alone is not None:
             yield False
             return
         self._alone = who
+        stopped = stop or asyncio.Event()
+        hearing = asyncio.ensure_future(stopped.wait())
+        hearing.add_done_callback(lambda _: self._notify())
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    while self._active:
-                        await self._changed.wait()
-            yield self._active == 0
+            await self._emptied(patience, stopped, beat)
+            yield self._active == 0 and not stopped.is_set()
         finally:
+            hearing.cancel()
             self._alone = None
             self._notify()
+
+    async def _emptied(
+        self, patience: float, stopped: asyncio.Event, beat: Callable[[], None]
+    ) -> None:
+        """Wait until nothing is in flight, the time is over, or we are stopped."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        while self._active and not stopped.is_set():
+            beat()
+            left = deadline - loop.time()
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _TICK)):
+                    await self._changed.wait()
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -8,36 +8,48 @@ all of them may at once.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec import structs
 
 from deadletter.core.burial import burial
 from deadletter.core.campaign import Outcome
-from deadletter.core.decision import Bury
+from deadletter.core.decision import Bury, Fail
 from deadletter.core.errors import BackendError
-from deadletter.core.events import Buried, Observer, OutOfReach, SuspectsFound
-from deadletter.core.letter_mail import to_message
+from deadletter.core.events import Observer, OutOfReach, SuspectsFound
+from deadletter.core.failure import Failure
+from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.refusal import doom, refusal, refused_history
+from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
+    Burial,
     Clock,
+    Dice,
     Fate,
+    Kept,
     Ledger,
     LedgerClaim,
     LedgerState,
     LetterStore,
     ReplaySettled,
+    Undertaker,
 )
 
-from .finished import as_kept
+from .burying import AT_ONCE, bury, keeper
+from .copying import copy_letters
+from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
-from .once import ledger_key
+from .held import Held
+from .once import ledger_key, ledger_state
+from .replying import send_reply
 from .solitude import Solitude
 
+LEASE: Final = 60.0  # seconds the doomed are ours
 LEDGER_LEASE: Final = 60.0  # seconds a key is ours while we bury
 LEDGER_TTL: Final = 30 * 86_400.0
 
@@ -52,10 +64,12 @@ class Sweep:
         *,
         broker: Broker,
         letters: LetterStore,
+        undertaker: Undertaker | None,
         ledger: Ledger | None,
         policies: Mapping[str, DLQPolicy],
         solitude: Solitude,
         clock: Clock,
+        dice: Dice,
         observe: Observer,
         interval: float = 1.0,
         version: str = "",
@@ -63,10 +77,12 @@ class Sweep:
         self.heartbeat = Heartbeat(clock)
         self._broker = broker
         self._letters = letters
+        self._undertaker = undertaker
         self._ledger = ledger
         self._policies = policies
         self._solitude = solitude
         self._clock = clock
+        self._dice = dice
         self._observe = observe
         self._interval = interval
         self._version = version
@@ -89,7 +105,7 @@ class Sweep:
 
     async def once(self) -> int:
         """Sweep now; how many deliveries were taken back or buried."""
-        found = await self._broker.sweep()
+        found = await self._broker.sweep(lease=LEASE)
         if found.lost:
             self._observe(SuspectsFound(mailbox="*", lost=found.lost))
         self._solitude.suspects.update(found.suspects)
@@ -117,64 +133,122 @@ class Sweep:
 
     async def _bury(self, mailbox: str, doomed: Sequence[Delivery]) -> None:
         doomed, claims = await self._unhandled(mailbox, doomed)
-        now = self._clock.now()
+        now, monotonic = self._clock.now(), self._clock.monotonic()
         policy = self._policies.get(mailbox, DLQPolicy())
         # The sweep's claim is not an attempt: what is refused is the next one.
         nexts = [structs.replace(d, attempt=d.attempt + 1) for d in doomed]
-        fates = [(delivery, doom(delivery, policy, now)) for delivery in nexts]
-        buried = [(d, bury) for d, bury in fates if isinstance(bury, Bury)]
-        failures = [refusal(delivery, bury, now) for delivery, bury in buried]
-        letters = [
-            burial(
-                delivery,
-                failure,
-                bury,
-                history=refused_history(delivery, failure, now),
-                now=now,
-                consumer=self.name,
-                version=self._version,
-            )
-            for (delivery, bury), failure in zip(buried, failures, strict=True)
-        ]
+        ended = [self._end(delivery, policy, now, monotonic) for delivery in nexts]
         # Keep first, forget second, as everywhere.
-        kept = await self._letters.keep(letters) if letters else ()
-        for letter, answer in zip(letters, kept, strict=True):
-            if (to := policy.dead_mailbox(mailbox, letter.route)) is not None:
-                copy = to_message(as_kept(letter, answer))
-                await self._broker.sink(to).send([copy])
-        if failed := [d for d, bury in fates if not isinstance(bury, Bury)]:
-            await self._fail_replays(failed)
-        if claims and self._ledger is not None:
-            ended = [(claim, LedgerState.DEAD_LETTERED) for claim in claims]
-            await self._ledger.finish(ended, ttl=LEDGER_TTL)
-        await self._broker.source(mailbox).settle(
-            [
-                Acked(delivery, Fate.BURIED if isinstance(bury, Bury) else Fate.FAILED)
-                for delivery, bury in fates
-            ]
+        kept = await self._keep(mailbox, ended, policy, now)
+        # What the office refuses stays claimed, and is tried again when our lease
+        # has run out: handed back it would be found again at once.
+        ended = [f for f in ended if isinstance(f.decision, Fail) or f.held in kept]
+        await self._fail_replays([f for f in ended if isinstance(f.decision, Fail)])
+        await self._finish(claims, ended)
+        await self._reply(ended, now)
+        if not ended:
+            return
+        ours = await self._broker.source(mailbox).settle(
+            [Acked(f.held.delivery, f.fate) for f in ended]
         )
-        for (delivery, bury), failure, answer in zip(
-            buried, failures, kept, strict=True
-        ):
-            self._observe(
-                Buried(
-                    mailbox=mailbox,
-                    message_id=delivery.message.id,
-                    letter_id=answer.id,
-                    attempt=delivery.attempt,
-                    reason=bury.reason,
-                    text=bury.text,
-                    failure=failure,
-                    is_new=answer.is_new,
-                )
-            )
+        for finished, applied in zip(ended, ours, strict=True):
+            answer = kept.get(finished.held)
+            report(finished, answer, self._observe, applied=applied, consumer=self.name)
 
-    async def _fail_replays(self, failed: Sequence[Delivery]) -> None:
+    def _end(
+        self, delivery: Delivery, policy: DLQPolicy, now: datetime, monotonic: float
+    ) -> Finished:
+        """How a delivery that is past saving ends, as if a worker had refused it."""
+        decision = doom(delivery, policy, now)
+        failure = refusal(delivery, decision, now)
+        return Finished(
+            held=Held(delivery, monotonic),
+            decision=decision,
+            failure=failure,
+            history=refused_history(delivery, failure, now),
+            fate=Fate.BURIED if isinstance(decision, Bury) else Fate.FAILED,
+        )
+
+    async def _keep(
+        self,
+        mailbox: str,
+        ended: Sequence[Finished],
+        policy: DLQPolicy,
+        now: datetime,
+    ) -> dict[Held, Kept]:
+        """Keep the letters of those that are given up, and copy them."""
+        burials = {
+            finished.held: Burial(
+                finished.held.delivery,
+                self._letter(finished, finished.failure, finished.decision, now),
+            )
+            for finished in ended
+            if isinstance(finished.decision, Bury) and finished.failure is not None
+        }
+        keep = keeper(
+            self._broker.source(mailbox),
+            self._letters,
+            self._undertaker,
+            lease=LEASE,
+            patience=AT_ONCE,
+        )
+        answers = await bury(keep, list(burials.values()), self._observe)
+        kept = {
+            held: answer
+            for held, answer in zip(burials, answers, strict=True)
+            if isinstance(answer, Kept)
+        }
+        await copy_letters(
+            [as_kept(burials[held].letter, answer) for held, answer in kept.items()],
+            broker=self._broker,
+            policy=policy,
+            observe=self._observe,
+        )
+        return kept
+
+    def _letter(
+        self, finished: Finished, failure: Failure, decision: Bury, now: datetime
+    ) -> DeadLetter:
+        return burial(
+            finished.held.delivery,
+            failure,
+            decision,
+            history=finished.history or "",
+            now=now,
+            consumer=self.name,
+            version=self._version,
+        )
+
+    async def _reply(self, ended: Sequence[Finished], now: datetime) -> None:
+        """Send the bad news, now that it is certain."""
+        for finished in ended:
+            delivery, failure = finished.held.delivery, finished.failure
+            if delivery.message.reply_to is None or failure is None:
+                continue
+            new_id = self._dice.new_id()
+            news = error_reply(delivery, finished.decision, failure, id=new_id, now=now)
+            await send_reply(news, delivery, broker=self._broker, observe=self._observe)
+
+    async def _finish(
+        self, claims: Sequence[LedgerClaim], ended: Sequence[Finished]
+    ) -> None:
+        """Say in the ledger what became of the keys of those that have ended."""
+        states = {
+            ledger_key(f.held.delivery.mailbox, f.held.delivery): ledger_state(
+                f.decision
+            )
+            for f in ended
+        }
+        outcomes = [(c, states[c.key]) for c in claims if c.key in states]
+        if outcomes and self._ledger is not None:
+            await self._ledger.finish(outcomes, ttl=LEDGER_TTL)
+
+    async def _fail_replays(self, failed: Sequence[Finished]) -> None:
         """Tell the letters whose copies these are: no letter comes back for them."""
         outcomes = [
             ReplaySettled(lineage.letter_id, lineage.generation, Outcome.FAILED)
-            for delivery in failed
-            if (lineage := delivery.message.lineage) is not None
+            for finished in failed
+            if (lineage := finished.held.delivery.message.lineage) is not None
         ]
         if outcomes:
             await self._letters.settle_replays(outcomes)

@@ -11,32 +11,34 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.errors import BackendError, ConfigError
-from deadletter.core.events import (
-    Observer,
-    Received,
-    WorkerStarted,
-    WorkerStopped,
-)
+from deadletter.core.errors import ConfigError
+from deadletter.core.events import Observer, WorkerStarted, WorkerStopped
 from deadletter.core.message import Delivery
-from deadletter.ports import Broker, Clock, Dice, Ledger, LetterStore, Source
+from deadletter.ports import (
+    Broker,
+    Clock,
+    Dice,
+    Ledger,
+    LetterStore,
+    Source,
+    Undertaker,
+)
 
 from .attempt import Attempts
 from .braking import Braking
+from .fetching import Fetching
 from .handlers import Handler
 from .heartbeat import Heartbeat
 from .held import Hand, Held
 from .lease import LeaseKeeper
-from .loop import was_cancelled
 from .once import Once
 from .options import WorkerOptions
 from .reach import Reach
 from .settle import Settler
-from .solitude import Solitude
+from .solitude import Solitude, next_patience
 
 FIRST_FETCH: Final = 10  # until we know how large the messages are
 ALONE_FOR: Final = 1.0  # seconds of suspects before the others get their turn
-LONGEST_PATIENCE: Final = 60.0  # seconds to wait for long handlers before going alone
 
 
 class Worker:
@@ -50,6 +52,7 @@ class Worker:
         options: WorkerOptions,
         broker: Broker,
         letters: LetterStore,
+        undertaker: Undertaker | None,
         ledger: Ledger | None,
         solitude: Solitude,
         clock: Clock,
@@ -69,16 +72,25 @@ class Worker:
         self._bytes = 0
         self._typical = 0.0  # bytes of a message, as a moving average
         self._changed = asyncio.Event()
-        self._fetch: asyncio.Future[Sequence[Delivery]] | None = None
-        self._stopping = False
+        self._loop = asyncio.get_running_loop()
         self._patience = ALONE_FOR
         self._company_until = 0.0  # until then suspects have to wait
         self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
+        self._fetching = Fetching(
+            source,
+            wait=options.wait,
+            lease=options.lease,
+            solitude=solitude,
+            reach=self._reach,
+            heartbeat=self.heartbeat,
+            observe=observe,
+        )
         self._once = _once(ledger, source.mailbox, options)
         self._settler = Settler(
             source=source,
             broker=broker,
             letters=letters,
+            undertaker=undertaker,
             policy=options.policy,
             once=self._once,
             reach=self._reach,
@@ -165,49 +177,11 @@ class Worker:
             if room <= 0:
                 await self._change(self._braking.pause())
                 continue
-            deliveries = await self._receive(room)
+            deliveries = await self._fetching.receive(room)
             if stop.is_set():
                 await self._hand_back(deliveries)
                 return
             self._start(deliveries)
-            # Quick handlers are done after one turn: then the next batch is full.
-            await asyncio.sleep(0)
-
-    async def _receive(self, limit: int, *, alone: bool = False) -> Sequence[Delivery]:
-        """Deliveries that are ours, and whose key is ours too."""
-        wait = 0.0 if alone else self._options.wait
-        self._solitude.enter()
-        try:
-            deliveries = await self._fetched(limit, wait, alone=alone)
-        except BackendError:
-            # Make it known, and wait until the broker answers again.
-            deliveries = await self._reach.patiently(
-                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
-            )
-        finally:
-            self._solitude.leave()
-        if deliveries:
-            count = len(deliveries)
-            self._observe(Received(mailbox=self._source.mailbox, count=count))
-        return deliveries
-
-    async def _fetched(
-        self, limit: int, wait: float, *, alone: bool
-    ) -> Sequence[Delivery]:
-        """What the source hands out; nothing when we are stopped meanwhile."""
-        self.heartbeat.beat()  # waiting for a broker that is away is a sign of life
-        if self._stopping:  # while the broker could not be reached
-            return ()
-        receiving = self._source.receive(
-            limit=limit, wait=wait, lease=self._options.lease, alone=alone
-        )
-        self._fetch = asyncio.ensure_future(receiving)
-        try:
-            return await self._fetch
-        except asyncio.CancelledError:
-            if was_cancelled() or not self._stopping:
-                raise
-            return ()
 
     def _start(self, deliveries: Sequence[Delivery]) -> None:
         if not deliveries:
@@ -226,8 +200,8 @@ class Worker:
         mean = size / len(deliveries)
         self._typical += (mean - self._typical) / (8 if self._typical else 1)
         if self._once is None:
-            for held in batch:
-                self._run(held)
+            # One turn later: first the next fetch goes out, then these run beside it.
+            self._loop.call_soon(self._run_all, batch)
         else:
             opening = self._open(self._once, batch)
             self._opening.add(task := asyncio.create_task(opening))
@@ -243,8 +217,12 @@ class Worker:
             self._forget_unstarted(batch)
             raise
 
+    def _run_all(self, batch: Sequence[Held]) -> None:
+        for held in batch:
+            self._run(held)
+
     def _run(self, held: Held) -> None:
-        held.task = asyncio.create_task(self._attempts.run(held))
+        held.task = self._loop.create_task(self._attempts.run(held))
 
     def _suspects_are_due(self) -> bool:
         return (
@@ -260,12 +238,18 @@ class Worker:
     async def _work_suspects(self, stop: asyncio.Event) -> None:
         """Run suspects alone for a while; then the others get as long a turn."""
         began = self._clock.monotonic()
-        async with self._solitude.alone(self.name, patience=self._patience) as alone:
+        gate = self._solitude.alone(
+            self.name, patience=self._patience, stop=stop, beat=self.heartbeat.beat
+        )
+        async with gate as alone:
+            there = self._clock.monotonic()
+            waited, limit = there - began, self._options.time_limit
+            self._patience = next_patience(
+                self._patience, waited, alone=alone, time_limit=limit
+            )
             if alone:
-                self._patience = ALONE_FOR
-                await self._one_by_one(stop, until=began + ALONE_FOR)
-            else:
-                self._patience = min(2 * self._patience, LONGEST_PATIENCE)
+                # Whoever waited long has as long a turn, and one suspect at least.
+                await self._one_by_one(stop, until=there + max(waited, ALONE_FOR))
         now = self._clock.monotonic()
         self._company_until = now + (now - began)
 
@@ -274,7 +258,7 @@ class Worker:
         while not stop.is_set() and self._clock.monotonic() < until:
             if not self._has_a_slot():
                 return
-            deliveries = await self._receive(1, alone=True)
+            deliveries = await self._fetching.receive(1, alone=True)
             if not deliveries:
                 self._solitude.suspects.discard(mailbox)
                 return
@@ -289,6 +273,8 @@ class Worker:
         if self._reach.down or len(self._held) >= 4 * options.slots:
             return 0
         room = options.slots - self._running - self._attempts.stuck
+        # Half of them at a time: while one half runs, the next is on its way.
+        room = min(room, max(1, options.slots // 2))
         room = min(room, self._braking.may_fetch(room, self._running))
         if room <= 0:
             return 0
@@ -326,11 +312,8 @@ class Worker:
 
     async def _wake_on(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._stopping = True
         self._changed.set()
-        # A source gives back what it may have claimed when it is cancelled.
-        if self._fetch is not None:
-            self._fetch.cancel()
+        self._fetching.stop()
 
     async def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock.monotonic()

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from deadletter.core.errors import Unavailable
-from deadletter.ports import Broker, Ledger, LetterStore
+from deadletter.ports import Broker, Ledger, LetterStore, Undertaker
 
 from .process import Process
 from .trace import Trace
@@ -135,6 +135,11 @@ def far_letters(letters: LetterStore, wire: Wire) -> LetterStore:
 def far_ledger(ledger: Ledger, wire: Wire) -> Ledger:
     """A ledger at the other end of a wire."""
     return cast(Ledger, _Far(ledger, "ledger", wire))
+
+
+def far_undertaker(undertaker: Undertaker, wire: Wire) -> Undertaker:
+    """An undertaker at the other end of a wire; the office is where it works."""
+    return cast(Undertaker, _Far(undertaker, "office", wire))
 
 
 class _Far:

@@ -14,6 +14,7 @@ from .workload import LEASE
 # Faults are to hit what matters, not what is called most.
 _WEIGHTS: Final = {
     "keep": 5.0,
+    "bury": 5.0,
     "settle": 3.0,
     "finish": 3.0,
     "extend": 2.0,

@@ -84,7 +84,7 @@ def two_fates(evidence: Evidence) -> Iterator[Violation]:
     for letter, parcel in with_parcels(evidence):
         if parcel.copies > 1:  # two messages to the broker: one may fare better
             continue
-        if parcel.id in evidence.left_behind:
+        if not evidence.plan.together and parcel.id in evidence.left_behind:
             continue
         identity = (letter.message.id, letter.head.replays)
         state = evidence.ledger.get(identity)

@@ -79,6 +79,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     strikes: tuple[Strike, ...] = ()
     downstream_down: tuple[float, float] | None = None  # from, until
     calm_at: float = CALM_AT
+    together: bool = True  # mailboxes and office are one engine
     pause: float = 1.0  # seconds between two polls, and two sweeps
 
     @property
@@ -156,6 +157,7 @@ def frozen_plan(seed: int) -> Plan:
         idempotent=random.random() < 0.7,
         swept=random.random() < 0.7,
         parcels=draw_parcels(random, kinds, random.randint(4, 12), until=10.0),
+        together=random.random() < 1 / 2,
     )
 
 
@@ -197,6 +199,7 @@ def storm_plan(seed: int) -> Plan:
             slow=rate(0.05),
         ),
         strikes=_strikes(random, processes),
+        together=random.random() < 3 / 4,
     )
 
 

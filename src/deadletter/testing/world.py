@@ -24,11 +24,19 @@ from deadletter.ports import (
     Ledger,
     LetterStore,
     QueueOptions,
+    Undertaker,
 )
 
 from .claims import Claims
 from .evidence import Evidence, all_letters, ledger_of, left_in
-from .faulty import Weather, Wire, far_broker, far_ledger, far_letters
+from .faulty import (
+    Weather,
+    Wire,
+    far_broker,
+    far_ledger,
+    far_letters,
+    far_undertaker,
+)
 from .nemesis import Machine
 from .oracle import judge
 from .plans import DRAINED_BY, Plan
@@ -55,6 +63,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     broker: Broker
     letters: LetterStore
+    undertaker: Undertaker | None  # where the engine has one, and the plan wants it
     ledger: Ledger
     clock: Clock
     dice: Dice
@@ -220,6 +229,7 @@ class World:
         return Place(
             broker=far_broker(self.engine.broker, wire),
             letters=far_letters(self.engine.letters, wire),
+            undertaker=self._undertaker(wire),
             ledger=far_ledger(self.engine.ledger, wire),
             clock=machine.clock,
             dice=SeededDice(f"{process.name} {self.plan.seed}", machine.clock),
@@ -227,6 +237,11 @@ class World:
             effects=self.effects,
             plan=self.plan,
         )
+
+    def _undertaker(self, wire: Wire) -> Undertaker | None:
+        if not self.plan.together or self.engine.undertaker is None:
+            return None
+        return far_undertaker(self.engine.undertaker, wire)
 
     async def _send(self) -> None:
         for parcel in sorted(self.plan.parcels, key=lambda parcel: parcel.at):

@@ -6,6 +6,7 @@ Mailboxes, office and ledger in memory.
 
 from deadletter.core.errors import ConfigError
 from deadletter.ports.broker import Broker
+from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
@@ -14,6 +15,7 @@ from deadletter.ports.time import Clock, Dice
 from .ledger import MemoryLedger
 from .letters import MemoryLetters
 from .queue import MemoryBroker
+from .undertaker import MemoryUndertaker
 
 
 class MemoryEngine:
@@ -23,8 +25,11 @@ class MemoryEngine:
         self.features = Features(
             engine="memory", durability=Durability.NONE, shared=False
         )
-        self.broker: Broker = MemoryBroker(self.features, clock=clock)
-        self.letters: LetterStore | None = MemoryLetters(clock=clock, dice=dice)
+        broker = MemoryBroker(self.features, clock=clock)
+        letters = MemoryLetters(clock=clock, dice=dice)
+        self.broker: Broker = broker
+        self.letters: LetterStore | None = letters
+        self.undertaker: Undertaker | None = MemoryUndertaker(broker, letters)
         self.ledger: Ledger | None = MemoryLedger(clock=clock)
 
     async def close(self) -> None:

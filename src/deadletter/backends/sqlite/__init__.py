@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from deadletter.core.errors import ConfigError
 from deadletter.ports.broker import Broker
+from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
@@ -22,6 +23,7 @@ from .engine import Database
 from .ledger import SqliteLedger
 from .letters import SqliteLetters
 from .mailboxes import SqliteBroker
+from .undertaker import SqliteUndertaker
 
 _DURABILITY: Final[dict[Synchronous, Durability]] = {
     "full": Durability.POWER_SAFE,
@@ -40,6 +42,7 @@ class SqliteEngine:
             db, clock=db.clock, dice=dice, features=features
         )
         self.ledger: Ledger | None = SqliteLedger(db)
+        self.undertaker: Undertaker | None = SqliteUndertaker(db, self._mailboxes)
         self._db = db
 
     async def close(self) -> None:

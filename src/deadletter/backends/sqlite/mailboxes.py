@@ -105,6 +105,10 @@ class SqliteBroker:
         now = self._db.clock.now
         return await self._db.write(lambda c: sweep(c, micros(now()), by, token, limit))
 
+    async def number(self, mailbox: str) -> int:
+        """The number of a mailbox's row."""
+        return await self._box(mailbox).id()
+
     def stop(self) -> None:
         """Stop waking those who wait. Blocks."""
         self._waking.stop()

@@ -115,7 +115,7 @@ def settle_ours(
 ) -> list[bool]:
     """Carry out what is ours and say which were."""
     receipts = [settlement.delivery.receipt for settlement in settlements]
-    left = _found(connection, receipts, now, mailbox)
+    left = still_ours(connection, receipts, now, mailbox)
     mine = []
     for receipt in receipts:  # of one named twice, only the first
         mine.append(receipt in left)
@@ -145,7 +145,7 @@ def extend_ours(
     by: int,
 ) -> set[Receipt]:
     """Extend the leases that still run and say which they were."""
-    ours = _found(connection, list(receipts), now, mailbox)
+    ours = still_ours(connection, list(receipts), now, mailbox)
     extend(connection, ours, mailbox, now, by)
     return ours
 
@@ -172,7 +172,7 @@ def _ack(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
         count_fate(connection, batch.mailbox, fate, count)
 
 
-def _found(
+def still_ours(
     connection: sqlite3.Connection,
     receipts: Sequence[Receipt],
     now: int,

@@ -1,0 +1,56 @@
+"""Burying: looking whose it is and keeping its letter are one transaction."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from deadletter.ports.burial import Burial
+from deadletter.ports.letters import Kept
+from deadletter.ports.time import Clock
+
+from .database import Database
+from .letters_keep import keeping
+from .mailboxes import PostgresqlBroker
+from .pool import Connection
+from .settling import OURS, Receipt, receipts_of
+
+# Held until the end: nobody takes them from us while we write.
+_STILL_OURS: Final = f"""
+SELECT m.seq, m.token FROM deadletter.messages m
+JOIN unnest($2::bigint[], $3::bigint[]) AS g (seq, token) ON {OURS}($2)
+FOR SHARE OF m
+"""  # noqa: S608 -- made of constants
+
+
+class PostgresqlUndertaker:
+    """Keeps letters only of what is still ours."""
+
+    def __init__(self, db: Database, broker: PostgresqlBroker, clock: Clock) -> None:
+        self._db = db
+        self._broker = broker
+        self._clock = clock
+
+    async def bury(self, burials: Sequence[Burial]) -> Sequence[Kept | None]:
+        """Keep the letters of deliveries that are still ours, in one transaction."""
+        if not burials:
+            return []
+        deliveries = [burial.delivery for burial in burials]
+        box = await self._broker.number(deliveries[0].mailbox)
+        asked = receipts_of(deliveries)
+        everything = keeping([one.letter for one in burials], self._clock.now())
+
+        async def bury(connection: Connection) -> list[Kept | None]:
+            rows = await connection.fetch(_STILL_OURS, box, *asked)
+            ours: set[Receipt] = {(seq, token) for seq, token in rows}
+            mine = [burial for burial in burials if burial.delivery.receipt in ours]
+            if len(mine) == len(burials):
+                return [*await everything(connection)]
+            letters = [burial.letter for burial in mine]
+            kept = iter(
+                await keeping(letters, self._clock.now(), looks=True)(connection)
+            )
+            return [
+                next(kept) if burial.delivery.receipt in ours else None
+                for burial in burials
+            ]
+
+        return await self._db.write(bury)

@@ -1,0 +1,44 @@
+"""Burying in the file: looking whose it is and keeping its letter are one."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from deadletter.ports.burial import Burial
+from deadletter.ports.letters import Kept
+
+from .engine import Database
+from .letters_keep import keep
+from .mailboxes import SqliteBroker
+from .rows import micros
+from .settling import still_ours
+
+
+class SqliteUndertaker:
+    """Keeps letters only of what is still ours."""
+
+    def __init__(self, db: Database, broker: SqliteBroker) -> None:
+        self._db = db
+        self._broker = broker
+
+    async def bury(self, burials: Sequence[Burial]) -> Sequence[Kept | None]:
+        """Keep the letters of deliveries that are still ours, in one transaction."""
+        if not burials:
+            return []
+        box = await self._broker.number(burials[0].delivery.mailbox)
+        now = self._db.clock.now
+        return await self._db.write(lambda c: _bury(c, burials, box, now()))
+
+
+def _bury(
+    connection: sqlite3.Connection,
+    burials: Sequence[Burial],
+    box: int,
+    now: datetime,
+) -> list[Kept | None]:
+    receipts = [burial.delivery.receipt for burial in burials]
+    ours = still_ours(connection, receipts, micros(now), box)
+    mine = [receipt in ours for receipt in receipts]
+    letters = [b.letter for b, flag in zip(burials, mine, strict=True) if flag]
+    kept = iter(keep(connection, letters, now))
+    return [next(kept) if flag else None for flag in mine]

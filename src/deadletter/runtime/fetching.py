@@ -1,0 +1,81 @@
+"""Fetching deliveries, as long as the broker can be reached and we are not stopped."""
+
+import asyncio
+from collections.abc import Sequence
+
+from deadletter.core.errors import BackendError
+from deadletter.core.events import Observer, Received
+from deadletter.core.message import Delivery
+from deadletter.ports import Source
+
+from .heartbeat import Heartbeat
+from .loop import was_cancelled
+from .reach import Reach
+from .solitude import Solitude
+
+
+class Fetching:
+    """Takes deliveries from a source, one fetch at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        wait: float,
+        lease: float,
+        solitude: Solitude,
+        reach: Reach,
+        heartbeat: Heartbeat,
+        observe: Observer,
+    ) -> None:
+        self._source = source
+        self._wait = wait
+        self._lease = lease
+        self._solitude = solitude
+        self._reach = reach
+        self._heartbeat = heartbeat
+        self._observe = observe
+        self._under_way: asyncio.Future[Sequence[Delivery]] | None = None
+        self._stopped = False
+
+    async def receive(self, limit: int, *, alone: bool = False) -> Sequence[Delivery]:
+        """Deliveries that are ours; waits for a broker that is away."""
+        wait = 0.0 if alone else self._wait
+        self._solitude.enter()
+        try:
+            deliveries = await self._fetched(limit, wait, alone=alone)
+        except BackendError:
+            # Make it known, and wait until the broker answers again.
+            deliveries = await self._reach.patiently(
+                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
+            )
+        finally:
+            self._solitude.leave()
+        if deliveries:
+            count = len(deliveries)
+            self._observe(Received(mailbox=self._source.mailbox, count=count))
+        return deliveries
+
+    def stop(self) -> None:
+        """Fetch no more. What is under way gives back what it may have claimed."""
+        self._stopped = True
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+    async def _fetched(
+        self, limit: int, wait: float, *, alone: bool
+    ) -> Sequence[Delivery]:
+        """What the source hands out; nothing when we are stopped meanwhile."""
+        self._heartbeat.beat()  # waiting for a broker that is away is a sign of life
+        if self._stopped:  # while the broker could not be reached
+            return ()
+        receiving = self._source.receive(
+            limit=limit, wait=wait, lease=self._lease, alone=alone
+        )
+        self._under_way = asyncio.ensure_future(receiving)
+        try:
+            return await self._under_way
+        except asyncio.CancelledError:
+            if was_cancelled() or not self._stopped:
+                raise
+            return ()

@@ -1,0 +1,122 @@
+"""What the ledger is told when work has ended."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from deadletter.backends.memory.ledger import MemoryLedger
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
+from deadletter.core.errors import Unavailable
+from deadletter.core.events import Event
+from deadletter.core.message import Delivery, Message
+from deadletter.ports import LedgerState
+from deadletter.runtime.held import Held
+from deadletter.runtime.once import Once, ledger_key
+from deadletter.runtime.reach import Reach
+from deadletter.testing.fakes import START, FakeClock, SeededDice
+from deadletter.testing.waiting import eventually
+
+
+class Desk:
+    """A `Once` with its ledger, which may be away."""
+
+    def __init__(self) -> None:
+        clock, self.events = FakeClock(), list[Event]()
+        self.away = False
+        self.finished: list[int] = []  # how many outcomes each time
+        self._ledger = MemoryLedger(clock=clock)
+        self.once = Once(self, "orders", lease=60, ttl=600)
+        self.reach = Reach(
+            "orders", clock=clock, dice=SeededDice(), observe=self.events.append
+        )
+        self.begin, self.look, self.forget = (
+            self._ledger.begin,
+            self._ledger.look,
+            self._ledger.forget,
+        )
+
+    async def finish(self, outcomes: Any, *, ttl: float) -> Any:
+        if self.away:
+            raise Unavailable("nobody answers")
+        self.finished.append(len(outcomes))
+        return await self._ledger.finish(outcomes, ttl=ttl)
+
+    async def claimed(self, *ids: str) -> list[Held]:
+        batch = [Held(_delivery(name), 0.0) for name in ids]
+        ran: list[Held] = []
+        await self.once.start(batch, self.reach, run=ran.append, skip=_never)
+        assert ran == batch
+        return ran
+
+    async def state(self, held: Held) -> LedgerState | None:
+        (state,) = await self._ledger.look([ledger_key("orders", held.delivery)])
+        return state
+
+
+def _delivery(id: str) -> Delivery:
+    message = Message(id=id, body=b"x", sent_at=START)
+    return Delivery(message=message, mailbox="orders", attempt=1, receipt=id)
+
+
+def _never(*args: object) -> None:
+    raise AssertionError("it was ours to run")
+
+
+@pytest.mark.parametrize(
+    ("decision", "state"),
+    [
+        (Ack(), LedgerState.PROCESSED),
+        (Continue("said no"), LedgerState.PROCESSED),
+        (Bury(Reason.REJECTED, "no"), LedgerState.DEAD_LETTERED),
+        (Retry(1.0), LedgerState.FAILED),
+        (Fail("no"), LedgerState.FAILED),
+    ],
+)
+async def test_the_ledger_knows_how_work_ended(
+    decision: Decision, state: LedgerState
+) -> None:
+    desk = Desk()
+    (held,) = await desk.claimed("a")
+
+    await desk.once.finish([(held, decision)], desk.reach)
+
+    assert await desk.state(held) is state
+
+
+async def test_a_claim_is_finished_once_and_let_go() -> None:
+    desk = Desk()
+    (held,) = await desk.claimed("a")
+
+    await desk.once.finish([(held, Ack())], desk.reach)
+    await desk.once.finish([(held, Ack())], desk.reach)
+
+    assert desk.finished == [1]
+    assert desk.once._claims == {}
+
+
+async def test_what_was_never_claimed_is_not_told() -> None:
+    desk = Desk()
+    (claimed,) = await desk.claimed("a")
+    stranger = Held(_delivery("b"), 0.0)
+
+    await desk.once.finish([(stranger, Ack()), (claimed, Ack())], desk.reach)
+
+    assert desk.finished == [1]
+    assert await desk.state(claimed) is LedgerState.PROCESSED
+    assert await desk.state(stranger) is None
+
+
+async def test_a_finish_that_was_broken_off_can_be_repeated() -> None:
+    desk = Desk()
+    (held,) = await desk.claimed("a")
+    desk.away = True
+    finishing = asyncio.create_task(desk.once.finish([(held, Ack())], desk.reach))
+    await eventually(lambda: desk.reach.down)
+    finishing.cancel()
+    await asyncio.wait({finishing})
+    desk.away = False
+
+    await desk.once.finish([(held, Ack())], desk.reach)
+
+    assert await desk.state(held) is LedgerState.PROCESSED
