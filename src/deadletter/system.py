@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from random import Random
 from threading import Lock
 from typing import Final
+from weakref import ref
 
 from deadletter.core.ids import uuid7
 
@@ -45,21 +46,30 @@ class SystemDice:
 
     def __init__(self, millis: Callable[[], int] = _millis) -> None:
         self._millis = millis
-        # By process: a child of ours must not repeat its parent's chances, and
-        # setdefault gives all threads of a new child the same fresh ones.
-        self._of_process: dict[int, _Chances] = {}
+        self._chances = _Chances()
+        # A child of ours must not repeat its parent's chances.
+        os.register_at_fork(after_in_child=_renewal(ref(self)))
 
     def draw(self) -> float:
         """Uniform in [0, 1)."""
-        return self._chances().random.random()
+        return self._chances.random.random()
 
     def new_id(self) -> str:
         """A unique id that sorts by the time of its making (UUID version 7)."""
-        return self._chances().new_id(self._millis())
+        return self._chances.new_id(self._millis())
 
-    def _chances(self) -> "_Chances":
-        pid = os.getpid()
-        return self._of_process.get(pid) or self._of_process.setdefault(pid, _Chances())
+    def renew(self) -> None:
+        """Take fresh chances."""
+        self._chances = _Chances()
+
+
+def _renewal(dice: "ref[SystemDice]") -> Callable[[], None]:
+    # By a weak reference: what is registered for forks is registered for ever.
+    def renew() -> None:
+        if (found := dice()) is not None:
+            found.renew()
+
+    return renew
 
 
 class _Chances:

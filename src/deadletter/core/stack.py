@@ -77,7 +77,12 @@ def _name(trace: TracebackType) -> str:
     frame = trace.tb_frame
     module = frame.f_globals.get("__name__")
     known = module if type(module) is str else "?"
-    return cut(plain_line(f"{known}:{frame.f_code.co_qualname}"), 300)
+    return _named(known, frame.f_code.co_qualname)
+
+
+@lru_cache(maxsize=4096)
+def _named(module: str, function: str) -> str:
+    return cut(plain_line(f"{module}:{function}"), 300)
 
 
 @lru_cache(maxsize=4096)

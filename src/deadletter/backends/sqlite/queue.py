@@ -18,7 +18,7 @@ from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
 from .engine import Database
-from .rows import Claimed, MessageRow, micros, read_claimed, row_of, seconds
+from .rows import Claimed, MessageRow, micros, read_claimed, rows_of, seconds
 from .settling import NotAllOurs, extend, extend_ours, settle, settle_ours, sorted_out
 from .tokens import Tokens
 from .waking import Waking
@@ -93,7 +93,7 @@ class SqliteSink:
         if not messages:
             return
         box = await self._box.id()
-        rows = [row_of(message) for message in messages]
+        rows = rows_of(messages)
         wait = max(0, seconds(delay))
         await self._box.db.write(lambda c: _send(c, box, rows, self._box.now(), wait))
         self._box.waking.ring(box)

@@ -7,8 +7,9 @@ busy thread, waits milliseconds to get it back.
 """
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -88,7 +89,10 @@ class Claimed(Struct, frozen=True):
         """The deliveries, in order."""
         bodies = bytes.fromhex(self.small)
         start = 0
-        known, first = None, None
+        # Mostly the same for a whole batch, and each costs more than a look.
+        known_first, first = None, None
+        known_sent, sent = None, EPOCH
+        known_extra, rare = "", _NOTHING_EXTRA
         found = []
         # One loop with nothing called that can be helped: it runs for every message.
         for (
@@ -100,12 +104,28 @@ class Claimed(Struct, frozen=True):
                 start += size
             else:
                 body = self.large[seq]
-            if first_at != known:  # mostly the same for all
-                known, first = first_at, None if first_at is None else when(first_at)
-            if extra or expires_at is not None:
-                message = _message(id_, body, sent_at, expires_at, extra)
-            else:
-                message = Message(id=id_, body=body, sent_at=when(sent_at))
+            if first_at != known_first:
+                known_first = first_at
+                first = None if first_at is None else when(first_at)
+            if sent_at != known_sent:
+                known_sent, sent = sent_at, when(sent_at)
+            if extra != known_extra:
+                known_extra = extra
+                rare = _unpack(bytes.fromhex(extra)) if extra else _NOTHING_EXTRA
+            message = Message(
+                id=id_,
+                body=body,
+                sent_at=sent,
+                expires_at=None if expires_at is None else when(expires_at),
+                headers=rare.headers,
+                content_type=rare.content_type,
+                key=rare.key,
+                reply_to=rare.reply_to,
+                idempotency_key=rare.idempotency_key,
+                traceparent=rare.traceparent,
+                tracestate=rare.tracestate,
+                lineage=rare.lineage,
+            )
             delivery = Delivery(
                 message=message,
                 mailbox=mailboxes[mailbox],
@@ -136,9 +156,49 @@ def seconds(duration: float) -> int:
     return round(duration * 1_000_000)
 
 
-def row_of(message: Message) -> MessageRow:
-    """A message as it is stored."""
-    extra = _Extra(
+def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
+    """Messages as they are stored."""
+    known_sent, sent = None, 0
+    rows: list[MessageRow] = []
+    for message in messages:
+        if message.sent_at is not known_sent:  # mostly one time for the whole batch
+            known_sent, sent = message.sent_at, micros(message.sent_at)
+        expires_at = message.expires_at
+        rows.append(
+            (
+                message.id,
+                message.body,
+                _extra_of(message),
+                sent,
+                None if expires_at is None else micros(expires_at),
+            )
+        )
+    return rows
+
+
+def _extra_of(message: Message) -> bytes | None:
+    try:
+        message.id.encode()
+        if (
+            message.headers
+            or message.key is not None
+            or message.reply_to is not None
+            or message.idempotency_key is not None
+            or message.traceparent is not None
+            or message.tracestate is not None
+            or message.lineage is not None
+        ):
+            return _pack(_rare(message))
+        return _only_type(message.content_type)
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"message {message.id!a} has text in it that is not Unicode:"
+            f" {error.reason}; send such text as bytes, in the body or a header"
+        ) from error
+
+
+def _rare(message: Message) -> _Extra:
+    return _Extra(
         message.headers,
         message.content_type,
         message.key,
@@ -148,16 +208,11 @@ def row_of(message: Message) -> MessageRow:
         message.tracestate,
         message.lineage,
     )
-    try:
-        message.id.encode()
-        packed = None if extra == _NOTHING_EXTRA else _pack(extra)
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
-    expires_at = None if message.expires_at is None else micros(message.expires_at)
-    return message.id, message.body, packed, micros(message.sent_at), expires_at
+
+
+@lru_cache(maxsize=64)
+def _only_type(content_type: str | None) -> bytes | None:
+    return None if content_type is None else _pack(_Extra((), content_type))
 
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:
@@ -165,23 +220,3 @@ def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Cla
     rows, small, some_large = connection.execute(_CLAIMED, (leased, token)).fetchone()
     large = connection.execute(_LARGE, (leased, token)) if some_large else ()
     return Claimed(token, rows, small or "", dict(large))
-
-
-def _message(
-    id_: str, body: bytes, sent_at: int, expires_at: int | None, extra: str
-) -> Message:
-    rare = _unpack(bytes.fromhex(extra)) if extra else _NOTHING_EXTRA
-    return Message(
-        id=id_,
-        body=body,
-        sent_at=when(sent_at),
-        expires_at=None if expires_at is None else when(expires_at),
-        headers=rare.headers,
-        content_type=rare.content_type,
-        key=rare.key,
-        reply_to=rare.reply_to,
-        idempotency_key=rare.idempotency_key,
-        traceparent=rare.traceparent,
-        tracestate=rare.tracestate,
-        lineage=rare.lineage,
-    )
