@@ -44,6 +44,7 @@ from deadletter.ports import (
     Released,
     Settlement,
     Swept,
+    Undertaker,
 )
 
 # 1. Tell the truth: what is claimed here, the contract tests hold you to.
@@ -381,6 +382,7 @@ class NotebookEngine:
     features = FEATURES
     letters: LetterStore | None = None
     ledger: Ledger | None = None
+    undertaker: Undertaker | None = None
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.broker: Broker = NotebookBroker(Notebook(path, clock))

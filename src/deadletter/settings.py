@@ -21,6 +21,8 @@ from deadletter.core.redact import redact
 
 FILE: Final = "deadletter.toml"
 PREFIX: Final = "DLQ_"
+OFFICE: Final = "sqlite:///deadletter.db"
+"""Where letters are kept when neither the engine can nor anybody says."""
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
@@ -54,7 +56,8 @@ class RetentionDays(Struct, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """What can be set without touching code."""
 
-    url: Text = "sqlite:///deadletter.db"  # the engine: mailboxes, office, ledger
+    url: Text = OFFICE  # the engine: mailboxes, office, ledger
+    office: Text | None = None  # where letters are kept, if not in the engine itself
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of classification rules
     work: Work = Work()

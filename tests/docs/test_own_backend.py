@@ -69,10 +69,23 @@ async def test_what_was_sent_is_there_when_it_is_opened_again(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("installed")
-async def test_without_an_office_it_is_refused(tmp_path: Path) -> None:
-    app = App(f"notebook:///{tmp_path}/orders.json")
+async def test_without_letters_of_its_own_it_has_the_usual_office(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ConfigError, match="cannot keep letters: give the App an"):
+    async with App(f"notebook:///{tmp_path}/orders.json") as app:
+        letters = await app.letters()
+
+        assert letters.features.engine == "sqlite"
+        assert (tmp_path / "deadletter.db").exists()
+
+
+@pytest.mark.usefixtures("installed")
+async def test_as_an_office_it_is_refused(tmp_path: Path) -> None:
+    app = App("memory://", office=f"notebook:///{tmp_path}/orders.json")
+
+    with pytest.raises(ConfigError, match="cannot keep letters: give an office that"):
         await app.letters()
 
 

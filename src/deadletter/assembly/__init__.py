@@ -4,7 +4,7 @@ become running loops.
 """
 
 from .app import App
-from .engines import default_url, open_engine, opened
+from .engines import open_engine, opened
 from .loading import load_app
 
-__all__ = ["App", "default_url", "load_app", "open_engine", "opened"]
+__all__ = ["App", "load_app", "open_engine", "opened"]

@@ -31,7 +31,7 @@ from deadletter.runtime.options import BRAKE, SLOTS, WorkerOptions
 from deadletter.runtime.typed import encode, typed
 from deadletter.system import SystemClock, SystemDice, process_name
 
-from .engines import default_url, open_engine
+from .engines import default_settings, open_engine
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -54,16 +54,15 @@ class App:
         clock: Clock | None = None,
         dice: Dice | None = None,
     ) -> None:
-        self.url = url or default_url()
+        self.url = url or default_settings().url
         self.version = version
         self.observe: Observer = observe or _nobody
-        self._office_url = office
+        self.office_url = office or (None if url else default_settings().office)
         self._clock = clock or SystemClock()
         self._dice = dice or SystemDice()
         self._handlers: dict[str, Registration] = {}
         self._letter_handlers: dict[str, LetterHandler] = {}
         self._engine: Engine | None = None
-        self._office: Engine | None = None
         self._opening = asyncio.Lock()
 
     def handler(
@@ -268,37 +267,29 @@ class App:
         return asyncio.run(working())
 
     async def engine(self) -> Engine:
-        """The engine that carries the messages, opened when first needed."""
+        """The engine with its office, opened when first needed."""
         if self._engine is None:
             async with self._opening:
                 if self._engine is None:
                     self._engine = await open_engine(
-                        self.url, clock=self._clock, dice=self._dice
+                        self.url,
+                        office=self.office_url,
+                        clock=self._clock,
+                        dice=self._dice,
                     )
         return self._engine
 
     async def letters(self) -> LetterStore:
         """The office."""
-        engine = await self.engine()
-        if self._office_url is not None:
-            if self._office is None:
-                self._office = await open_engine(
-                    self._office_url, clock=self._clock, dice=self._dice
-                )
-            engine = self._office
-        if engine.letters is None:
-            raise ConfigError(
-                f"{engine.features.engine} cannot keep letters: give the App an "
-                'office, such as App(url, office="sqlite:///office.db")'
-            )
-        return engine.letters
+        letters = (await self.engine()).letters
+        assert letters is not None  # an engine without is never opened alone
+        return letters
 
     async def close(self) -> None:
         """Let go of what was opened."""
-        for engine in (self._engine, self._office):
-            if engine is not None:
-                await engine.close()
-        self._engine = self._office = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.close()
 
     async def __aenter__(self) -> Self:
         await self.engine()

@@ -7,37 +7,66 @@ from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
 from deadletter.ports import Clock, Dice, Engine
-from deadletter.settings import load_settings
+from deadletter.settings import OFFICE, Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
+
+from .pairing import Paired
 
 
 async def open_engine(
-    url: str, *, clock: Clock | None = None, dice: Dice | None = None
+    url: str,
+    *,
+    office: str | None = None,
+    clock: Clock | None = None,
+    dice: Dice | None = None,
 ) -> Engine:
-    """Open what a URL names: `sqlite:///shop.db`, `memory://` …"""
+    """
+    Open what a URL names: `sqlite:///shop.db`, `redis://localhost`, `memory://` …
+
+    Letters go to the engine itself, or to `office` when another one is named. An
+    engine that cannot keep letters has its office in the configured place.
+    """
+    clock, dice = clock or SystemClock(), dice or SystemDice()
+    engine = await _open(url, clock, dice)
+    if engine.letters is not None and office in (None, url):
+        return engine
+    try:
+        return Paired(
+            engine,
+            await _open(office or default_settings().office or OFFICE, clock, dice),
+        )
+    except BaseException:
+        await engine.close()
+        raise
+
+
+async def _open(url: str, clock: Clock, dice: Dice) -> Engine:
     scheme = urlsplit(url).scheme
     openers = {point.name: point for point in entry_points(group="deadletter.backends")}
     if scheme not in openers:
         known = ", ".join(f"{name}://" for name in sorted(openers))
-        raise ConfigError(f"no engine for {url!r}: use one of {known}")
-    opener = openers[scheme].load()
-    engine: Engine = await opener(
-        url, clock=clock or SystemClock(), dice=dice or SystemDice()
-    )
+        raise ConfigError(f"no engine for {redact(url)!r}: use one of {known}")
+    engine: Engine = await openers[scheme].load()(url, clock=clock, dice=dice)
     return engine
 
 
 @asynccontextmanager
-async def opened(url: str | None = None) -> AsyncIterator[Engine]:
+async def opened(
+    url: str | None = None, *, office: str | None = None
+) -> AsyncIterator[Engine]:
     """An engine, closed again afterwards; without a URL the configured one."""
-    engine = await open_engine(url or default_url())
+    settings = default_settings()
+    engine = await open_engine(
+        url or settings.url, office=office or (None if url else settings.office)
+    )
     try:
         yield engine
     finally:
         await engine.close()
 
 
-def default_url(environ: Mapping[str, str] = os.environ) -> str:
-    """The engine to use when nobody says: DLQ_URL, deadletter.toml, a local file."""
-    return load_settings(environ=environ).url
+def default_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """What counts when nobody says: DLQ_URL …, deadletter.toml, a local file."""
+    return load_settings(environ=environ)

@@ -20,7 +20,7 @@ GLOBAL: Final = Group("Everywhere", sort_key=9)
 
 _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
-    ("groups", "letters:groups", LOOK, "What broke, by cause."),
+    ("groups", "groups:app", LOOK, "What broke, by cause."),
     ("show", "show:show", LOOK, "Tell one letter's whole story."),
     ("stats", "stats:stats", LOOK, "Count what is where."),
     ("review", "moves:review", DECIDE, "Say that you have looked at letters."),
@@ -90,6 +90,7 @@ def _launcher(app: App) -> Any:
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         url: Annotated[str | None, Parameter(group=GLOBAL)] = None,
+        office: Annotated[str | None, Parameter(group=GLOBAL)] = None,
         json: Annotated[
             bool, Parameter(group=GLOBAL, negative="", show_default=False)
         ] = False,
@@ -101,6 +102,8 @@ def _launcher(app: App) -> Any:
         Args:
             url: The engine, such as sqlite:///shop.db. Otherwise DLQ_URL, `url` in
                 deadletter.toml, or sqlite:///deadletter.db.
+            office: Where the letters are, if not in the engine itself. Otherwise
+                DLQ_OFFICE or `office` in deadletter.toml.
             json: Answer in JSON: one document, or one line each for lists.
             actor: Who does this, for the audit. Otherwise you@host.
         """
@@ -111,7 +114,7 @@ def _launcher(app: App) -> Any:
         if "desk" in extra:
             from .desk import Desk  # noqa: PLC0415 -- help and completions need none
 
-            more["desk"] = Desk(url=url, as_json=json, actor=actor)
+            more["desk"] = Desk(url=url, office=office, as_json=json, actor=actor)
         result = command(*bound.args, **bound.kwargs, **more)
         if inspect.iscoroutine(result):
             result = _run(result)

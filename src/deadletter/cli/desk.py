@@ -23,7 +23,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deadletter.assembly import opened
-from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.errors import NotFound
 from deadletter.core.letter import By
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
@@ -57,13 +57,19 @@ class Desk:
     """What every command is handed."""
 
     def __init__(
-        self, *, url: str | None = None, as_json: bool = False, actor: str | None = None
+        self,
+        *,
+        url: str | None = None,
+        office: str | None = None,
+        as_json: bool = False,
+        actor: str | None = None,
     ) -> None:
         self.as_json = as_json
         self.clock: Clock = SystemClock()
         self.dice = SystemDice()
         self.actor = actor or f"{getpass.getuser()}@{socket.gethostname()}"
         self.given_url = url  # on the command line
+        self.given_office = office
 
     @cached_property
     def settings(self) -> Settings:
@@ -74,6 +80,11 @@ class Desk:
     def url(self) -> str:
         """The engine this is about."""
         return self.given_url or self.settings.url
+
+    @cached_property
+    def office_url(self) -> str | None:
+        """Where its letters are, if somebody says."""
+        return self.given_office or (None if self.given_url else self.settings.office)
 
     @cached_property
     def out(self) -> Console:
@@ -95,8 +106,8 @@ class Desk:
         return By(self.actor, reason)
 
     def file(self) -> Path | None:
-        """The file the engine lives in, if it lives in one."""
-        return file_of(self.url)
+        """The file the office lives in, if it lives in one."""
+        return file_of(self.office_url or self.url)
 
     @asynccontextmanager
     async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
@@ -107,18 +118,14 @@ class Desk:
                 f"there is no office at {file} yet: `dlq work` and `dlq send` make "
                 "one, --url or DLQ_URL says where another is"
             )
-        async with opened(self.url) as engine:
+        async with opened(self.url, office=self.office_url) as engine:
             yield engine
 
     @asynccontextmanager
     async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
         """The engine and its letters, open."""
         async with self.engine(make=make) as engine:
-            if engine.letters is None:
-                raise ConfigError(
-                    f"{engine.features.engine} keeps no letters: say with --url where "
-                    "the office is"
-                )
+            assert engine.letters is not None  # none is opened without
             yield Office(
                 engine=engine,
                 store=engine.letters,

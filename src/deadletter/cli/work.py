@@ -60,6 +60,8 @@ def work(
         return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
     if desk.given_url:
         loaded.url = desk.given_url
+    if desk.given_url or desk.given_office:
+        loaded.office_url = desk.given_office
     if not quiet:
         _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
     code = loaded.run(
@@ -95,6 +97,7 @@ def _several(
     words = ["work", name, "--processes", "1"]
     words += ["--verbose"] * verbose + ["--quiet"] * quiet + ["--json"] * desk.as_json
     words += ["--url", desk.given_url] if desk.given_url else []
+    words += ["--office", desk.given_office] if desk.given_office else []
     return supervise(
         [sys.executable, "-m", __package__, *words],
         processes=count,

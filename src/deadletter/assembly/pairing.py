@@ -1,0 +1,32 @@
+"""
+Two engines as one: messages on the one, letters in the other.
+
+Queues that cannot keep letters (Redis, SQS, Kafka, RabbitMQ, NATS) are paired with
+an office that can. Everybody else sees one engine.
+"""
+
+from deadletter.core.errors import ConfigError
+from deadletter.ports import Broker, Engine, Ledger, LetterStore, Undertaker
+
+
+class Paired:
+    """Mailboxes of one engine, the office of another."""
+
+    def __init__(self, queue: Engine, office: Engine) -> None:
+        if office.letters is None:
+            raise ConfigError(
+                f"{office.features.engine} cannot keep letters: give an office that "
+                "can, such as sqlite:///office.db"
+            )
+        self.features = queue.features
+        self.broker: Broker = queue.broker
+        self.letters: LetterStore | None = office.letters
+        self.ledger: Ledger | None = queue.ledger or office.ledger
+        # Claims here and letters there cannot be one transaction.
+        self.undertaker: Undertaker | None = None
+        self._engines = (queue, office)
+
+    async def close(self) -> None:
+        """Let go of both."""
+        for engine in self._engines:
+            await engine.close()
