@@ -59,7 +59,7 @@ _MEANINGS = {
     "retention_days.closed": "days closed letters are kept",
     "retention_days.replayed": "days replayed letters are kept",
     "retention_days.discarded": "days discarded letters are kept",
-    "retention_days.ledger": "days a finished idempotency key is kept",
+    "retention_days.ledger": "days an idempotency key is kept, finished or given up",
     "planned": "not sent yet",
     "ready": "will be sent",
     "durability": "what an acknowledged write survives",
@@ -237,6 +237,15 @@ def states_table() -> str:
             ]
             for one in letter.State
         ),
+    )
+
+
+def statuses_table() -> str:
+    """How a group may stand."""
+    told = comments(letter.GroupStatus)
+    return table(
+        ["status", "meaning"],
+        ([f"`{one}`", told[one.name]] for one in letter.GroupStatus),
     )
 
 

@@ -26,7 +26,7 @@ from rich.text import Text
 from deadletter import App
 from deadletter.assembly import open_engine
 from deadletter.cli.desk import Desk, Office
-from deadletter.cli.letters import groups
+from deadletter.cli.groups import groups
 from deadletter.cli.overview import overview
 from deadletter.cli.show import show
 from deadletter.core.letter import By, DeadLetter

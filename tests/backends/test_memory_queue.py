@@ -4,11 +4,12 @@ import pytest
 
 from deadletter.backends.memory import MemoryEngine, open_engine
 from deadletter.core.errors import ConfigError
+from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_contract import QueueContract
 
 
-class TestMemory(QueueContract):
+class TestMemory(QueueContract, UndertakerContract):
     driver = MemoryEngine
 
     @pytest.fixture

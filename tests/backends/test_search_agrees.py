@@ -150,6 +150,7 @@ def _searched(
         there = [letter for _, letter in whole(office, _EVERY, ())]
         there.sort(key=lambda letter: letter.head.dead_at)
         found = list(_pages(office, query, limit))
+        assert list(_names(office, query, limit)) == [head.id for head in found]
     finally:
         office.execute("ROLLBACK")
     expected = [letter.head for letter in there if matches(query, letter, now=NOW)]
@@ -167,3 +168,15 @@ def _pages(office: sqlite3.Connection, query: Node, limit: int) -> Iterator[Lett
             return
         assert page.after != after
         after = page.after
+
+
+def _names(office: sqlite3.Connection, query: Node, limit: int) -> Iterator[str]:
+    after = None
+    while True:
+        names = search.find_ids(office, query, limit=limit, after=after, now=NOW)
+        assert len(names.ids) <= limit
+        yield from names.ids
+        if names.after is None:
+            return
+        assert names.after != after
+        after = names.after

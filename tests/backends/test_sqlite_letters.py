@@ -10,9 +10,11 @@ import pytest
 
 from deadletter.backends.sqlite.engine import Database
 from deadletter.backends.sqlite.letters import SqliteLetters
+from deadletter.backends.sqlite.letters_replay import _SENT
 from deadletter.core.errors import Refused
 from deadletter.core.letter import State
 from deadletter.core.query import parse
+from deadletter.office.letters import Letters
 from deadletter.ports import Durability, Features, Move
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_bench import ANNA, a_campaign, a_letter, tried_again
@@ -126,6 +128,34 @@ async def test_what_does_not_add_up_is_named(
     assert complaint in "\n".join(await store.verify())
 
 
+@pytest.mark.parametrize("query", ["", "is:pending", "is:open source:orders", "{}"])
+@pytest.mark.parametrize("limit", [None, 4, 7, 50])
+async def test_letters_are_chosen_as_a_search_finds_them(
+    store: SqliteLetters,
+    query: str,
+    limit: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deadletter.office.letters.MANY", 3)
+    await store.keep([a_letter() for _ in range(7)])
+    heads = (await store.find(parse(query))).heads
+
+    chosen = await Letters(store, FakeClock()).freeze(query, limit=limit)
+
+    assert chosen == [head.id for head in heads][:limit]
+    assert len(chosen) == min(7, limit or 7)
+
+
+async def test_what_is_sent_is_found_without_going_through_its_campaign(
+    store: SqliteLetters, path: Path
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {_SENT}", (0, 1, "[]"))
+        steps = [step for *_, step in plan]
+
+    assert any("campaign_items_sending" in step for step in steps)
+
+
 async def test_a_damaged_body_is_never_handed_out(
     store: SqliteLetters, path: Path
 ) -> None:
@@ -140,7 +170,7 @@ async def test_a_damaged_body_is_never_handed_out(
     await store.purge([damaged], ANNA)
 
     (taken,) = await store.take_replay("c-1", limit=2)
-    assert taken.letter.id == sound
+    assert taken.letter_id == sound
 
 
 @pytest.mark.parametrize("times", [1, 10_000])
@@ -213,5 +243,5 @@ async def test_many_ids_are_moved_in_several_transactions(
     await store.plan_replay(a_campaign(), ids)
     taken = await store.take_replay("c-1", limit=100)
 
-    assert moved == noted == ids == [one.letter.id for one in taken]
+    assert moved == noted == ids == [one.letter_id for one in taken]
     assert await store.verify() == []

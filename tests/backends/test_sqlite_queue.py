@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from deadletter.backends.sqlite import SqliteEngine, open_engine
+from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_contract import QueueContract
 
 
-class TestSqlite(QueueContract):
+class TestSqlite(QueueContract, UndertakerContract):
     driver = SqliteEngine
 
     @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from cli.conftest import Command
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import State
 from deadletter.ports import LedgerKey, LedgerState, ReplaySettled
-from office.making import make_letter, make_letters
+from office.making import NOW, make_letter, make_letters
 
 
 def received(dlq: Command, mailbox: str = "orders") -> list[Any]:
@@ -121,6 +122,20 @@ def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) ->
 
     assert ran.code == 0
     assert "Type 101 to go on" in ran.err
+
+
+def test_what_has_expired_is_not_sent_without_yes(dlq: Command) -> None:
+    dlq.keep(make_letter(expires_at=NOW - timedelta(days=4000)))
+
+    refused = dlq("replay", "*")
+    sent = dlq("replay", "*", "--yes", "--json")
+
+    assert refused.code == 2
+    assert "1  expired: too late by their own word" in refused.out
+    assert "add --yes" in refused.err
+    assert sent.document["counts"] == {"sent": 1}
+    (copy,) = received(dlq)
+    assert copy.message.expires_at is None
 
 
 def test_what_was_processed_meanwhile_is_not_sent_without_yes(dlq: Command) -> None:
@@ -249,3 +264,32 @@ async def _begun(engine: Any) -> str:
     campaign = await replay.start("*", BY)
     await engine.letters.take_replay(campaign.id, limit=2)
     return campaign.id
+
+
+def test_the_story_of_a_letter_tells_of_its_replays(dlq: Command) -> None:
+    letter = make_letter()
+    dlq.keep(letter)
+    who = ("--actor", "anna", "--reason", "bank is back")
+    campaign = dlq("replay", letter.id, *who, "--json").document["id"]
+    waiting = dlq("show", letter.id).out
+    confirm(dlq, Outcome.FAILED)
+    dlq("replay", letter.id)
+    confirm(dlq)
+
+    text = " ".join(dlq("show", letter.id).out.split())
+    story = dlq("show", letter.id, "--json").document["story"]
+
+    sent = "anna sent it back to orders, because: bank is back"
+    assert f"{sent} (replay 1, {campaign}) " in text
+    assert "sent, no outcome yet" in " ".join(waiting.split())
+    assert text.index("replay 1 failed again") < text.index("(replay 2,")
+    assert text.index("(replay 2,") < text.index("replay 2 handled")
+    told = [one["replay"] for one in story if one["kind"] in {"replay", "outcome"}]
+    assert [(one["generation"], one["outcome"]) for one in told] == [
+        (1, "failed"),
+        (1, "failed"),
+        (2, "confirmed"),
+        (2, "confirmed"),
+    ]
+    assert told[0]["campaign"] == campaign
+    assert told[0]["taken_at"] <= told[0]["sent_at"] <= told[0]["settled_at"]

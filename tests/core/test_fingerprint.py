@@ -145,9 +145,9 @@ def test_hostile_texts_take_no_longer(piece: str) -> None:
     started = time.process_time()
 
     for _ in range(10):
-        normalise(text)
+        fingerprint("q", failure(text))
 
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 0.2  # it takes 0.002
 
 
 def test_a_new_id_is_no_new_problem() -> None:

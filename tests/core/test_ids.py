@@ -1,4 +1,6 @@
 import uuid
+from base64 import b32encode
+from hashlib import blake2b
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -31,6 +33,21 @@ def test_ids_of_one_millisecond_differ_by_every_bit_and_sort_by_it(
     moment: int, a: int, b: int
 ) -> None:
     assert (uuid7(moment, a) < uuid7(moment, b)) == (a < b)
+
+
+@given(parts, parts, parts, st.binary(max_size=16))
+def test_a_letter_id_is_a_hash_in_base32(
+    source: str, part: str, message: str, twist: bytes
+) -> None:
+    hashed = blake2b(digest_size=15)
+    for text in (source, part, message):
+        encoded = text.encode("utf-8", "surrogatepass")
+        hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+    hashed.update(twist)
+
+    made = letter_id(source, part, message, twist)
+
+    assert made == b32encode(hashed.digest()).decode().lower()
 
 
 @given(parts, parts, parts)

@@ -1,9 +1,13 @@
 from datetime import timedelta
 
-from deadletter.core.letter import State
-from deadletter.office.groups import list_groups
+import pytest
+
+from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.letter import By, GroupStatus, State
+from deadletter.office.groups import get_group, list_groups, say
 from deadletter.ports import LetterStore
-from office.making import make_letter, make_letters
+from deadletter.testing.fakes import FakeClock
+from office.making import BY, make_letter, make_letters
 
 
 async def test_the_largest_problem_comes_first(store: LetterStore) -> None:
@@ -22,7 +26,7 @@ async def test_groups_without_open_letters_are_shown_if_asked_for(
     await store.keep([make_letter(state=State.CLOSED)])
 
     assert await list_groups(store) == []
-    (line,) = await list_groups(store, only_open=False)
+    (line,) = await list_groups(store, everything=True)
     assert (line.open, line.total, line.share) == (0, 1, 0.0)
 
 
@@ -32,3 +36,61 @@ async def test_one_mailbox_alone_can_be_asked_for(store: LetterStore) -> None:
     (line,) = await list_groups(store, source="payments")
 
     assert (line.source, line.share) == ("payments", 1.0)
+
+
+async def test_what_is_snoozed_or_muted_is_listed_only_if_asked_for(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    await store.keep([make_letter(1), make_letter(2, source="payments")])
+    hidden, _ = await list_groups(store)
+    await say(store, clock, hidden.fingerprint, GroupStatus.MUTED, BY)
+
+    (listed,) = await list_groups(store)
+    (muted,) = await list_groups(store, status=GroupStatus.MUTED)
+
+    assert listed.fingerprint != hidden.fingerprint == muted.fingerprint
+    assert len(await list_groups(store, everything=True)) == 2
+
+
+async def test_one_status_is_listed_whether_or_not_something_is_open(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    await store.keep([make_letter(state=State.CLOSED)])
+    (line,) = await list_groups(store, everything=True)
+    await say(store, clock, line.fingerprint, GroupStatus.RESOLVED, BY, version="1.8")
+
+    (resolved,) = await list_groups(store, status=GroupStatus.RESOLVED)
+
+    assert (resolved.version, resolved.note) == ("1.8", BY.reason)
+    assert resolved.since == clock.now()
+
+
+async def test_owner_and_note_stay_until_others_are_given(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    letter = make_letter()
+    await store.keep([letter])
+    name, ongoing = letter.head.fingerprint, GroupStatus.ONGOING
+
+    await say(store, clock, name, ongoing, By("anna", "the bank knows"), owner="bo")
+    kept = await say(store, clock, name, GroupStatus.RESOLVED, By("anna"))
+    changed = await say(store, clock, name, ongoing, By("anna", "no"), owner="")
+
+    assert (kept.standing.owner, kept.standing.note) == ("bo", "the bank knows")
+    assert (changed.standing.owner, changed.standing.note) == (None, "no")
+
+
+async def test_a_group_is_found_by_the_beginning_of_its_name(
+    store: LetterStore,
+) -> None:
+    prints = ("1-aa", "1-ab", "1-abc")
+    await store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(prints)])
+
+    assert (await get_group(store, "1-aa")).fingerprint == "1-aa"
+    assert (await get_group(store, "group:1-abc*")).fingerprint == "1-abc"
+    assert (await get_group(store, "1-ab")).fingerprint == "1-ab"
+    with pytest.raises(Conflict, match="several groups begin with 1-a"):
+        await get_group(store, "1-a*")
+    for name in ("2-", "*", " "):
+        with pytest.raises(NotFound):
+            await get_group(store, name)

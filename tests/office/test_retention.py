@@ -84,3 +84,18 @@ async def test_finished_ledger_keys_go_when_their_time_is_over(
     swept = await Retention(store, clock, ledger=engine.ledger).run(BY)
 
     assert swept.ledger == 1
+
+
+async def test_ledger_keys_go_whose_message_is_gone_for_long(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    assert engine.ledger is not None
+    retention = Retention(store, clock, ledger=engine.ledger)
+    await engine.ledger.begin([LedgerKey("orders", "k")], lease=60)
+
+    clock.advance(30 * 86_400)
+    too_early = await retention.run(BY)
+    clock.advance(60)
+    in_time = await retention.run(BY)
+
+    assert (too_early.ledger, in_time.ledger) == (0, 1)

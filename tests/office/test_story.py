@@ -1,9 +1,14 @@
-from deadletter.core.letter import State
+from msgspec.structs import replace
+
+from deadletter.core.attempts import Attempt, append
+from deadletter.core.campaign import Campaign, Outcome
+from deadletter.core.letter import DeadLetter, State
+from deadletter.core.message import Lineage
 from deadletter.office.letters import Letters
 from deadletter.office.story import Kind, reveal, tell
-from deadletter.ports import LetterStore
+from deadletter.ports import LetterStore, ReplaySettled, ReplayTaken
 from deadletter.testing.fakes import FakeClock
-from office.making import BY, make_letter
+from office.making import BY, NOW, make_letter
 
 
 async def test_a_story_is_told_in_order(store: LetterStore, clock: FakeClock) -> None:
@@ -54,3 +59,94 @@ async def test_a_very_long_story_is_bounded(
 
     assert story.left_out
     assert len(story.moments) < 520
+
+
+async def taken(store: LetterStore, letter: DeadLetter, campaign: str) -> ReplayTaken:
+    """The letter, sent out by a campaign."""
+    planned = Campaign(
+        id=campaign,
+        query="*",
+        created_at=NOW,
+        actor="anna",
+        reason="fixed",
+        to="canary",
+    )
+    await store.plan_replay(planned, [letter.id])
+    (one,) = await store.take_replay(campaign, limit=1)
+    await store.sent_replay(campaign, [letter.id])
+    return one
+
+
+def died(letter: DeadLetter, one: ReplayTaken, clock: FakeClock) -> DeadLetter:
+    """What a worker makes of a copy it gives up."""
+    attempt = Attempt(number=1, at=clock.now(), text="no", generation=one.generation)
+    lineage = Lineage(letter_id=letter.id, generation=one.generation, campaign="c")
+    return replace(
+        letter,
+        head=replace(letter.head, attempts=1, dead_at=clock.now()),
+        message=replace(letter.message, lineage=lineage),
+        history=append("", attempt),
+    )
+
+
+async def test_replays_are_told_between_the_deaths(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    letter = make_letter()
+    await store.keep([letter])
+    clock.advance(60)
+    first = await taken(store, letter, "c-1")
+    clock.advance(60)
+    await store.keep([died(letter, first, clock)])
+    clock.advance(60)
+    second = await taken(store, letter, "c-2")
+    clock.advance(60)
+    news = ReplaySettled(letter.id, second.generation, Outcome.CONFIRMED)
+    await store.settle_replays([news])
+
+    story = await tell(store, (await store.get([letter.id]))[0])
+
+    assert [
+        (moment.kind, moment.replay and moment.replay.generation, moment.text)
+        for moment in story.moments[3:]
+    ] == [
+        (Kind.ATTEMPT, None, "the bank did not answer"),
+        (Kind.DIED, None, ""),
+        (Kind.REPLAY, 1, "canary"),
+        (Kind.ATTEMPT, None, "no"),
+        (Kind.DIED, None, "failed 2 of 2 attempts"),
+        (Kind.OUTCOME, 1, "failed"),
+        (Kind.REPLAY, 2, "canary"),
+        (Kind.OUTCOME, 2, "confirmed"),
+    ]
+    assert not any(moment.given_up for moment in story.moments)
+
+
+async def test_a_replay_nobody_waits_for_any_more_is_told_so(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    letter = make_letter()
+    await store.keep([letter])
+    await taken(store, letter, "c-1")
+    await Letters(store, clock).reopen([letter.id], BY, unconfirmed=True)
+    await taken(store, letter, "c-2")
+
+    story = await tell(store, (await store.get([letter.id]))[0])
+
+    replays = [moment for moment in story.moments if moment.replay is not None]
+    assert [moment.given_up for moment in replays] == [True, False]
+
+
+async def test_a_replay_that_skipped_a_letter_is_told_as_well(
+    store: LetterStore, clock: FakeClock
+) -> None:
+    letter = make_letter(state=State.CLOSED)
+    await store.keep([letter])
+    planned = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(planned, [letter.id])
+    await store.take_replay("c-1", limit=1)
+
+    story = await tell(store, letter)
+
+    (told,) = [moment for moment in story.moments if moment.replay is not None]
+    assert (told.kind, told.text) == (Kind.OUTCOME, "skipped")

@@ -31,12 +31,12 @@ _SAID: Final = {
     Verdict.ORDERED: "with an ordering key: newer messages of it may have gone ahead",
     Verdict.CREDENTIALS: "with credentials in their headers, perhaps stale by now",
     Verdict.NO_MAILBOX: "to a mailbox that does not exist yet; it will be made",
-    Verdict.EXPIRED: "expired: they would be buried again at once, see --drop-expiry",
+    Verdict.EXPIRED: "expired: too late by their own word, sent without their expiry",
     Verdict.PROCESSED: "processed meanwhile, says the ledger",
     Verdict.PAST_CAP: "not sent: replayed too often, they will be quarantined",
     Verdict.WRONG_STATE: "not sent: not open any more",
 }
-_OUTCOMES: Final = {
+OUTCOMES: Final = {
     Outcome.CONFIRMED: ("handled", "green"),
     Outcome.FAILED: ("failed again", "red"),
     Outcome.SENT: ("sent, no outcome yet", "yellow"),
@@ -138,8 +138,8 @@ def show_campaign(desk: Desk, campaign: Campaign) -> None:
     about = [f"by {campaign.actor} {ago(campaign.created_at, now)}", campaign.reason]
     desk.show(Text(f"  {clean(' · '.join(part for part in about if part))}", "dim"))
     desk.show(Text(f"  {clean(campaign.query)}", "dim", overflow="ellipsis"))
-    counts = [(one, campaign.counts.get(one, 0)) for one in _OUTCOMES]
-    desk.show(_sums([(n, *_OUTCOMES[outcome]) for outcome, n in counts if n]))
+    counts = [(one, campaign.counts.get(one, 0)) for one in OUTCOMES]
+    desk.show(_sums([(n, *OUTCOMES[outcome]) for outcome, n in counts if n]))
     if campaign.state is CampaignState.CANCELLED and campaign.counts.get(Outcome.SENT):
         desk.hint("Those without an outcome may still get one: their copies are sent.")
 

@@ -1,19 +1,16 @@
-"""dlq list, dlq groups: what died, and of what."""
+"""dlq list: what died, and of what."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from cyclopts import Parameter
 from rich.table import Table
 
 from deadletter.core.letter import LetterHead
-from deadletter.office.groups import GroupLine, list_groups
 
 from .desk import AtDesk
-from .options import Flag, Shown
+from .options import Shown
 from .tables import (
-    WIDE,
     cell,
     error_of,
     firm_column,
@@ -27,7 +24,6 @@ from .tables import (
 from .times import ago
 
 _NARROW: Final = 100
-_SHORT_GROUP: Final = 10
 
 
 async def list_(
@@ -68,77 +64,11 @@ async def list_(
         desk.hint(f"dlq show {short(page.heads[0].id)} tells a letter's whole story.")
 
 
-async def groups(
-    *,
-    source: str | None = None,
-    all_: Annotated[Flag, Parameter(name="--all")] = False,
-    limit: Shown = 25,
-    desk: AtDesk,
-) -> None:
-    """
-    What broke, by cause: letters with the same error in the same place are one group.
-
-    Args:
-        source: Only of this mailbox.
-        all_: Also groups in which nothing is open any more.
-        limit: How many to show.
-    """
-    async with desk.office() as office:
-        lines = await list_groups(
-            office.store, source=source, only_open=not all_, limit=limit
-        )
-    if desk.as_json:
-        for line in lines:
-            desk.document(line)
-        return
-    if not lines:
-        desk.tell("Nothing is open." if not all_ else "Nothing has died here yet.")
-        return
-    desk.show(group_table(lines, desk.clock.now(), desk.out.width))
-    name = group_name(lines[0], desk.out.width)
-    desk.hint(f"dlq list group:{name} shows the letters of a group.")
-
-
 def head_fields(head: LetterHead) -> dict[str, Any]:
     """A letter's head as a JSON object."""
     fields: dict[str, Any] = msgspec.to_builtins(head)
     fields["category"] = head.category
     return fields
-
-
-def group_table(lines: list[GroupLine], now: datetime, width: int) -> Table:
-    """Groups, one line each."""
-    shown = table()
-    number_column(shown, "open")
-    number_column(shown, "share")
-    firm_column(shown, "source", most=18 if width >= _NARROW else 12)
-    text_column(shown, "what broke")
-    if width >= WIDE:
-        number_column(shown, "ever")
-        firm_column(shown, "first seen")
-    firm_column(shown, "last seen")
-    firm_column(shown, "group")
-    for line in lines:
-        error = line.error_type.rpartition(".")[2]
-        what = f"{error}: {line.text}" if line.text else error or line.code
-        cells = [
-            number(line.open, "bold"),
-            cell(f"{line.share:.0%}", "dim"),
-            cell(line.source),
-            cell(what),
-        ]
-        if width >= WIDE:
-            cells += [number(line.total), cell(ago(line.first_seen, now))]
-        cells += [cell(ago(line.last_seen, now)), cell(group_name(line, width), "cyan")]
-        shown.add_row(*cells)
-    return shown
-
-
-def group_name(line: GroupLine, width: int) -> str:
-    """What to type after `group:`, the whole of it where there is room."""
-    if width >= _NARROW or len(line.fingerprint) <= _SHORT_GROUP:
-        return line.fingerprint
-    return f"{line.fingerprint[:_SHORT_GROUP]}*"
 
 
 def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:

@@ -8,7 +8,7 @@ from deadletter.core.letter import OPEN, State
 from deadletter.office.groups import list_groups
 
 from .desk import AtDesk, Desk
-from .letters import group_name, group_table
+from .groups import group_name, group_table
 from .safe import clean
 from .tables import indented
 from .times import many

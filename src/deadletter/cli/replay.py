@@ -24,6 +24,7 @@ from .targets import choose
 from .times import many, span
 
 ASK_FROM = 100  # letters; fewer are sent without a question
+_DOUBTFUL = frozenset({Verdict.PROCESSED, Verdict.EXPIRED})  # never without one
 
 app = App(name="replay", help_format="markdown")
 for command in (status, report, pause, cancel):
@@ -42,7 +43,6 @@ async def replay(
     to: str | None = None,
     cap: Cap = CAP,
     wait: Seconds = None,
-    drop_expiry: Flag = False,
     reason: Reason = "",
     yes: Yes = False,
     desk: AtDesk,
@@ -52,6 +52,7 @@ async def replay(
 
     What is sent is chosen when it starts. A replay that was interrupted can be
     resumed; a letter that fails again comes back to itself, with its new attempts.
+    Expired messages go without their expiry, and only if you agree.
 
     Args:
         letters: Ids, or a search.
@@ -61,8 +62,6 @@ async def replay(
         to: Another mailbox than the one each came from.
         cap: Letters that were replayed so often are quarantined instead.
         wait: Seconds to wait for the outcome of every letter.
-        drop_expiry: Send expired messages without their expiry. With it their
-            consumer would bury them again at once.
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
@@ -80,15 +79,15 @@ async def replay(
             raise Conflict("none of these letters can be sent")
         if not desk.as_json:
             show_plan(desk, plan, brief=True)
-        done_before = plan.verdicts.get(Verdict.PROCESSED, 0)
-        if len(chosen.ids) > ASK_FROM or done_before:
+        doubtful = plan.verdicts.keys() & _DOUBTFUL
+        if len(chosen.ids) > ASK_FROM or doubtful:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
             agreed(desk, what, yes=yes, count=plan.sendable)
         campaign = await office.replay.begin(
             chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
         )
         campaign = await office.replay.status(campaign.id)  # now with its counts
-        return await _run(desk, office, campaign, drop_expiry=drop_expiry, wait=wait)
+        return await _run(desk, office, campaign, wait=wait)
 
 
 @app.command
@@ -165,7 +164,6 @@ async def resume(
     *,
     rate: Rate = None,
     wait: Seconds = None,
-    drop_expiry: Flag = False,
     take_over: Flag = False,
     reason: Reason = "",
     desk: AtDesk,
@@ -177,7 +175,6 @@ async def resume(
         campaign: The replay's id, or the beginning of it.
         rate: Letters a second; as it was planned without.
         wait: Seconds to wait for the outcome of every letter.
-        drop_expiry: Send expired messages without their expiry.
         take_over: The process that was sending it is gone for sure. Were it not,
             letters could be sent twice.
         reason: Why; goes into the audit.
@@ -186,9 +183,7 @@ async def resume(
         found = await office.replay.resume(
             campaign, desk.by(reason), take_over=take_over
         )
-        return await _run(
-            desk, office, found, rate=rate, drop_expiry=drop_expiry, wait=wait
-        )
+        return await _run(desk, office, found, rate=rate, wait=wait)
 
 
 async def _run(
@@ -197,17 +192,12 @@ async def _run(
     campaign: Campaign,
     *,
     rate: float | None = None,
-    drop_expiry: bool,
     wait: float | None,
 ) -> ExitCode:
     replay = office.replay
     with _interrupts() as stop, bar(desk, "sending", unsent(campaign)) as advance:
         campaign = await replay.run(
-            campaign.id,
-            rate=rate,
-            drop_expiry=drop_expiry,
-            stop=stop,
-            on_progress=advance,
+            campaign.id, rate=rate, stop=stop, on_progress=advance
         )
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))

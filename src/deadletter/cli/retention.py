@@ -72,7 +72,13 @@ def _retention(desk: Desk, office: Office) -> Retention:
         State.REPLAYED: timedelta(days=days.replayed),
         State.DISCARDED: timedelta(days=days.discarded),
     }
-    return Retention(office.store, desk.clock, keep=keep, ledger=office.ledger)
+    return Retention(
+        office.store,
+        desk.clock,
+        keep=keep,
+        ledger=office.ledger,
+        abandoned=timedelta(days=days.ledger),
+    )
 
 
 def _rules(desk: Desk) -> str:

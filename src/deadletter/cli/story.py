@@ -10,10 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.attempts import Attempt
+from deadletter.core.campaign import ReplayItem
 from deadletter.core.letter import OPEN, AuditEntry, DeadLetter, State
+from deadletter.core.replaying import OUT
 from deadletter.office.story import Kind, Moment, Story
 
 from .body import header_lines, preview
+from .campaigns import OUTCOMES
 from .safe import clean, clean_lines
 from .tables import error_of, indented, short, state
 from .times import ago, local, many, size, span, time_zone
@@ -126,13 +129,16 @@ def _moment(moment: Moment) -> Text:
         return _attempt(moment.attempt)
     if moment.act is not None:
         return _act(moment.act)
+    if moment.replay is not None:
+        return _replay(moment, moment.replay)
     match moment.kind:
         case Kind.SENT:
             return Text(f"sent to {clean(moment.text)}")
         case Kind.RECEIVED:
             return Text("received for the first time")
         case _:
-            return Text(f"died: {clean(moment.text)}", style="red")
+            text = f"died: {clean(moment.text)}" if moment.text else "died"
+            return Text(text, style="red")
 
 
 def _attempt(attempt: Attempt) -> Text:
@@ -154,6 +160,23 @@ def _attempt(attempt: Attempt) -> Text:
     )
     if by:
         text.append(f" ({clean(by)})", style="dim")
+    return text
+
+
+def _replay(moment: Moment, item: ReplayItem) -> Text:
+    name = f"replay {item.generation}"
+    if moment.kind is Kind.OUTCOME:
+        said, style = OUTCOMES[item.outcome]
+        return Text(f"{name if item.generation else 'replay'} {said}", style=style)
+    text = Text(clean(item.actor), style="cyan")
+    text.append(f" sent it back to {clean(moment.text)}", style="default")
+    if item.reason:
+        text.append(f", because: {clean(item.reason)}", style="default")
+    text.append(f" ({name}, {clean(item.campaign)})", style="dim")
+    if moment.given_up:
+        text.append(": its outcome was not waited for", style="yellow")
+    elif item.outcome in OUT:
+        text.append(f": {OUTCOMES[item.outcome][0]}", style="yellow")
     return text
 
 

@@ -21,7 +21,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _CUT: Final = '"outcome":"cut"'  # never within a value: quotes are escaped there
 
 
-class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One try at handling a message, and how it ended."""
 
     number: int

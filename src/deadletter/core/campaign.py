@@ -43,3 +43,23 @@ class Campaign(Struct, frozen=True, kw_only=True):
     rate: float | None = None  # letters a second; None is as fast as it goes
     cap: int = 5  # replays of one letter before it is quarantined
     counts: dict[Outcome, int] = {}
+
+
+class ReplayItem(Struct, frozen=True, kw_only=True):
+    """
+    One letter's part in one campaign: when, by whom, where to, and its outcome.
+
+    A time is None while that has not happened. A copy that was faster than the
+    news of its sending has an outcome but no `sent_at`.
+    """
+
+    letter_id: str
+    campaign: str
+    actor: str
+    reason: str = ""
+    to: str | None = None  # another mailbox than the letter's own
+    generation: int = 0  # of the copy; 0 while none was made
+    outcome: Outcome = Outcome.PLANNED
+    taken_at: datetime | None = None
+    sent_at: datetime | None = None
+    settled_at: datetime | None = None

@@ -49,7 +49,7 @@ class Verdict(Struct, frozen=True):
     retry_after: float | None = None  # seconds the other side asked us to wait
 
 
-class Failure(Struct, frozen=True, kw_only=True):
+class Failure(Struct, frozen=True, kw_only=True, gc=False):
     """A classified error."""
 
     trouble: Trouble

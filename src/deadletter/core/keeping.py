@@ -9,7 +9,7 @@ was lost) changes nothing: it neither reopens a letter that somebody has closed
 meanwhile nor counts again. Attempts never shrink, and no body ever disappears.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
 """States in which nobody has to do anything any more: only these may expire."""
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class Known(Struct, frozen=True, kw_only=True, gc=False):
     """What a store knows of a letter it has, short of its contents."""
 
     head: LetterHead
@@ -40,7 +40,7 @@ class Known(Struct, frozen=True, kw_only=True):
     cap: int | None = None  # of the campaign that sent it out last
 
 
-class Filed(Struct, frozen=True, kw_only=True):
+class Filed(Struct, frozen=True, kw_only=True, gc=False):
     """
     One letter that was to be kept, and what that changes.
 
@@ -58,6 +58,7 @@ class Filed(Struct, frozen=True, kw_only=True):
 
 
 LookUp: TypeAlias = Callable[[Sequence[str]], Mapping[str, Known]]
+Filing: TypeAlias = Generator[Sequence[str], Mapping[str, Known], list[Filed]]
 
 
 def file(letters: Iterable[DeadLetter], look_up: LookUp) -> list[Filed]:
@@ -67,11 +68,23 @@ def file(letters: Iterable[DeadLetter], look_up: LookUp) -> list[Filed]:
     `look_up` is asked for every id that matters, in one or two goes. Letters of
     one batch see each other: two of one identity become one, or are set apart.
     """
+    steps = filing(letters)
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(look_up(wanted))
+    except StopIteration as end:
+        filed: list[Filed] = end.value
+        return filed
+
+
+def filing(letters: Iterable[DeadLetter]) -> Filing:
+    """`file`, for stores that await: it yields ids and is sent what is known."""
     arrivals = [_arrival(letter) for letter in letters]
-    known = dict(look_up(_addresses(arrivals)))
+    known = dict((yield _addresses(arrivals)))
     rivals = _rivals(arrivals, known)
     if rivals:
-        known |= look_up(rivals)
+        known |= yield rivals
     filed: list[Filed] = []
     for arrival in arrivals:
         one = _filed(arrival, known)
@@ -100,7 +113,7 @@ def check_purge(identity: str, state: State) -> None:
         )
 
 
-class _Arrival(Struct, frozen=True):
+class _Arrival(Struct, frozen=True, gc=False):
     letter: DeadLetter
     digest: bytes
     identity: str
@@ -170,7 +183,9 @@ def _home(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
 def _new(arrival: _Arrival, identity: str, *, is_apart: bool) -> Filed:
     letter = arrival.letter
     conflict = letter.head.conflict or is_apart
-    head = replace(letter.head, id=identity, conflict=conflict)
+    head = letter.head
+    if (head.id, head.conflict) != (identity, conflict):  # hardly ever
+        head = replace(head, id=identity, conflict=conflict)
     after = Known(
         head=head,
         digest=arrival.digest,

@@ -51,7 +51,7 @@ def sources_of(target: State) -> frozenset[State]:
     return frozenset(state for state, targets in MOVES.items() if target in targets)
 
 
-class LetterHead(Struct, frozen=True, kw_only=True):
+class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     """
     What a list shows of a letter: everything but its contents.
 
@@ -95,7 +95,7 @@ class LetterHead(Struct, frozen=True, kw_only=True):
         return self.error_type.rpartition(".")[2]
 
 
-class DeadLetter(Struct, frozen=True, kw_only=True):
+class DeadLetter(Struct, frozen=True, kw_only=True, gc=False):
     """The durable record of one message that could not be processed."""
 
     head: LetterHead
@@ -119,12 +119,23 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 class GroupStatus(StrEnum):
     """How a group of like failures stands."""
 
-    NEW = "new"
-    ONGOING = "ongoing"
-    SNOOZED = "snoozed"
-    RESOLVED = "resolved"
-    REGRESSED = "regressed"
-    MUTED = "muted"
+    NEW = "new"  # nobody has said anything about it yet
+    ONGOING = "ongoing"  # somebody knows
+    SNOOZED = "snoozed"  # not listed until its time is over, then ongoing
+    RESOLVED = "resolved"  # should not happen again, from some version on
+    REGRESSED = "regressed"  # it happened again nevertheless
+    MUTED = "muted"  # not listed until somebody says otherwise
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What was said of a group last, by a person or by a death (`regressed`)."""
+
+    status: GroupStatus = GroupStatus.NEW
+    since: datetime | None = None  # when it was said
+    owner: str | None = None
+    note: str = ""
+    until: datetime | None = None  # of a snooze
+    version: str = ""  # resolved from this one on; empty is at once
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -141,7 +152,7 @@ class Group(Struct, frozen=True, kw_only=True):
     last_seen: datetime
     counts: dict[State, int]
     total: int  # deaths ever counted, also of letters since purged
-    status: GroupStatus = GroupStatus.NEW
+    standing: Standing = Standing()
 
     @property
     def open(self) -> int:

@@ -11,7 +11,7 @@ from .errors import ConfigError
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
-class Lineage(Struct, frozen=True, kw_only=True):
+class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     """Where a replayed copy came from; absent on what a producer sent."""
 
     letter_id: str
@@ -19,7 +19,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
     campaign: str
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True, gc=False):
     """
     What a producer sent.
 

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from deadletter.core.letter import DeadLetter
+from deadletter.core.message import Message
 from deadletter.ports import LetterStore
 
 T = TypeVar("T")
@@ -29,11 +30,11 @@ class Portion:
     def __init__(self) -> None:
         self.size = _FIRST  # until we know how large they are
 
-    def learn(self, letters: Sequence[DeadLetter]) -> None:
+    def learn(self, messages: Sequence[Message]) -> None:
         """Judge the next ones by these."""
-        if not letters:
+        if not messages:
             return
-        average = sum(len(one.message.body) for one in letters) / len(letters)
+        average = sum(len(one.body) for one in messages) / len(messages)
         self.size = int(max(1, min(BATCH, _BYTES / max(1.0, average))))
 
 
@@ -46,6 +47,6 @@ async def whole_letters(
     while at < len(ids):
         size = portion.size
         letters = await store.get(ids[at : at + size])
-        portion.learn(letters)
+        portion.learn([letter.message for letter in letters])
         at += size
         yield letters

@@ -4,12 +4,16 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.failure import Trouble
-from deadletter.core.letter import OPEN, Group, GroupStatus
-from deadletter.ports import LetterStore
+from deadletter.core.grouping import HIDDEN
+from deadletter.core.letter import OPEN, By, Group, GroupStatus, Standing
+from deadletter.ports import Clock, LetterStore
 
 MOST: Final = 1_000
+LISTED: Final = frozenset(GroupStatus) - HIDDEN
 
 
 class GroupLine(Struct, frozen=True, kw_only=True):
@@ -23,6 +27,11 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     trouble: Trouble
     code: str
     status: GroupStatus
+    since: datetime | None
+    owner: str | None
+    note: str
+    until: datetime | None
+    version: str
     first_seen: datetime
     last_seen: datetime
     open: int
@@ -34,25 +43,97 @@ async def list_groups(
     store: LetterStore,
     *,
     source: str | None = None,
-    only_open: bool = True,
+    status: GroupStatus | None = None,
+    everything: bool = False,
     limit: int = 100,
 ) -> list[GroupLine]:
-    """Groups of like failures, those with most open letters first."""
+    """
+    Groups of like failures, those with most open letters first.
+
+    Those with open letters that are neither snoozed nor muted; all of one status
+    if one is asked for; or really all.
+    """
+    statuses = None if everything else LISTED
+    groups = await store.groups(
+        source=source,
+        only_open=not everything and status is None,
+        statuses=statuses if status is None else frozenset({status}),
+        # The store answers latest first; the largest need not be among the latest.
+        limit=MOST,
+    )
+    opened = await _open(store, source)
+    lines = [_line(group, opened) for group in groups]
+    lines.sort(key=lambda line: (line.open, line.total, line.last_seen), reverse=True)
+    return lines[:limit]
+
+
+async def get_group(store: LetterStore, name: str) -> Group:
+    """
+    One group, by its fingerprint or the beginning of it.
+
+    No such group is NotFound, more than one a Conflict naming them.
+    """
+    bare = name.strip().removeprefix("group:").removesuffix("*")
+    if not bare:
+        raise NotFound("say which group: `dlq groups` shows their names")
+    found = await store.groups(only_open=False, named=bare, limit=4)
+    exact = [group for group in found if group.fingerprint == bare]
+    if not found:
+        raise NotFound(f"there is no group {bare[:40]!r}; `dlq groups --all` shows all")
+    if len(found) > 1 and not exact:
+        some = ", ".join(group.fingerprint for group in found[:3])
+        raise Conflict(f"several groups begin with {bare}: {some}; give more of it")
+    return (exact or found)[0]
+
+
+async def line_of(store: LetterStore, name: str) -> GroupLine:
+    """One group as a list shows it."""
+    return _line(await get_group(store, name), await _open(store, None))
+
+
+async def say(
+    store: LetterStore,
+    clock: Clock,
+    name: str,
+    status: GroupStatus,
+    by: By,
+    *,
+    owner: str | None = None,
+    until: datetime | None = None,
+    version: str = "",
+) -> Group:
+    """
+    Say how a group stands; who has it stays unless another `owner` is given.
+
+    The reason is kept as the group's note, and without one the note stays. A
+    resolved group becomes `regressed` by itself when a letter dies of it later,
+    in that `version` or a newer one if one is given.
+    """
+    group = await get_group(store, name)
+    standing = Standing(
+        status=status,
+        since=clock.now(),
+        owner=group.standing.owner if owner is None else owner.strip() or None,
+        note=by.reason.strip() or group.standing.note,
+        until=until,
+        version=version.strip(),
+    )
+    await store.set_group(group.fingerprint, standing, by)
+    return replace(group, standing=standing)
+
+
+async def _open(store: LetterStore, source: str | None) -> int:
     counts = await store.counts()
-    everything = sum(
+    return sum(
         states.get(state, 0)
         for name, states in counts.items()
         if source is None or name == source
         for state in OPEN
     )
-    # The store answers latest first; the largest need not be among the latest.
-    groups = await store.groups(source=source, only_open=only_open, limit=MOST)
-    lines = [_line(group, everything) for group in groups]
-    lines.sort(key=lambda line: (line.open, line.total, line.last_seen), reverse=True)
-    return lines[:limit]
 
 
 def _line(group: Group, everything: int) -> GroupLine:
+    standing = group.standing
     return GroupLine(
         fingerprint=group.fingerprint,
         source=group.source,
@@ -61,7 +142,12 @@ def _line(group: Group, everything: int) -> GroupLine:
         frame=group.frame,
         trouble=group.trouble,
         code=group.code,
-        status=group.status,
+        status=standing.status,
+        since=standing.since,
+        owner=standing.owner,
+        note=standing.note,
+        until=standing.until,
+        version=standing.version,
         first_seen=group.first_seen,
         last_seen=group.last_seen,
         open=group.open,

@@ -11,12 +11,13 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, DeadLetter, LetterHead, State
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import Node, Op, Term
-from deadletter.ports import Clock, LetterStore, Move, Page
+from deadletter.ports import Clock, LetterStore, Move, Naming, Page
 
 from .batches import BATCH, batched
 
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000
+MANY: Final = 5_000  # ids asked for at once
 PATIENCE: Final = 200_000  # letters one search looks at before it answers
 _ID: Final = re.compile(r"[a-z2-7]{6,24}")
 _FULL: Final = 24
@@ -96,8 +97,20 @@ class Letters:
 
     async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
         """The ids a search finds now: what comes later is not among them."""
-        pages = self.select(query, limit=limit)
-        return [head.id async for heads in pages for head in heads]
+        if not isinstance(self._store, Naming):
+            pages = self.select(query, limit=limit)
+            return [head.id async for heads in pages for head in heads]
+        node = self.understand(query)
+        ids: list[str] = []
+        after: str | None = None
+        while limit is None or len(ids) < limit:
+            size = MANY if limit is None else min(MANY, limit - len(ids))
+            names = await self._store.find_ids(node, limit=size, after=after)
+            ids += names.ids
+            after = names.after
+            if after is None:
+                break
+        return ids
 
     async def get(self, text: str) -> DeadLetter:
         """

@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     WRONG_STATE = "wrong-state"  # not sent: replaying, replayed, closed, discarded
     PAST_CAP = "past-cap"  # not sent: quarantined instead
     PROCESSED = "already-processed"  # the ledger has seen it handled meanwhile
-    EXPIRED = "expired"  # its consumer would bury it again at once
+    EXPIRED = "expired"  # too late by its own word; its copy goes without the expiry
     NO_MAILBOX = "no-mailbox"  # nobody has made or worked that mailbox yet
     CREDENTIALS = "credentials"  # its headers hold some, which may be stale by now
     ORDERED = "ordered"  # newer messages of its key may have gone ahead

@@ -18,7 +18,7 @@ from deadletter.ports import Broker, Clock, Dice, Ledger, LetterStore, ReplayTak
 from .batches import Portion, whole_letters
 from .letters import Letters
 from .pace import Pace
-from .preflight import Plan, Preflight, Tally, target_of
+from .preflight import Plan, Preflight, Tally
 
 MOST: Final = 200_000  # letters in one campaign
 CAP: Final = 5
@@ -149,7 +149,6 @@ class Replay:
         campaign_id: str,
         *,
         rate: float | None = None,
-        drop_expiry: bool = False,
         stop: asyncio.Event | None = None,
         on_progress: Progress | None = None,
     ) -> Campaign:
@@ -157,8 +156,8 @@ class Replay:
         Send what is left of a campaign, until it is paused or `stop` is set.
 
         The campaign is done when every copy has an outcome, which takes a worker.
-        A copy is the message as it was, body and headers untouched. With
-        `drop_expiry` the copy of an expired message goes without its expiry.
+        A copy is the message as it was, body and headers untouched. Only an expiry
+        that is over is left out: with it the copy would be buried again at once.
         """
         campaign = await self.status(campaign_id)
         stop = stop or asyncio.Event()
@@ -173,9 +172,9 @@ class Replay:
             )
             if not taken:  # nothing left, or paused by somebody
                 break
-            await self._send(campaign, taken, drop_expiry=drop_expiry)
+            await self._send(campaign, taken)
             pace.spend(len(taken))
-            portion.learn([one.letter for one in taken])
+            portion.learn([one.message for one in taken])
             if on_progress is not None:
                 on_progress(len(taken))
         return await self.status(campaign.id)
@@ -251,27 +250,25 @@ class Replay:
         ids = await self._letters.freeze(node, limit=min(limit, MOST))
         return ids, query if isinstance(query, str) else show(node)
 
-    async def _send(
-        self, campaign: Campaign, taken: Sequence[ReplayTaken], *, drop_expiry: bool
-    ) -> None:
-        now = self._clock.now() if drop_expiry else None
+    async def _send(self, campaign: Campaign, taken: Sequence[ReplayTaken]) -> None:
+        now = self._clock.now()
         copies: defaultdict[str, list[Message]] = defaultdict(list)
         for one in taken:
-            message = one.letter.message
+            message = one.message
             lineage = Lineage(
-                letter_id=one.letter.id,
+                letter_id=one.letter_id,
                 generation=one.generation,
                 campaign=campaign.id,
             )
             expires_at = message.expires_at
-            if now is not None and expires_at is not None and expires_at <= now:
+            if expires_at is not None and expires_at <= now:
                 expires_at = None
-            copies[target_of(one.letter.head, campaign.to)].append(
+            copies[campaign.to or one.source].append(
                 structs.replace(message, lineage=lineage, expires_at=expires_at)
             )
         for mailbox, messages in copies.items():
             await self._broker.sink(mailbox).send(messages)
-        await self._store.sent_replay(campaign.id, [one.letter.id for one in taken])
+        await self._store.sent_replay(campaign.id, [one.letter_id for one in taken])
 
     async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
         campaign = await self.status(campaign_id)

@@ -19,6 +19,9 @@ KEEP: Final[Mapping[State, timedelta]] = MappingProxyType(
 )
 """How long letters of finished states are kept, counted from their death."""
 
+ABANDONED: Final = timedelta(days=30)
+"""How long ago the lease of an unfinished ledger key ran out."""
+
 SLICE: Final = 1_000
 _FEW: Final = 10  # of so few letters, half is no flood
 
@@ -35,7 +38,9 @@ class Retention:
     Deletes letters of finished states, and ledger keys, past their time.
 
     Pending, reviewed, replaying and quarantined letters are never deleted,
-    however old. Finished ledger keys say themselves when their time is over.
+    however old. Finished ledger keys say themselves when their time is over;
+    unfinished ones go when nobody has held them for as long as `abandoned`: the
+    message they were for is gone.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Retention:
         *,
         keep: Mapping[State, timedelta] = KEEP,
         ledger: Ledger | None = None,
+        abandoned: timedelta = ABANDONED,
     ) -> None:
         unfinished = set(keep) - set(KEEP)
         if unfinished:
@@ -54,6 +60,7 @@ class Retention:
         self._clock = clock
         self._keep = keep
         self._ledger = ledger
+        self._abandoned = abandoned
 
     async def due(self) -> int:
         """How many letters are past their time."""
@@ -95,7 +102,8 @@ class Retention:
         if self._ledger is None:
             return 0
         forgotten = 0
-        while gone := await self._ledger.forget(limit=SLICE):
+        abandoned = self._abandoned.total_seconds()
+        while gone := await self._ledger.forget(limit=SLICE, abandoned=abandoned):
             forgotten += gone
         return forgotten
 

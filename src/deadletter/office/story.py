@@ -7,8 +7,12 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
+from deadletter.core.campaign import ReplayItem
 from deadletter.core.letter import AuditEntry, By, DeadLetter
+from deadletter.core.replaying import OUT, is_out
 from deadletter.ports import LetterStore
+
+from .preflight import target_of
 
 MOST_ACTS: Final = 500
 
@@ -21,6 +25,8 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"
     DIED = "died"
     ACT = "act"  # what a person or a program did with the letter
+    REPLAY = "replay"  # a campaign took it
+    OUTCOME = "outcome"  # ...and this is what became of that
 
 
 class Moment(Struct, frozen=True, kw_only=True):
@@ -31,6 +37,8 @@ class Moment(Struct, frozen=True, kw_only=True):
     text: str = ""
     attempt: Attempt | None = None
     act: AuditEntry | None = None
+    replay: ReplayItem | None = None
+    given_up: bool = False  # somebody stopped waiting for the outcome of this replay
 
 
 class Story(Struct, frozen=True, kw_only=True):
@@ -44,7 +52,12 @@ class Story(Struct, frozen=True, kw_only=True):
 async def tell(store: LetterStore, letter: DeadLetter) -> Story:
     """Everything that is known about a letter."""
     acts = await _acts(store, letter.id)
-    moments = [*_life(letter), *(_act(entry) for entry in acts[:MOST_ACTS])]
+    replays = await store.replays([letter.id])
+    moments = [
+        *_life(letter),
+        *(moment for item in replays for moment in _replay(letter, item)),
+        *(_act(entry) for entry in acts[:MOST_ACTS]),
+    ]
     # Stable: what is recorded for the same instant stays in the order of telling.
     moments.sort(key=lambda moment: moment.at)
     return Story(letter=letter, moments=tuple(moments), left_out=len(acts) > MOST_ACTS)
@@ -62,12 +75,41 @@ def _life(letter: DeadLetter) -> list[Moment]:
         moments.append(
             Moment(at=letter.first_received_at, kind=Kind.RECEIVED, text=head.consumer)
         )
-    moments += (
-        Moment(at=attempt.at, kind=Kind.ATTEMPT, text=attempt.text, attempt=attempt)
-        for attempt in letter.story()
-    )
+    attempts = letter.story()
+    last = {one.generation: one for one in attempts if one.outcome != "cut"}
+    for attempt in attempts:
+        moments.append(
+            Moment(at=attempt.at, kind=Kind.ATTEMPT, text=attempt.text, attempt=attempt)
+        )
+        # It was replayed afterwards, so it had died of this one.
+        if attempt is last.get(attempt.generation) and attempt.generation < max(last):
+            moments.append(Moment(at=attempt.at, kind=Kind.DIED))
     text = head.reason_text or head.reason
     moments.append(Moment(at=head.dead_at, kind=Kind.DIED, text=text))
+    return moments
+
+
+def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
+    """When a campaign took the letter, and what became of that, as far as known."""
+    moments: list[Moment] = []
+    if item.taken_at is not None:  # and not when sent: its consumer may be faster
+        head = letter.head
+        waiting = is_out(head.state, head.replays, item.generation)
+        moments.append(
+            Moment(
+                at=item.taken_at,
+                kind=Kind.REPLAY,
+                text=target_of(head, item.to),
+                replay=item,
+                given_up=item.outcome in OUT and not waiting,
+            )
+        )
+    if item.settled_at is not None:
+        moments.append(
+            Moment(
+                at=item.settled_at, kind=Kind.OUTCOME, text=item.outcome, replay=item
+            )
+        )
     return moments
 
 

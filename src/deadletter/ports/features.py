@@ -26,5 +26,12 @@ class Features(Struct, frozen=True, kw_only=True):
     keeps_history: bool = True  # a release's history comes back with the delivery
     fences: bool = True  # a settle after the lease is gone changes nothing
     finds_suspects: bool = True  # deliveries of lost workers are handed out alone
+    sees_lost: bool = True  # a sweep sees what lost workers held, not only receiving
+    sees_delayed: bool = True  # queues() tells what is delayed from what is claimed
+    dedupes: bool = False  # the same message, sent again soon, arrives once
+    due_order: bool = True  # what is due first comes first, whenever it was sent
+    dooms: bool = True  # the sweep claims what has expired or used up its attempts
+    tallies: bool = True  # mailboxes count what was sent to them and how it left
+    keeps_options: bool = True  # all mailboxes are known, with their options
     keeps_letters: bool = True
     keeps_ledger: bool = True

@@ -60,5 +60,11 @@ class Ledger(Protocol):
     async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
         """How keys stand, without claiming them."""
 
-    async def forget(self, *, limit: int = 1000) -> int:
-        """Drop finished keys whose time to live is over."""
+    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
+        """
+        Drop finished keys whose time to live is over.
+
+        With `abandoned`, claims whose lease ran out that many seconds ago go as
+        well: their message is gone, nobody will ever finish them. Looking for
+        those may take a look at every key.
+        """

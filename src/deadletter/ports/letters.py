@@ -2,18 +2,28 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.letter import (
+    AuditEntry,
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    LetterHead,
+    Standing,
+    State,
+)
+from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
 
 from .features import Features
 
 
-class Kept(Struct, frozen=True):
+class Kept(Struct, frozen=True, gc=False):
     """What became of one letter that was to be kept."""
 
     id: str
@@ -34,6 +44,13 @@ class Page(Struct, frozen=True):
     looked_at: int = 0
 
 
+class Names(Struct, frozen=True):
+    """The ids of what a search found, newest first; `after` continues it."""
+
+    ids: tuple[str, ...]
+    after: str | None = None
+
+
 class Move(Struct, frozen=True, kw_only=True):
     """A change of review state: only letters in one of `old` move."""
 
@@ -42,11 +59,13 @@ class Move(Struct, frozen=True, kw_only=True):
     new: State
 
 
-class ReplayTaken(Struct, frozen=True):
-    """A letter claimed for sending; `generation` goes with the copy."""
+class ReplayTaken(Struct, frozen=True, gc=False):
+    """A letter claimed for sending: what its copy is made of, and no more."""
 
-    letter: DeadLetter
-    generation: int
+    letter_id: str
+    source: str  # the mailbox it died in
+    message: Message
+    generation: int  # goes with the copy
 
 
 class ReplaySettled(Struct, frozen=True):
@@ -83,9 +102,28 @@ class LetterStore(Protocol):
         """How many letters of each state, by source."""
 
     async def groups(
-        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        limit: int = 100,
     ) -> Sequence[Group]:
-        """Groups of like failures, latest first."""
+        """
+        Groups of like failures, latest first.
+
+        `statuses` are those to have, as they stand now; `named` is the beginning
+        of their fingerprints.
+        """
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """
+        Say how a group stands, audited.
+
+        A resolved group that a later letter dies of becomes `regressed` when that
+        letter is kept, see `core.grouping`.
+        """
 
     async def move(self, move: Move, by: By) -> Sequence[str]:
         """Move letters between states, audited; the ids of those that moved."""
@@ -129,8 +167,31 @@ class LetterStore(Protocol):
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
         """What consumers made of replayed copies; late news of old ones is ignored."""
 
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """
+        Every part these letters had in campaigns, also where they were skipped.
+
+        Letters come in the order asked for, what happened to one in the order of
+        its campaigns.
+        """
+
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """
+    An office that can name letters without reading them.
+
+    Choosing many letters to do something with is then much cheaper; elsewhere
+    their heads are read for it.
+    """
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""

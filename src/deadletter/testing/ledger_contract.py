@@ -214,6 +214,46 @@ class LedgerContract:
         assert (await self.begun(ledger, "done")).mine
         assert await ledger.look([LedgerKey("orders", "busy")]) == [BUSY]
 
+    async def test_claims_nobody_will_finish_are_forgotten_if_asked_for(
+        self, ledger: Ledger, clock: FakeClock
+    ) -> None:
+        done = await self.begun(ledger, "done")
+        await self.finished(ledger, done, DONE)
+        await self.begun(ledger, "left", lease=1.0)
+        await self.begun(ledger, "later", lease=3.0)
+
+        await self.pass_time(clock, 2.0)
+        too_early = await ledger.forget(abandoned=2.0)
+        await self.pass_time(clock, 1.0)
+        unasked = await ledger.forget()
+        in_time = await ledger.forget(abandoned=2.0)
+
+        keys = [LedgerKey("orders", name) for name in ("done", "left", "later")]
+        assert (too_early, unasked, in_time) == (0, 0, 1)
+        assert await ledger.look(keys) == [DONE, None, BUSY]
+
+    async def test_a_claim_that_was_taken_up_again_is_not_left(
+        self, ledger: Ledger, clock: FakeClock
+    ) -> None:
+        await self.begun(ledger, lease=1.0)
+        await self.pass_time(clock, 3.0)
+        again = await self.begun(ledger, lease=30.0)
+
+        assert await ledger.forget(abandoned=1.0) == 0
+        assert await self.finished(ledger, again, DONE)
+
+    async def test_forgetting_claims_is_bounded_as_well(
+        self, ledger: Ledger, clock: FakeClock
+    ) -> None:
+        keys = [LedgerKey("orders", str(i)) for i in range(6)]
+        claims = await ledger.begin(keys, lease=1.0)
+        await ledger.finish([(claim, DONE) for claim in claims[:2]], ttl=1.0)
+        await self.pass_time(clock, 2.0)
+
+        gone = [await ledger.forget(limit=3, abandoned=1.0) for _ in range(3)]
+
+        assert gone == [3, 3, 0]
+
     async def test_forgetting_is_bounded(
         self, ledger: Ledger, clock: FakeClock
     ) -> None:

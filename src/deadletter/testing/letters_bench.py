@@ -69,13 +69,15 @@ def tried_again(letter: DeadLetter, *, later: float = 60.0) -> DeadLetter:
 
 def copy_that_died(taken: ReplayTaken, *, later: float = 60.0) -> DeadLetter:
     """The letter a worker makes of a replayed copy that it gives up."""
-    letter = taken.letter
-    at = letter.head.dead_at + timedelta(seconds=later)
-    lineage = Lineage(letter_id=letter.id, generation=taken.generation, campaign="c-1")
+    message, at = taken.message, START + timedelta(seconds=later)
+    lineage = Lineage(
+        letter_id=taken.letter_id, generation=taken.generation, campaign="c-1"
+    )
+    letter = a_letter(message.body, message_id=message.id, source=taken.source, at=at)
     return replace(
         letter,
-        head=replace(letter.head, attempts=1, state=State.PENDING, dead_at=at),
-        message=replace(letter.message, lineage=lineage),
+        head=replace(letter.head, id=taken.letter_id),
+        message=replace(message, lineage=lineage),
         history=_line(1, at, taken.generation),
     )
 
@@ -88,7 +90,7 @@ def a_campaign(id_: str = "c-1", **fields: Any) -> Campaign:
 
 def settled(taken: ReplayTaken, outcome: Outcome) -> ReplaySettled:
     """What a consumer made of a copy."""
-    return ReplaySettled(taken.letter.id, taken.generation, outcome)
+    return ReplaySettled(taken.letter_id, taken.generation, outcome)
 
 
 def _line(number: int, at: datetime, generation: int) -> str:

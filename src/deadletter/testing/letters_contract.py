@@ -1,12 +1,19 @@
 """What an office promises, whoever keeps it."""
 
 from .letters_finding import FindingContract
+from .letters_grouping import GroupingContract
 from .letters_keeping import KeepingContract
 from .letters_replaying import ReplayingContract
+from .letters_retelling import RetellingContract
 from .letters_reviewing import ReviewingContract
 
 
 class LetterStoreContract(
-    KeepingContract, FindingContract, ReviewingContract, ReplayingContract
+    KeepingContract,
+    FindingContract,
+    GroupingContract,
+    ReviewingContract,
+    ReplayingContract,
+    RetellingContract,
 ):
     """All of it. A backend's whole test is a subclass with a fixture `store`."""

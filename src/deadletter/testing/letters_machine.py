@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import DeadLetterError
 from deadletter.core.keeping import FINISHED
-from deadletter.core.letter import By, DeadLetter, State
+from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
 from deadletter.ports import LetterStore, Move, ReplaySettled, ReplayTaken
 
 from .fakes import FakeClock
@@ -29,6 +29,7 @@ Call = Callable[[LetterStore], Coroutine[Any, Any, Any]]
 
 _NAMES = ("c-1", "c-2", "c-3")
 _BY = By("anna", "because")
+_ASKED = frozenset({GroupStatus.ONGOING, GroupStatus.REGRESSED})
 
 _states = st.sampled_from(State)
 _some = st.lists(st.integers(0, 30), max_size=6)
@@ -68,8 +69,11 @@ class LettersMachine(RuleBasedStateMachine):
         body=st.sampled_from([b"", b"one", b"another"]),
         group=st.sampled_from(["f-1", "f-2"]),
         source=st.sampled_from(["orders", "returns"]),
+        version=st.sampled_from(["1.7", "1.10"]),
     )
-    def keep(self, numbers: list[int], body: bytes, group: str, source: str) -> None:
+    def keep(
+        self, numbers: list[int], body: bytes, group: str, source: str, version: str
+    ) -> None:
         """New ones, the same again, and ids reused for another body."""
         self._keep(
             [
@@ -78,6 +82,7 @@ class LettersMachine(RuleBasedStateMachine):
                     message_id=f"m-{number}",
                     fingerprint=group,
                     source=source,
+                    version=version,
                     at=self.clock.now() + timedelta(seconds=number % 3),
                 )
                 for number in numbers
@@ -135,8 +140,24 @@ class LettersMachine(RuleBasedStateMachine):
     @rule(some=_some, outcome=st.sampled_from([Outcome.CONFIRMED, Outcome.FAILED]))
     def settle(self, some: list[int], outcome: Outcome) -> None:
         chosen = [self.copies[-1 - n % len(self.copies)] for n in some if self.copies]
-        news = [ReplaySettled(c.letter.id, c.generation, outcome) for c in chosen]
+        news = [ReplaySettled(c.letter_id, c.generation, outcome) for c in chosen]
         self._both(lambda store: store.settle_replays(news))
+
+    @rule(
+        group=st.sampled_from(["f-1", "f-2", "f-3"]),
+        status=st.sampled_from(GroupStatus),
+        version=st.sampled_from(["", "1.8"]),
+        snooze=st.sampled_from([None, 5.0]),
+    )
+    def set_group(
+        self, group: str, status: GroupStatus, version: str, snooze: float | None
+    ) -> None:
+        now = self.clock.now()
+        until = None if snooze is None else now + timedelta(seconds=snooze)
+        standing = Standing(
+            status=status, since=now, owner="bo", until=until, version=version
+        )
+        self._both(lambda store: store.set_group(group, standing, _BY))
 
     @rule(name=_names, state=st.sampled_from(CampaignState))
     def set_campaign(self, name: str, state: CampaignState) -> None:
@@ -176,8 +197,10 @@ class LettersMachine(RuleBasedStateMachine):
             await store.counts(),
             await store.groups(only_open=False),
             await store.groups(source="orders"),
+            await store.groups(statuses=_ASKED, only_open=False, named="f-1"),
             await store.audit(limit=10_000),
             await store.campaigns(),
+            await store.replays(self.ids),
         )
 
     def _keep(self, letters: list[DeadLetter]) -> None:

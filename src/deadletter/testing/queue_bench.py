@@ -1,16 +1,19 @@
 """What the mailbox contracts share: a clock, and short words for common acts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from deadletter.core.message import Delivery, Message
-from deadletter.ports import Broker, Engine, QueueInfo, Released, Source
+from deadletter.ports import Broker, Engine, QueueInfo, Released, Source, Swept
 
 from .fakes import START, FakeClock
+
+Test: TypeAlias = Callable[..., Awaitable[None]]
 
 _numbers = count(1)
 
@@ -22,6 +25,26 @@ def a_message(body: bytes = b"{}", **fields: Any) -> Message:
     fields.setdefault("id", f"m-{next(_numbers)}")
     fields.setdefault("sent_at", START)
     return Message(body=body, **fields)
+
+
+def promised(feature: str) -> Callable[[Test], Test]:
+    """A test of something that not every engine promises: others leave it out."""
+
+    def only_where_promised(test: Test) -> Test:
+        @wraps(test)
+        async def run(self: Any, engine: Engine, **rest: Any) -> None:
+            if not getattr(engine.features, feature):
+                pytest.skip(f"{engine.features.engine} does not promise {feature}")
+            await test(self, engine, **rest)
+
+        return run
+
+    return only_where_promised
+
+
+def tally(engine: Engine, told: dict[str, int]) -> dict[str, int]:
+    """What an engine should say it has counted: nothing, where it does not count."""
+    return told if engine.features.tallies else {}
 
 
 class MailboxBench:
@@ -36,6 +59,7 @@ class MailboxBench:
 
     driver: type[Engine]
     patience = 5.0  # seconds; a slow broker's test class may raise it
+    slack = 0.0  # seconds by which a broker that keeps time itself may be late
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -84,7 +108,16 @@ class MailboxBench:
         taken = await source.receive(limit=count, wait=0, lease=LEASE, alone=alone)
         assert len(taken) == count
         await self.pass_time(clock, LEASE + 1)
-        await engine.broker.sweep()
+        await self.swept(engine)
+
+    async def swept(self, engine: Engine) -> Swept:
+        """What a sweep finds; where it sees only what was received, after a look."""
+        if not engine.features.sees_lost:
+            for queue in await engine.broker.queues():
+                source = engine.broker.source(queue.options.name)
+                seen = await source.receive(limit=10, wait=self.slack, lease=1.0)
+                assert seen == [], "nobody but suspects was to be here"
+        return await engine.broker.sweep()
 
 
 async def drained(source: Source, *, limit: int = 100) -> list[Delivery]:

@@ -6,7 +6,7 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Engine, Fate, Released
 
 from .fakes import FakeClock
-from .queue_bench import LEASE, MailboxBench, a_message, info, release
+from .queue_bench import LEASE, MailboxBench, a_message, info, release, tally
 
 
 class SettlingContract(MailboxBench):
@@ -46,7 +46,7 @@ class SettlingContract(MailboxBench):
         await self.pass_time(clock, 1.9)
         too_early = await source.receive(limit=1, wait=0, lease=LEASE)
         await self.pass_time(clock, 0.1)
-        in_time = await source.receive(limit=1, wait=0, lease=LEASE)
+        in_time = await source.receive(limit=1, wait=self.slack, lease=LEASE)
 
         assert (len(too_early), len(in_time)) == (0, 1)
 
@@ -60,7 +60,7 @@ class SettlingContract(MailboxBench):
 
         await self.pass_time(clock, 5.0)
 
-        assert len(await source.receive(limit=1, wait=0, lease=LEASE)) == 1
+        assert len(await source.receive(limit=1, wait=self.slack, lease=LEASE)) == 1
 
     async def test_an_uncharged_release_counts_but_does_not_charge(
         self, engine: Engine
@@ -109,7 +109,8 @@ class SettlingContract(MailboxBench):
         settled = await source.settle([Acked(delivery), Acked(delivery)])
 
         assert settled == [True, False]
-        assert (await info(engine.broker)).tally == {"sent": 1, Fate.HANDLED: 1}
+        counted = tally(engine, {"sent": 1, Fate.HANDLED: 1})
+        assert (await info(engine.broker)).tally == counted
 
     async def test_a_batch_may_mix_everything(
         self, engine: Engine, clock: FakeClock
@@ -172,7 +173,7 @@ class SettlingContract(MailboxBench):
         settled = await source.settle([Acked(one), Released(two, history="late")])
 
         assert settled == [False, False]
-        assert (await engine.broker.sweep()).lost == 2
+        assert (await self.swept(engine)).lost == 2
         suspect = await self.received(engine, alone=True)
         assert (suspect.attempt, suspect.history) == (2, "")
 
@@ -182,7 +183,7 @@ class SettlingContract(MailboxBench):
         await self.sent(engine)
         fenced = await self.received(engine)
         await self.pass_time(clock, LEASE)
-        await engine.broker.sweep()
+        await self.swept(engine)
         theirs = await self.received(engine, alone=True)
         source = engine.broker.source("orders")
 
@@ -212,8 +213,9 @@ class SettlingContract(MailboxBench):
 
         assert extended == settled == [False, True] * 3
         counts = await info(engine.broker)
-        assert counts.tally == {"sent": 6, Fate.HANDLED: 2}
-        assert (counts.ready, counts.claimed) == (1, 3)
+        assert counts.tally == tally(engine, {"sent": 6, Fate.HANDLED: 2})
+        if engine.features.sees_delayed:
+            assert (counts.ready, counts.claimed) == (1, 3)
 
     async def test_an_extended_lease_holds(
         self, engine: Engine, clock: FakeClock
@@ -240,7 +242,7 @@ class SettlingContract(MailboxBench):
         extended = await engine.broker.source("orders").extend([delivery], lease=10.0)
 
         assert extended == [False]
-        assert (await engine.broker.sweep()).lost == 1
+        assert (await self.swept(engine)).lost == 1
 
     async def test_another_mailbox_cannot_settle_it(self, engine: Engine) -> None:
         await self.sent(engine)
@@ -269,6 +271,10 @@ class SettlingContract(MailboxBench):
         await source.receive(limit=3, wait=0, lease=LEASE)
 
         counts = await info(engine.broker)
-        assert counts.tally["sent"] == 30
-        assert sum(counts.tally.get(fate, 0) for fate in Fate) == 10
-        assert (counts.ready, counts.delayed, counts.claimed) == (7, 10, 3)
+        if engine.features.tallies:
+            assert counts.tally["sent"] == 30
+            assert sum(counts.tally.get(fate, 0) for fate in Fate) == 10
+        if engine.features.sees_delayed:
+            assert (counts.ready, counts.delayed, counts.claimed) == (7, 10, 3)
+        else:
+            assert counts.ready + counts.delayed + counts.claimed == 20

@@ -36,6 +36,7 @@ def refused(text: str) -> QueryError:
         ("age:24h", 0, "needs > or <"),
         ("age:>24", 5, "s, m, h, d or w"),
         ("age:>99999999w", 5, "100 years"),
+        ("age:>999999999w", 5, "100 years"),
         ("since:>7d", 0, "takes no >"),
         ("since:[1d,2d]", 10, "not a list"),
         ("since:soon", 6, "a duration like 7d"),

@@ -34,6 +34,12 @@ class Entry(Struct, kw_only=True):
         same = key.holder != "" and key.holder == self.holder
         return self.state is LedgerState.PROCESSING and (self.due <= now or same)
 
+    def is_over(self, now: datetime, left: datetime | None) -> bool:
+        """Whether it may be forgotten: a claim, if its lease ran out by `left`."""
+        if self.state is LedgerState.PROCESSING:
+            return left is not None and self.due <= left
+        return self.expires_at is not None and self.expires_at <= now
+
 
 class MemoryLedger:
     """Idempotency for one process."""
@@ -68,13 +74,12 @@ class MemoryLedger:
             for key, entry in zip(keys, entries, strict=True)
         ]
 
-    async def forget(self, *, limit: int = 1000) -> int:
-        """Drop finished keys whose time to live is over."""
+    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
+        """Drop finished keys whose time is over, and claims left long ago."""
         now = self._clock.now()
+        left = None if abandoned is None else now - later(abandoned)
         over = [
-            key
-            for key, entry in self._entries.items()
-            if entry.expires_at is not None and entry.expires_at <= now
+            key for key, entry in self._entries.items() if entry.is_over(now, left)
         ][:limit]
         for key in over:
             del self._entries[key]

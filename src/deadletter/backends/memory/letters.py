@@ -12,8 +12,9 @@ from typing import Final
 from msgspec import structs
 
 from deadletter.core.audit import check_chain
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import ConfigError
+from deadletter.core.grouping import check_standing, said
 from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Filed, Known, check_expiry, check_purge, file
 from deadletter.core.letter import (
@@ -21,7 +22,9 @@ from deadletter.core.letter import (
     By,
     DeadLetter,
     Group,
+    GroupStatus,
     LetterHead,
+    Standing,
     State,
     sources_of,
 )
@@ -54,16 +57,20 @@ class MemoryLetters:
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """Keep letters, all of them or none."""
+        now = self._clock.now()
         filed = file(letters, self._look_up)
         for one in filed:
             self._shelf.put(one)
+        self._shelf.regress([one.letter.head for one in filed if one.died], now)
+        for one in filed:
             self._audit_reopening(one)
         self._campaigns.settle(
             [
                 ReplaySettled(one.id, one.failed, Outcome.FAILED)
                 for one in filed
                 if one.failed is not None and one.before is not None
-            ]
+            ],
+            now,
         )
         return [
             Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
@@ -102,15 +109,30 @@ class MemoryLetters:
         return self._shelf.counts()
 
     async def groups(
-        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        limit: int = 100,
     ) -> Sequence[Group]:
         """Groups of like failures, latest first."""
         found = [
             group
-            for group in self._shelf.counted_groups()
-            if source in {None, group.source} and (group.open or not only_open)
+            for group in self._shelf.counted_groups(self._clock.now())
+            if source in {None, group.source}
+            and (group.open or not only_open)
+            and (statuses is None or group.standing.status in statuses)
+            and group.fingerprint.startswith(named)
         ]
         return found[:limit]
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """Say how a group stands, audited."""
+        check_standing(standing)
+        detail = said(self._shelf.stand(fingerprint, standing), standing)
+        self._audit("group", fingerprint, by, detail)
 
     async def move(self, move: Move, by: By) -> Sequence[str]:
         """Move letters between states, audited; the ids of those that moved."""
@@ -191,20 +213,29 @@ class MemoryLetters:
     async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         taken = self._campaigns.take(campaign, limit, self._clock.now())
-        return [ReplayTaken(kept.whole(), kept.head.replays) for kept in taken]
+        return [
+            ReplayTaken(
+                kept.head.id, kept.head.source, kept.letter.message, kept.head.replays
+            )
+            for kept in taken
+        ]
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
         """The broker has the copies of these letters."""
-        self._campaigns.sent(campaign, ids)
+        self._campaigns.sent(campaign, ids, self._clock.now())
 
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
         """What consumers made of replayed copies; late news of old ones is ignored."""
         check_news(one.outcome for one in outcomes)
-        self._campaigns.settle(outcomes)
+        self._campaigns.settle(outcomes, self._clock.now())
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
         return self._campaigns.latest(limit)
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return self._campaigns.parts(ids)
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""

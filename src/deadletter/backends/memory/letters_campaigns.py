@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By, State
 from deadletter.core.replaying import (
@@ -27,6 +27,13 @@ class Item(Struct, kw_only=True):
     seq: int  # of the letter, also after it is purged
     generation: int = 0
     outcome: Outcome = Outcome.PLANNED
+    taken_at: datetime | None = None
+    sent_at: datetime | None = None
+    settled_at: datetime | None = None
+
+    def settle(self, outcome: Outcome, now: datetime) -> None:
+        """This is what became of it."""
+        self.outcome, self.settled_at = outcome, now
 
 
 class Course(Struct, kw_only=True):
@@ -101,14 +108,14 @@ class Campaigns:
         course.finish()
         return taken
 
-    def sent(self, campaign: str, ids: Iterable[str]) -> None:
+    def sent(self, campaign: str, ids: Iterable[str], now: datetime) -> None:
         """The broker has the copies of these letters."""
         seqs = {kept.seq for kept in self._shelf.given(ids)}
         for item in self._course(campaign).items:
             if item.outcome is Outcome.SENDING and item.seq in seqs:
-                item.outcome = Outcome.SENT
+                item.outcome, item.sent_at = Outcome.SENT, now
 
-    def settle(self, news: Sequence[ReplaySettled]) -> None:
+    def settle(self, news: Sequence[ReplaySettled], now: datetime) -> None:
         """What became of copies that are out; news of others is ignored."""
         for one in news:
             kept = self._shelf.by_id.get(one.letter_id)
@@ -116,7 +123,7 @@ class Campaigns:
             if kept is None or found is None:
                 continue
             course, item = found
-            item.outcome = one.outcome
+            item.settle(one.outcome, now)
             if is_out(kept.head.state, kept.head.replays, one.generation):
                 confirmed = one.outcome is Outcome.CONFIRMED
                 failed = came_back(kept.head.replays, course.campaign.cap)
@@ -143,6 +150,16 @@ class Campaigns:
         course.campaign = structs.replace(course.campaign, state=state)
         self._shelf.record("campaign", campaign, by, at=now, detail=f"{old} to {state}")
 
+    def parts(self, ids: Iterable[str]) -> list[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return [
+            _told(kept, course.campaign, item)
+            for kept in self._shelf.given(ids)
+            for course in self._courses.values()
+            for item in course.items
+            if item.seq == kept.seq
+        ]
+
     def latest(self, limit: int) -> list[Campaign]:
         """Campaigns with their counts, latest first."""
         courses = list(reversed(self._courses.values()))
@@ -156,19 +173,21 @@ class Campaigns:
     def _take(self, item: Item, campaign: Campaign, now: datetime) -> list[OnShelf]:
         kept = self._shelf.by_seq.get(item.seq)
         if kept is None:
-            item.outcome = Outcome.SKIPPED
+            item.settle(Outcome.SKIPPED, now)
             return []
         head = kept.head
         if item.outcome is Outcome.SENDING:
             if is_out(head.state, head.replays, item.generation):
                 return [kept]
-            item.outcome = Outcome.SKIPPED
+            item.settle(Outcome.SKIPPED, now)
             return []
-        item.outcome, state = take(head.state, head.replays, campaign.cap)
-        if item.outcome is Outcome.SENDING:
+        outcome, state = take(head.state, head.replays, campaign.cap)
+        if outcome is Outcome.SENDING:
+            item.outcome, item.taken_at = outcome, now
             item.generation = head.replays + 1
             kept.change(state=state, replays=item.generation)
             return [kept]
+        item.settle(outcome, now)
         if state is not head.state:
             kept.change(state=state)
             reason = f"replayed {campaign.cap} times, which is the cap"
@@ -183,3 +202,18 @@ class Campaigns:
                 if (item.seq, item.generation) == (seq, generation):
                     return (course, item) if item.outcome in OUT else None
         return None
+
+
+def _told(kept: OnShelf, campaign: Campaign, item: Item) -> ReplayItem:
+    return ReplayItem(
+        letter_id=kept.head.id,
+        campaign=campaign.id,
+        actor=campaign.actor,
+        reason=campaign.reason,
+        to=campaign.to,
+        generation=item.generation,
+        outcome=item.outcome,
+        taken_at=item.taken_at,
+        sent_at=item.sent_at,
+        settled_at=item.settled_at,
+    )

@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct, structs
 
 from deadletter.core.audit import seal
+from deadletter.core.errors import NotFound
+from deadletter.core.grouping import as_of, regressed, regresses, said
 from deadletter.core.keeping import Filed, Known
 from deadletter.core.letter import (
     AuditEntry,
@@ -14,8 +17,11 @@ from deadletter.core.letter import (
     DeadLetter,
     Group,
     LetterHead,
+    Standing,
     State,
 )
+
+_DIED_AGAIN: Final = By("office", "it died again")
 
 
 class OnShelf(Struct, kw_only=True):
@@ -112,16 +118,39 @@ class Shelf:
             states[kept.head.state] = states.get(kept.head.state, 0) + 1
         return found
 
-    def counted_groups(self) -> list[Group]:
+    def counted_groups(self, now: datetime) -> list[Group]:
         """All groups with their counts, latest first."""
         states: dict[str, Counter[State]] = {}
         for kept in self.by_id.values():
             states.setdefault(kept.head.fingerprint, Counter())[kept.head.state] += 1
         counted = [
-            structs.replace(group, counts=dict(states.get(fingerprint, {})))
+            structs.replace(
+                group,
+                counts=dict(states.get(fingerprint, {})),
+                standing=as_of(group.standing, now),
+            )
             for fingerprint, group in reversed(self.groups.items())
         ]
         return sorted(counted, key=lambda group: group.last_seen, reverse=True)
+
+    def stand(self, fingerprint: str, standing: Standing) -> Standing:
+        """Say how a group stands; how it stood before."""
+        group = self.groups.get(fingerprint)
+        if group is None:
+            raise NotFound(f"there is no group {fingerprint}")
+        self.groups[fingerprint] = structs.replace(group, standing=standing)
+        return group.standing
+
+    def regress(self, deaths: Sequence[LetterHead], now: datetime) -> None:
+        """Resolved groups that these deaths belong to may not be resolved after all."""
+        for fingerprint in dict.fromkeys(head.fingerprint for head in deaths):
+            group = self.groups[fingerprint]
+            own = [head for head in deaths if head.fingerprint == fingerprint]
+            if not regresses(group.standing, own):
+                continue
+            after = regressed(group.standing, now)
+            detail = said(self.stand(fingerprint, after), after)
+            self.record("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
 
     def _count_death(self, letter: DeadLetter) -> None:
         head = letter.head

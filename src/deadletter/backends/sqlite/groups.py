@@ -6,11 +6,16 @@ batch, so that nobody ever has to count letters to show a number.
 """
 
 import sqlite3
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from deadletter.core.failure import Trouble
+from deadletter.core.grouping import as_of
 from deadletter.core.letter import (
     OPEN,
     DeadLetter,
@@ -20,8 +25,9 @@ from deadletter.core.letter import (
     State,
 )
 
+from .group_standing import regress, standing_of
 from .rows import micros, when
-from .sql import Row, fetch, stored, write
+from .sql import Row, fetch, packed, stored, write
 
 Shifts: TypeAlias = Counter[tuple[str, str, State]]
 """How many letters more or less there are, by source, fingerprint and state."""
@@ -58,8 +64,14 @@ FROM shifted WHERE groups.fingerprint = shifted.fingerprint
 _COUNTS: Final = "SELECT source, state, n FROM source_states WHERE n > 0"
 _COLUMNS: Final = """
 fingerprint, source, error_type, text, frame, trouble, code,
-first_seen, last_seen, total, status
+first_seen, last_seen, total, status, since, owner, note, until, version
 """
+# As it stands now, see `core.grouping.as_of`.
+_STANDS: Final = """
+CASE WHEN until <= :now THEN 'ongoing' ELSE status END
+IN (SELECT value FROM json_each(:statuses))
+"""
+_NAMED: Final = "fingerprint >= :named AND fingerprint < :named || char(:end)"
 _STATES: Final = """
 SELECT fingerprint, state, n FROM group_states
 WHERE n > 0 AND fingerprint IN (VALUES
@@ -87,11 +99,25 @@ def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
     write(connection, _SHIFT_OPEN, rows, _SHIFTED)
 
 
-def add_deaths(connection: sqlite3.Connection, letters: Iterable[DeadLetter]) -> None:
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which groups somebody asks for."""
+
+    source: str | None
+    only_open: bool
+    statuses: frozenset[GroupStatus] | None
+    named: str
+    limit: int
+    now: datetime
+
+
+def add_deaths(
+    connection: sqlite3.Connection, letters: Iterable[DeadLetter], now: datetime
+) -> None:
     """Count deaths in their groups, which are made where they are new."""
     by_group: defaultdict[str, list[DeadLetter]] = defaultdict(list)
     for letter in letters:
         by_group[letter.head.fingerprint].append(letter)
+    regress(connection, by_group, now)
     write(connection, _DIED, [_died(of) for of in by_group.values()], _DIED_BEFORE)
 
 
@@ -103,19 +129,28 @@ def counts(connection: sqlite3.Connection) -> dict[str, dict[State, int]]:
     return found
 
 
-def groups(
-    connection: sqlite3.Connection, *, source: str | None, only_open: bool, limit: int
-) -> list[Group]:
+def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
     """Groups, latest first."""
-    conditions = ["source = :source"] if source is not None else []
-    conditions += ["open > 0"] if only_open else []
+    conditions = ["source = :source"] if asked.source is not None else []
+    conditions += ["open > 0"] if asked.only_open else []
+    if asked.named:
+        conditions.append(_NAMED)
+    if asked.statuses is not None:
+        conditions.append(_STANDS)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = fetch(
         connection,
         _COLUMNS,
         f"SELECT * FROM groups {where}"  # noqa: S608 -- all of it is ours
         " ORDER BY last_seen DESC, rowid DESC LIMIT :limit",
-        {"source": stored(source), "limit": limit},
+        {
+            "source": stored(asked.source),
+            "limit": asked.limit,
+            "named": stored(asked.named),
+            "end": sys.maxunicode,
+            "statuses": packed(sorted(asked.statuses or ())),
+            "now": micros(asked.now),
+        },
     )
     states: defaultdict[str, dict[State, int]] = defaultdict(dict)
     for start in range(0, len(rows), 1000):
@@ -125,7 +160,7 @@ def groups(
             connection, "fingerprint, state, n", f"{_STATES} {marks})", prints
         ):
             states[fingerprint][State(state)] = n
-    return [_group(row, states[row[0]]) for row in rows]
+    return [_group(row, states[row[0]], asked.now) for row in rows]
 
 
 def _rows(counted: Counter[tuple[str, State]]) -> list[Row]:
@@ -151,7 +186,7 @@ def _died(letters: list[DeadLetter]) -> Row:
     )
 
 
-def _group(row: Row, states: dict[State, int]) -> Group:
+def _group(row: Row, states: dict[State, int], now: datetime) -> Group:
     return Group(
         fingerprint=row[0],
         source=row[1],
@@ -164,5 +199,5 @@ def _group(row: Row, states: dict[State, int]) -> Group:
         last_seen=when(row[8]),
         counts=states,
         total=row[9],
-        status=GroupStatus(row[10]),
+        standing=as_of(standing_of(row[10:]), now),
     )

@@ -45,6 +45,15 @@ DELETE FROM ledger WHERE (mailbox, key) IN (
     SELECT mailbox, key FROM ledger WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)
 """
 
+_LEFT: Final = """
+SELECT mailbox, key, token FROM ledger WHERE state = 'processing' AND due <= ? LIMIT ?
+"""
+# By its token: whoever has taken it up meanwhile has another one.
+_FORGET_LEFT: Final = """
+DELETE FROM ledger
+WHERE mailbox = ? AND key = ? AND token = ? AND state = 'processing'
+"""
+
 _Standing: TypeAlias = tuple[int, LedgerState, int]  # generation, state, token
 _standing: Final = msgspec.json.Decoder(list[tuple[int, int, LedgerState, int]]).decode
 
@@ -90,10 +99,24 @@ class SqliteLedger:
             for i, key in enumerate(keys)
         ]
 
-    async def forget(self, *, limit: int = 1000) -> int:
-        """Drop finished keys whose time to live is over."""
+    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
+        """Drop finished keys whose time is over, and claims left long ago."""
         values = (self._now(), limit)
-        return await self._db.write(lambda c: c.execute(_FORGET, values).rowcount)
+        gone = await self._db.write(lambda c: c.execute(_FORGET, values).rowcount)
+        if abandoned is None or gone >= limit:
+            return gone
+        return gone + await self._forget_left(seconds(abandoned), limit - gone)
+
+    async def _forget_left(self, age: int, limit: int) -> int:
+        # Claims have no index of their own, because every message would pay for
+        # it. So they are sought where that keeps nobody from writing.
+        values = (self._now() - age, limit)
+        found = await self._db.read(lambda c: c.execute(_LEFT, values).fetchall())
+        if not found:
+            return 0
+        return await self._db.write(
+            lambda c: c.executemany(_FORGET_LEFT, found).rowcount
+        )
 
     def _now(self) -> int:
         return micros(self._db.clock.now())

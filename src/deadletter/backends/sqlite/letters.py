@@ -7,16 +7,25 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.grouping import check_standing
 from deadletter.core.keeping import check_expiry
-from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, State
+from deadletter.core.letter import (
+    AuditEntry,
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    Standing,
+    State,
+)
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
-from deadletter.ports.letters import Kept, Move, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
 from deadletter.ports.time import Clock, Dice
 
-from . import audit, campaigns, groups, search
+from . import audit, campaigns, group_standing, groups, replay_story, search
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
@@ -63,16 +72,45 @@ class SqliteLetters:
             lambda c: search.find(c, query, limit=limit, after=after, now=now)
         )
 
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        now = self._clock.now()
+        return await self._db.read(
+            lambda c: search.find_ids(c, query, limit=limit, after=after, now=now)
+        )
+
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""
         return await self._db.read(groups.counts)
 
     async def groups(
-        self, *, source: str | None = None, only_open: bool = True, limit: int = 100
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        limit: int = 100,
     ) -> Sequence[Group]:
         """Groups of like failures, latest first."""
-        return await self._db.read(
-            lambda c: groups.groups(c, source=source, only_open=only_open, limit=limit)
+        asked = groups.Asked(
+            source=source,
+            only_open=only_open,
+            statuses=statuses,
+            named=named,
+            limit=limit,
+            now=self._clock.now(),
+        )
+        return await self._db.read(lambda c: groups.groups(c, asked))
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """Say how a group stands, audited."""
+        check_standing(standing)
+        now = self._clock.now()
+        await self._db.write(
+            lambda c: group_standing.say(c, fingerprint, standing, by, now)
         )
 
     async def move(self, move: Move, by: By) -> Sequence[str]:
@@ -148,16 +186,22 @@ class SqliteLetters:
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
         """The broker has the copies of these letters."""
-        await self._db.write(lambda c: replay.sent(c, campaign, ids))
+        now = self._clock.now()
+        await self._db.write(lambda c: replay.sent(c, campaign, ids, now))
 
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
         """What consumers made of replayed copies; late news of old ones is ignored."""
         check_news(one.outcome for one in outcomes)
-        await self._db.write(lambda c: replay.settle(c, outcomes))
+        now = self._clock.now()
+        await self._db.write(lambda c: replay.settle(c, outcomes, now))
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
         return await self._db.read(lambda c: campaigns.latest(c, limit=limit))
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(lambda c: replay_story.items(c, ids))
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""

@@ -63,7 +63,7 @@ def keep(
         new = {one.id: one.letter for one in filed if one.before is None}
         _number(connection, list(new), places)
         _write(connection, after, new, places)
-        _count(connection, filed)
+        _count(connection, filed, now)
         append(connection, _reopened(filed, now))
     settle(
         connection,
@@ -72,6 +72,7 @@ def keep(
             for one in filed
             if one.failed is not None and one.before is not None
         ],
+        now,
     )
     return [
         Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
@@ -125,8 +126,10 @@ def _write(
     write(connection, _TELL_MORE, told, _TOLD)
 
 
-def _count(connection: sqlite3.Connection, filed: Sequence[Filed]) -> None:
-    add_deaths(connection, [one.letter for one in filed if one.died])
+def _count(
+    connection: sqlite3.Connection, filed: Sequence[Filed], now: datetime
+) -> None:
+    add_deaths(connection, [one.letter for one in filed if one.died], now)
     shifts: Shifts = Counter()
     for one in filed:
         if one.before is not None and one.after is not None:

@@ -4,26 +4,29 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.letter import By, DeadLetter, State
+from deadletter.core.letter import By, State
 from deadletter.core.replaying import came_back, is_out, take
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import act, append
 from .campaigns import Course, existing
-from .groups import Shifts, shift
+from .groups import Shifts
 from .groups import count as count_letters
 from .letters_moves import Brief, brief_of, given, set_states
-from .letters_whole import whole
+from .letters_whole import messages
 from .replay_items import Tally, count, finish, mark
+from .rows import micros
 from .sql import fetch, ids, numbers, packed
 
+_COPIED: Final = "seq, id, source, fingerprint, state, replays, ordinal"
 _ITEMS: Final = """
-SELECT l.*, c.*, i.ordinal AS tag FROM campaign_items i
+SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.ordinal,
+       c.digest, c.rest, c.body
+FROM campaign_items i
 CROSS JOIN letters l ON l.seq = i.letter
 CROSS JOIN letter_contents c ON c.letter = l.seq
 WHERE i.campaign = :campaign
@@ -48,13 +51,15 @@ UPDATE letters SET state = 'replaying', replays = replays + 1, revision = revisi
 WHERE seq IN (SELECT letter FROM campaign_items WHERE {_GOING})
 """  # noqa: S608 -- all of it is ours
 _TAKEN: Final = f"""
-UPDATE campaign_items SET outcome = 'sending',
+UPDATE campaign_items SET outcome = 'sending', taken_at = :now,
     generation = (SELECT replays FROM letters WHERE seq = letter)
 WHERE {_GOING}
 """  # noqa: S608 -- all of it is ours
 _MOVE_ON: Final = "UPDATE campaigns SET taken = ? WHERE seq = ?"
+# By that index, or SQLite would go through the whole campaign every time.
 _SENT: Final = """
-UPDATE campaign_items SET outcome = 'sent'
+UPDATE campaign_items INDEXED BY campaign_items_sending
+SET outcome = 'sent', sent_at = ?
 WHERE campaign = ? AND outcome = 'sending' AND letter IN (
     SELECT l.seq FROM json_each(?) CROSS JOIN letters l ON l.id = value)
 """
@@ -81,7 +86,7 @@ def take_next(
     stands = existing(connection, campaign)
     if stands.state is not CampaignState.RUNNING:
         return []
-    taken = _take_again(connection, stands, limit)
+    taken = _take_again(connection, stands, limit, now)
     place = stands.taken
     while place < stands.items and len(taken) < limit:
         end = min(place + limit - len(taken), stands.items)
@@ -89,17 +94,21 @@ def take_next(
         place = end
     connection.execute(_MOVE_ON, (place, stands.seq))
     finish(connection, [stands.seq])
-    return [ReplayTaken(letter, letter.head.replays) for letter in taken]
+    return taken
 
 
-def sent(connection: sqlite3.Connection, campaign: str, letters: Sequence[str]) -> None:
+def sent(
+    connection: sqlite3.Connection, campaign: str, letters: Sequence[str], now: datetime
+) -> None:
     """Record that the broker has the copies of these letters."""
     seq = existing(connection, campaign).seq
-    n = connection.execute(_SENT, (seq, ids(letters))).rowcount
+    n = connection.execute(_SENT, (micros(now), seq, ids(letters))).rowcount
     count(connection, Counter({(seq, Outcome.SENDING): -n, (seq, Outcome.SENT): n}))
 
 
-def settle(connection: sqlite3.Connection, news: Sequence[ReplaySettled]) -> None:
+def settle(
+    connection: sqlite3.Connection, news: Sequence[ReplaySettled], now: datetime
+) -> None:
     """Record what became of copies that are out; campaigns may end by it."""
     first: dict[tuple[str, int], str] = {}
     for one in news:
@@ -123,14 +132,14 @@ def settle(connection: sqlite3.Connection, news: Sequence[ReplaySettled]) -> Non
             targets[brief] = State.REPLAYED if confirmed else came_back(replays, cap)
     set_states(connection, targets)
     for (campaign, outcome), some in ordinals.items():
-        mark(connection, campaign, some, outcome)
+        mark(connection, campaign, some, outcome, now)
     count(connection, tally)
     finish(connection, {campaign for campaign, _ in ordinals})
 
 
 def _take_again(
-    connection: sqlite3.Connection, stands: Course, limit: int
-) -> list[DeadLetter]:
+    connection: sqlite3.Connection, stands: Course, limit: int, now: datetime
+) -> list[ReplayTaken]:
     """What was taken but never reported as sent, unless somebody took it back."""
     again: list[int] = []
     gone: list[int] = []
@@ -147,39 +156,41 @@ def _take_again(
             (again if is_ours else gone).append(ordinal)
         last = rows[-1][0]
     if gone:
-        _skip(connection, stands, gone, Outcome.SENDING)
+        _skip(connection, stands, gone, Outcome.SENDING, now)
     if not again:
         return []
     wanted = {"campaign": stands.seq, "ordinals": numbers(again)}
-    return [letter for _, letter in whole(connection, _GIVEN, wanted)]
+    return [
+        ReplayTaken(row[1], row[2], message, row[5])
+        for row, message in messages(connection, _COPIED, _GIVEN, wanted)
+    ]
 
 
 def _take_planned(
     connection: sqlite3.Connection, stands: Course, start: int, end: int, now: datetime
-) -> list[DeadLetter]:
+) -> list[ReplayTaken]:
     """Those of the letters planned from `start` to `end` that may go out."""
     span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
-    taken: list[DeadLetter] = []
+    taken: list[ReplayTaken] = []
     left = dict.fromkeys(range(start, end))  # the others, also those that are gone
     past_cap: list[str] = []
-    shifts: Shifts = Counter()
-    for ordinal, letter in whole(connection, _NEXT, span):
-        head = letter.head
-        outcome, state = take(head.state, head.replays, stands.cap)
+    # Letters are much alike: each question is answered once.
+    verdicts = cache(lambda state, replays: take(State(state), replays, stands.cap))
+    going: Counter[tuple[str, str, str]] = Counter()
+    for row, message in messages(connection, _COPIED, _NEXT, span):
+        _, id_, source, fingerprint, before, replays, ordinal = row[:7]
+        outcome, after = verdicts(before, replays)
         if outcome is Outcome.SENDING:
             del left[ordinal]
-            after = replace(
-                head,
-                state=state,
-                replays=head.replays + 1,
-                revision=head.revision + 1,
-            )
-            taken.append(replace(letter, head=after))
-            shift(shifts, head, -1)
-            shift(shifts, after, 1)
-        elif state is State.QUARANTINED is not head.state:
-            past_cap.append(head.id)
-    span["skipped"] = numbers(left)
+            taken.append(ReplayTaken(id_, source, message, replays + 1))
+            going[source, fingerprint, before] += 1
+        elif after is State.QUARANTINED and before != after:
+            past_cap.append(id_)
+    shifts: Shifts = Counter()
+    for (source, fingerprint, before), n in going.items():
+        shifts[source, fingerprint, State(before)] -= n
+        shifts[source, fingerprint, State.REPLAYING] += n
+    span |= {"skipped": numbers(left), "now": micros(now)}
     connection.execute(_TAKE, span)
     connection.execute(_TAKEN, span)
     count_letters(connection, shifts)
@@ -187,7 +198,7 @@ def _take_planned(
     tally = {(stands.seq, Outcome.PLANNED): -n, (stands.seq, Outcome.SENDING): n}
     count(connection, Counter(tally))
     if left:
-        _skip(connection, stands, list(left), Outcome.PLANNED)
+        _skip(connection, stands, list(left), Outcome.PLANNED, now)
         _quarantine(connection, stands, past_cap, now)
     return taken
 
@@ -197,8 +208,9 @@ def _skip(
     stands: Course,
     ordinals: Sequence[int],
     before: Outcome,
+    now: datetime,
 ) -> None:
-    mark(connection, stands.seq, ordinals, Outcome.SKIPPED)
+    mark(connection, stands.seq, ordinals, Outcome.SKIPPED, now)
     n = len(ordinals)
     tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
     count(connection, Counter(tally))

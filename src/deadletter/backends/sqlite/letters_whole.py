@@ -23,19 +23,21 @@ from .letters_rows import HEAD, HEADS, head_of
 from .sql import Row, Values, shown, stored
 
 _INLINE: Final = 16_384  # bytes; a larger body is fetched by itself
-_COLUMNS: Final = f"{HEAD}, tag, frame, hex(digest)"
+_WHOLE: Final = f"{HEAD}, tag, frame"
 _SMALL: Final = f"CASE WHEN length(body) <= {_INLINE} THEN body END"
 _END_TO_END: Final = f"""
-SELECT json_group_array(json_array({_COLUMNS}, length(rest), length(body))),
+SELECT json_group_array(json_array(
+        {{}}, hex(digest), length(rest), length(body))),
     CAST(group_concat(rest, '') AS BLOB), CAST(group_concat({_SMALL}, '') AS BLOB),
-    CAST(group_concat(history, char(30)) AS BLOB)
-FROM
+    {{}}
+FROM ({{}})
 """  # noqa: S608 -- the columns are ours
-_ROW_BY_ROW: Final = f"SELECT {_COLUMNS}, rest, body, history FROM"
+_ROW_BY_ROW: Final = "SELECT {}, hex(digest), rest, body, {} FROM ({})"
+_STORIES: Final = "CAST(group_concat(history, char(30)) AS BLOB)"
 _BODY: Final = "SELECT body FROM letter_contents WHERE letter = ?"
 
 
-class _Rest(Struct, frozen=True, array_like=True):
+class _Rest(Struct, frozen=True, array_like=True, gc=False):
     """What of a letter has no column of its own."""
 
     id: str
@@ -95,33 +97,61 @@ def contents_of(seq: int, known: Known, letter: DeadLetter) -> Row:
 
 
 def whole(
-    connection: sqlite3.Connection, select: str, values: Values
+    connection: sqlite3.Connection, select: str, values: Values, *, story: bool = True
 ) -> list[tuple[int, DeadLetter]]:
     """
     Complete letters, each with what the select calls its `tag`.
 
-    It selects from `letters` and `letter_contents`, in the order that is wanted;
-    whoever does not want the story selects it as an empty text.
+    It selects from `letters` and `letter_contents`, in the order that is wanted.
+    Without their story they are read faster.
     """
+    found = _contents(connection, _WHOLE, select, values, story=story)
     return [
         (row[HEADS], _letter(row, rest, body, history))
-        for row, rest, body, history in _contents(connection, select, values)
+        for row, rest, body, history in found
     ]
 
 
+def messages(
+    connection: sqlite3.Connection, columns: str, select: str, values: Values
+) -> list[tuple[Row, Message]]:
+    """
+    What was sent, each with a row that begins with these columns: seq, id, others.
+
+    The select is as for `whole`, but needs to select nothing else than these and
+    digest, rest and body.
+    """
+    width = columns.count(",") + 1
+    found = []
+    contents = _contents(connection, columns, select, values, story=False)
+    for row, rest, body, _ in contents:
+        _check(row, row[width], body)
+        found.append((row, _message(_unpacked(rest), body)))
+    return found
+
+
 def _contents(
-    connection: sqlite3.Connection, select: str, values: Values
+    connection: sqlite3.Connection,
+    columns: str,
+    select: str,
+    values: Values,
+    *,
+    story: bool,
 ) -> Iterator[_Contents]:
+    end_to_end = _END_TO_END.format(columns, _STORIES if story else "NULL", select)
+    row_by_row = _ROW_BY_ROW.format(columns, "history" if story else "''", select)
     try:
-        row = connection.execute(f"{_END_TO_END} ({select})", values).fetchone()
+        row = connection.execute(end_to_end, values).fetchone()
     except sqlite3.OperationalError as error:
         if "JSON cannot hold BLOB" not in str(error):
             raise
-        return _row_by_row(connection, select, values)
+        return _row_by_row(connection, row_by_row, values)
     rows: list[Row] = msgspec.json.decode(row[0])
-    histories = (row[3] or b"").decode("utf-8", "surrogatepass").split("\x1e")
-    if rows and len(histories) != len(rows):  # one of them holds what parts them
-        return _row_by_row(connection, select, values)
+    histories = [""] * len(rows)
+    if story and rows:
+        histories = row[3].decode("utf-8", "surrogatepass").split("\x1e")
+    if len(histories) != len(rows):  # one of them holds what parts them
+        return _row_by_row(connection, row_by_row, values)
     return _cut_up(connection, rows, row[1] or b"", row[2] or b"", histories)
 
 
@@ -133,7 +163,7 @@ def _cut_up(
     histories: list[str],
 ) -> Iterator[_Contents]:
     at_rest = at_body = 0
-    for row, history in zip(rows, histories, strict=False):
+    for row, history in zip(rows, histories, strict=True):
         rest, size = row[-2:]
         if size <= _INLINE:
             body = bodies[at_body : at_body + size]
@@ -147,19 +177,36 @@ def _cut_up(
 def _row_by_row(
     connection: sqlite3.Connection, select: str, values: Values
 ) -> Iterator[_Contents]:
-    for row in connection.execute(f"{_ROW_BY_ROW} ({select})", values).fetchall():
-        *columns, rest, body, history = row
-        yield [shown(column) for column in columns], rest, body, shown(history)
+    for row in connection.execute(select, values).fetchall():
+        *found, rest, body, history = row
+        yield [shown(column) for column in found], rest, body, shown(history)
 
 
 def _letter(row: Row, rest: bytes, body: bytes, history: str) -> DeadLetter:
-    if body_digest(body) != bytes.fromhex(row[HEADS + 2]):
+    _check(row, row[HEADS + 2], body)
+    more = _unpacked(rest)
+    return DeadLetter(
+        head=head_of(row),
+        message=_message(more, body),
+        history=history,
+        position=more.position,
+        first_received_at=more.first_received_at,
+        frame=row[HEADS + 1],
+        route=more.route,
+        retry_wish=more.retry_wish,
+    )
+
+
+def _check(row: Row, digest: str, body: bytes) -> None:
+    if body_digest(body) != bytes.fromhex(digest):
         raise Refused(
             f"the body of letter {row[1]} is not the one that was kept: the file is"
             " damaged; run verify, and purge the letter"
         )
-    more = _unpacked(rest)
-    message = Message(
+
+
+def _message(more: _Rest, body: bytes) -> Message:
+    return Message(
         id=more.id,
         body=body,
         sent_at=more.sent_at,
@@ -172,16 +219,6 @@ def _letter(row: Row, rest: bytes, body: bytes, history: str) -> DeadLetter:
         traceparent=more.traceparent,
         tracestate=more.tracestate,
         lineage=more.lineage,
-    )
-    return DeadLetter(
-        head=head_of(row),
-        message=message,
-        history=history,
-        position=more.position,
-        first_received_at=more.first_received_at,
-        frame=row[HEADS + 1],
-        route=more.route,
-        retry_wish=more.retry_wish,
     )
 
 

@@ -3,17 +3,19 @@
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from deadletter.core.campaign import Outcome
 
+from .rows import micros
 from .sql import numbers, write
 
 Tally: TypeAlias = Counter[tuple[int, Outcome]]
 """How many items more or less there are, by campaign and outcome."""
 
 _MARK: Final = """
-UPDATE campaign_items SET outcome = ?
+UPDATE campaign_items SET outcome = ?, settled_at = ?
 WHERE campaign = ? AND ordinal IN (SELECT value FROM json_each(?))
 """
 _COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n) VALUES"
@@ -31,9 +33,11 @@ def mark(
     campaign: int,
     ordinals: Iterable[int],
     outcome: Outcome,
+    now: datetime,
 ) -> None:
     """Write down what became of items."""
-    connection.execute(_MARK, (outcome.value, campaign, numbers(ordinals)))
+    values = (outcome.value, micros(now), campaign, numbers(ordinals))
+    connection.execute(_MARK, values)
 
 
 def count(connection: sqlite3.Connection, tally: Tally) -> None:

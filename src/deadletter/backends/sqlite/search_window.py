@@ -30,17 +30,20 @@ from .sql import stored
 Place: TypeAlias = tuple[int, int]
 """When a letter died, and its number: the order of every list, descending."""
 
+# Those first that mostly tell the fewest letters from all others.
 _INDEXES: Final = {
     "id": "letters_by_id",
-    "state": "letters_by_state",
-    "source": "letters_by_source",
+    "message_id": "letters_by_message",
+    "trace_id": "letters_by_trace",
+    "business_key": "letters_by_business_key",
+    "key": "letters_by_key",
     "fingerprint": "letters_by_group",
     "error_name": "letters_by_error",
-    "message_id": "letters_by_message",
-    "key": "letters_by_key",
-    "business_key": "letters_by_business_key",
-    "trace_id": "letters_by_trace",
+    "source": "letters_by_source",
+    "state": "letters_by_state",
 }
+_EVERY: Final = "letters_by_death"
+_ORDER: Final = (*_INDEXES.values(), _EVERY)
 _ARMS: Final = 8  # a term of more values than this does not lead
 _SORTED: Final = 1_000  # letters that may have to be sorted
 _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
@@ -48,7 +51,7 @@ _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
 _Lead: TypeAlias = tuple[str, tuple[Sql, ...], bool]
 """An index, ranges of it, and whether each is in order by itself."""
 
-_EVERYTHING: Final[_Lead] = ("letters_by_death", (("1", []),), True)
+_EVERYTHING: Final[_Lead] = (_EVERY, (("1", []),), True)
 _EVER: Final = (-(1 << 62), 1 << 62)
 
 
@@ -60,6 +63,13 @@ class Window(Struct, frozen=True, kw_only=True):
     low: int = _EVER[0]
     high: int = _EVER[1]
     in_order: bool = True  # False: it takes sorting all of it to get the newest
+    exact: bool = False  # it holds what was asked for and nothing else
+
+    @property
+    def condition(self) -> Sql:
+        """What is true of every letter in it, but for its times."""
+        text = " OR ".join(f"({where})" for where, _ in self.arms)
+        return f"({text})", [value for _, values in self.arms for value in values]
 
     def select(
         self,
@@ -67,11 +77,20 @@ class Window(Struct, frozen=True, kw_only=True):
         *,
         start: Place | None,
         end: Place | None = None,
+        also: Sequence[Sql] = (),
         in_order: bool = True,
     ) -> Sql:
-        """Letters behind `start`, down to and with `end`, newest first."""
+        """
+        Letters behind `start`, down to and with `end`, newest first.
+
+        Those of which `also` is true: asked of each arm, so that SQLite need not
+        look at a letter when its index can say no.
+        """
         parts: list[Sql] = []
-        for arm in self.arms:
+        for where, values in self.arms:
+            wheres = [where, *(text for text, _ in also)]
+            more = [value for _, some in also for value in some]
+            arm = (" AND ".join(wheres), [*values, *more])
             parts += self._ranges(arm, start, end)
         text = " UNION ALL ".join(
             f"SELECT {columns} FROM letters INDEXED BY {self.index} WHERE {where}"  # noqa: S608 -- names are ours, values are bound
@@ -101,19 +120,32 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
     """Windows that each hold whatever fulfils all of these."""
     low, high = _EVER
     leads: list[_Lead] = []
+    others = 0  # that took more than finding a place in an index
     for node in conjuncts:
         if not isinstance(node, Term):
+            others += 1
             continue
         asked = condition(node, now)
+        others += not isinstance(asked, Between | OneOf)
         if isinstance(asked, Between) and asked.attribute == "dead_at":
             low = low if asked.low is None else max(low, bound(asked.low))
             high = high if asked.high is None else min(high, bound(asked.high))
         elif (lead := _lead(asked)) is not None:
             leads.append(lead)
+        else:
+            others += 1
+    exact = not others and len(leads) <= 1
     if not any(in_order for _, _, in_order in leads):
         leads.append(_EVERYTHING)
     return [
-        Window(index=index, arms=arms, in_order=in_order, low=low, high=high)
+        Window(
+            index=index,
+            arms=arms,
+            in_order=in_order,
+            low=low,
+            high=high,
+            exact=exact,
+        )
         for index, arms, in_order in leads
     ]
 
@@ -128,14 +160,16 @@ def narrowest(
     """The window with the fewest letters; none is counted far beyond `most`."""
     if len(candidates) == 1:
         return candidates[0]
-    sizes = [
-        (size(connection, window, start=start, most=most + 1), window)
-        for window in candidates
-    ]
-    return min(
-        ((n, window) for n, window in sizes if window.in_order or n <= _SORTED),
-        key=lambda one: one[0],
-    )[1]
+    best: Window | None = None
+    fewest = most + 1
+    for window in sorted(candidates, key=lambda one: _ORDER.index(one.index)):
+        n = size(connection, window, start=start, most=fewest)
+        if not window.in_order and n > _SORTED:
+            continue
+        if best is None or n < fewest:
+            best, fewest = window, n
+    assert best is not None, "some window is in order"
+    return best
 
 
 def size(

@@ -23,6 +23,7 @@ _DURATION: Final = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,29})(\.\d{1,30})?", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST: Final = timedelta(days=36500)
+_MOST_SECONDS: Final = 10**12  # far longer than that, and still a timedelta
 _START: Final = datetime.min.replace(tzinfo=UTC)
 _END: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -48,7 +49,9 @@ def number(text: str) -> int | float | None:
 def duration(value: str) -> timedelta | None:
     """How long a written duration is; nothing if it is something else."""
     found = _DURATION.fullmatch(value)
-    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]]) if found else None
+    if not found:
+        return None
+    return timedelta(seconds=min(int(found[1]) * _SECONDS[found[2]], _MOST_SECONDS))
 
 
 def time_span(value: str) -> tuple[datetime, datetime]:

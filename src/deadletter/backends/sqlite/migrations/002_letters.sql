@@ -46,12 +46,13 @@ CREATE TABLE letters (
 );
 
 -- Every list is ordered by (dead_at, seq), and seq ends every index by itself.
+-- What stands behind seq can be judged without looking at the letter.
 CREATE UNIQUE INDEX letters_by_id ON letters (id);
 CREATE INDEX letters_by_death ON letters (dead_at);
 CREATE INDEX letters_by_state ON letters (state, dead_at);
-CREATE INDEX letters_by_source ON letters (source, dead_at);
+CREATE INDEX letters_by_source ON letters (source, dead_at, seq, error_name);
 CREATE INDEX letters_by_group ON letters (fingerprint, dead_at);
-CREATE INDEX letters_by_error ON letters (error_name, dead_at);
+CREATE INDEX letters_by_error ON letters (error_name, dead_at, seq, source);
 CREATE INDEX letters_by_message ON letters (message_id, dead_at);
 CREATE INDEX letters_by_key ON letters (key, dead_at) WHERE key IS NOT NULL;
 CREATE INDEX letters_by_business_key ON letters (business_key, dead_at)
@@ -79,8 +80,13 @@ CREATE TABLE groups (
     first_seen  INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
     total       INTEGER NOT NULL,             -- deaths ever counted
+    open        INTEGER NOT NULL DEFAULT 0,   -- letters that still need somebody
     status      TEXT    NOT NULL DEFAULT 'new',
-    open        INTEGER NOT NULL DEFAULT 0    -- letters that still need somebody
+    since       INTEGER,                      -- this to version: said with the status
+    owner       TEXT,
+    note        TEXT    NOT NULL DEFAULT '',
+    until       INTEGER,
+    version     TEXT    NOT NULL DEFAULT ''
 );
 CREATE INDEX groups_by_time ON groups (last_seen);
 CREATE INDEX groups_of_source ON groups (source, last_seen);
@@ -134,6 +140,9 @@ CREATE TABLE campaign_items (
     letter     INTEGER NOT NULL,              -- letters.seq, also after it is purged
     generation INTEGER NOT NULL DEFAULT 0,
     outcome    TEXT    NOT NULL DEFAULT 'planned',
+    taken_at   INTEGER,
+    sent_at    INTEGER,
+    settled_at INTEGER,
     PRIMARY KEY (campaign, ordinal)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX campaign_items_of_letter ON campaign_items (letter, campaign);

@@ -1,0 +1,101 @@
+"""How groups stand: said by people, or shown by a death to be otherwise."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from deadletter.core.errors import NotFound
+from deadletter.core.grouping import regressed, regresses, said
+from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing
+
+from .audit import act, append
+from .rows import micros, when
+from .sql import Row, fetch, stored
+
+_CHUNK: Final = 1_000  # groups in one statement
+_COLUMNS: Final = "fingerprint, status, since, owner, note, until, version"
+_ONE: Final = "SELECT * FROM groups WHERE fingerprint = ?"
+_RESOLVED: Final = """
+SELECT * FROM groups WHERE status = 'resolved' AND fingerprint IN (VALUES
+"""
+_SET: Final = """
+UPDATE groups SET status = ?, since = ?, owner = ?, note = ?, until = ?, version = ?
+WHERE fingerprint = ?
+"""
+_DIED_AGAIN: Final = By("office", "it died again")
+
+
+def say(
+    connection: sqlite3.Connection,
+    fingerprint: str,
+    standing: Standing,
+    by: By,
+    now: datetime,
+) -> None:
+    """Write down how a group stands."""
+    rows = fetch(connection, _COLUMNS, _ONE, (stored(fingerprint),))
+    if not rows:
+        raise NotFound(f"there is no group {fingerprint}")
+    detail = said(standing_of(rows[0][1:]), standing)
+    _set(connection, fingerprint, standing)
+    append(connection, [act("group", fingerprint, by, at=now, detail=detail)])
+
+
+def regress(
+    connection: sqlite3.Connection,
+    deaths: Mapping[str, Sequence[DeadLetter]],
+    now: datetime,
+) -> None:
+    """Resolved groups that these deaths belong to may not be resolved after all."""
+    resolved = _resolved(connection, list(deaths))
+    for fingerprint, letters in deaths.items():
+        standing = resolved.get(fingerprint)
+        if standing is None or not regresses(standing, [one.head for one in letters]):
+            continue
+        after = regressed(standing, now)
+        _set(connection, fingerprint, after)
+        detail = said(standing, after)
+        entry = act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+        append(connection, [entry])
+
+
+def standing_of(row: Row) -> Standing:
+    """The standing in the columns status, since, owner, note, until, version."""
+    status, since, owner, note, until, version = row
+    return Standing(
+        status=GroupStatus(status),
+        since=None if since is None else when(since),
+        owner=owner,
+        note=note,
+        until=None if until is None else when(until),
+        version=version,
+    )
+
+
+def _resolved(
+    connection: sqlite3.Connection, fingerprints: Sequence[str]
+) -> dict[str, Standing]:
+    found: dict[str, Standing] = {}
+    for start in range(0, len(fingerprints), _CHUNK):
+        some = [stored(one) for one in fingerprints[start : start + _CHUNK]]
+        marks = ", ".join(["(?)"] * len(some))
+        for row in fetch(connection, _COLUMNS, f"{_RESOLVED} {marks})", some):
+            found[row[0]] = standing_of(row[1:])
+    return found
+
+
+def _set(connection: sqlite3.Connection, fingerprint: str, standing: Standing) -> None:
+    since, until = standing.since, standing.until
+    connection.execute(
+        _SET,
+        (
+            standing.status.value,
+            None if since is None else micros(since),
+            stored(standing.owner),
+            stored(standing.note),
+            None if until is None else micros(until),
+            stored(standing.version),
+            stored(fingerprint),
+        ),
+    )

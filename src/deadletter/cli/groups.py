@@ -1,0 +1,295 @@
+"""dlq groups: what broke, by cause, and what people have said about it."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+from cyclopts import App, Parameter
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import AuditEntry, GroupStatus
+from deadletter.core.query.values import duration
+from deadletter.office.groups import GroupLine, line_of, list_groups, say
+
+from .desk import AtDesk, Desk
+from .options import Flag, Reason, Shown
+from .safe import clean
+from .tables import (
+    WIDE,
+    cell,
+    firm_column,
+    indented,
+    number,
+    number_column,
+    table,
+    text_column,
+)
+from .times import ago, local, many
+
+_NARROW: Final = 100
+_SHORT: Final = 10
+_MOST_SAID: Final = 100
+_LONGEST_SNOOZE: Final = timedelta(days=366)
+_STYLES: Final = {
+    GroupStatus.NEW: "yellow",
+    GroupStatus.RESOLVED: "green",
+    GroupStatus.REGRESSED: "red",
+    GroupStatus.SNOOZED: "dim",
+    GroupStatus.MUTED: "dim",
+}
+
+app = App(name="groups", help_format="markdown")
+
+
+@app.default
+async def groups(
+    *,
+    source: str | None = None,
+    status: GroupStatus | None = None,
+    all_: Annotated[Flag, Parameter(name="--all")] = False,
+    limit: Shown = 25,
+    desk: AtDesk,
+) -> None:
+    """
+    What broke, by cause: letters with the same error in the same place are one group.
+
+    Args:
+        source: Only of this mailbox.
+        status: Only those that stand like this.
+        all_: Also groups in which nothing is open any more, snoozed and muted ones.
+        limit: How many to show.
+    """
+    async with desk.office() as office:
+        lines = await list_groups(
+            office.store, source=source, status=status, everything=all_, limit=limit
+        )
+    if desk.as_json:
+        for line in lines:
+            desk.document(line)
+        return
+    if not lines:
+        desk.tell(_nothing(status, everything=all_))
+        return
+    desk.show(group_table(lines, desk.clock.now(), desk.out.width))
+    name = group_name(lines[0], desk.out.width)
+    desk.hint(f"dlq list group:{name} shows the letters of a group.")
+
+
+@app.command
+async def show(group: str, /, *, desk: AtDesk) -> None:
+    """
+    How a group stands, and what was said about it when by whom.
+
+    Args:
+        group: Its name, or the beginning of it.
+    """
+    async with desk.office() as office:
+        line = await line_of(office.store, group)
+        said = await office.store.audit(target=line.fingerprint, limit=_MOST_SAID)
+    if desk.as_json:
+        desk.document({"group": line, "said": said})
+        return
+    _page(desk, line)
+    for entry in said:
+        desk.show(indented(_said(entry)))
+
+
+@app.command
+async def ack(
+    *groups: str, owner: str | None = None, reason: Reason = "", desk: AtDesk
+) -> None:
+    """
+    Say that you know: the groups are ongoing. Takes back what was said before.
+
+    Args:
+        groups: Their names, or the beginnings of them.
+        owner: Who looks after them; '' is nobody.
+        reason: What you know; kept as the note of the groups and in the audit.
+    """
+    await _say(desk, groups, GroupStatus.ONGOING, reason, owner=owner)
+
+
+@app.command
+async def resolve(
+    *groups: str,
+    version: Annotated[str, Parameter(name="--in", show_default=False)] = "",
+    reason: Reason = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Say that this will not happen again. If it does, the groups are regressed.
+
+    Their letters stay as they are: replay or close them.
+
+    Args:
+        groups: Their names, or the beginnings of them.
+        version: The first version without the problem. Letters that die in older
+            ones do not count.
+        reason: Why; kept as the note of the groups and in the audit.
+    """
+    await _say(desk, groups, GroupStatus.RESOLVED, reason, version=version)
+
+
+@app.command
+async def snooze(
+    *groups: str,
+    span: Annotated[str, Parameter(name="--for")],
+    reason: Reason = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Do not list groups for a while. Afterwards they are ongoing.
+
+    Args:
+        groups: Their names, or the beginnings of them.
+        span: How long: 90m, 24h, 7d, 2w.
+        reason: Why; kept as the note of the groups and in the audit.
+    """
+    length = duration(span.strip().lower())
+    if length is None or not timedelta() < length <= _LONGEST_SNOOZE:
+        raise ConfigError(
+            "--for is a length of time up to a year, such as 90m, 24h, 7d or 2w"
+        )
+    until = desk.clock.now() + length
+    await _say(desk, groups, GroupStatus.SNOOZED, reason, until=until)
+
+
+@app.command
+async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    Do not list groups any more, until somebody says otherwise.
+
+    Args:
+        groups: Their names, or the beginnings of them.
+        reason: Why; kept as the note of the groups and in the audit.
+    """
+    await _say(desk, groups, GroupStatus.MUTED, reason)
+
+
+def group_table(lines: list[GroupLine], now: datetime, width: int) -> Table:
+    """Groups, one line each."""
+    # As long as nobody has said anything, there is nothing to show of it.
+    with_status = any(line.status is not GroupStatus.NEW for line in lines)
+    shown = table()
+    number_column(shown, "open")
+    number_column(shown, "share")
+    firm_column(shown, "source", most=18 if width >= _NARROW else 12)
+    if with_status:
+        firm_column(shown, "status", most=24 if width >= _NARROW else 9)
+    text_column(shown, "what broke")
+    if width >= WIDE:
+        number_column(shown, "ever")
+        firm_column(shown, "first seen")
+    firm_column(shown, "last seen")
+    firm_column(shown, "group")
+    for line in lines:
+        cells = [
+            number(line.open, "bold"),
+            cell(f"{line.share:.0%}", "dim"),
+            cell(line.source),
+        ]
+        if with_status:
+            cells.append(cell(_standing(line), _STYLES.get(line.status, "")))
+        cells.append(cell(_what(line)))
+        if width >= WIDE:
+            cells += [number(line.total), cell(ago(line.first_seen, now))]
+        cells += [cell(ago(line.last_seen, now)), cell(group_name(line, width), "cyan")]
+        shown.add_row(*cells)
+    return shown
+
+
+def group_name(line: GroupLine, width: int) -> str:
+    """What to type after `group:`, the whole of it where there is room."""
+    if width >= _NARROW or len(line.fingerprint) <= _SHORT:
+        return line.fingerprint
+    return f"{line.fingerprint[:_SHORT]}*"
+
+
+async def _say(
+    desk: Desk,
+    names: tuple[str, ...],
+    status: GroupStatus,
+    reason: str,
+    *,
+    owner: str | None = None,
+    until: datetime | None = None,
+    version: str = "",
+) -> None:
+    if not names:
+        raise ConfigError("say which groups: `dlq groups` shows their names")
+    async with desk.office() as office:
+        for name in names:
+            group = await say(
+                office.store,
+                desk.clock,
+                name,
+                status,
+                desk.by(reason),
+                owner=owner,
+                until=until,
+                version=version,
+            )
+            line = await line_of(office.store, group.fingerprint)
+            if desk.as_json:
+                desk.document(line)
+                continue
+            desk.tell(f"{line.fingerprint} is {_standing(line)}: {_what(line)}")
+            if line.open and status is GroupStatus.RESOLVED:
+                query = f"group:{line.fingerprint}"
+                letters = many(line.open, "letter")
+                desk.hint(f"{letters} of it still open: dlq replay {query} --dry-run")
+
+
+def _page(desk: Desk, line: GroupLine) -> None:
+    now = desk.clock.now()
+    title = Text("Group ", style="bold")
+    title.append(clean(line.fingerprint), style="bold cyan")
+    title.append(f"  {line.status}", style=_STYLES.get(line.status, ""))
+    desk.show(title)
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, text in (
+        ("what broke", _what(line)),
+        ("where", " · ".join(part for part in (line.source, line.frame) if part)),
+        ("letters", f"{line.open:,} open, {line.total:,} ever"),
+        ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),
+        ("stands", _standing(line) if line.since else ""),
+        ("owner", line.owner or ""),
+        ("note", line.note),
+    ):
+        if text:
+            facts.add_row(name, Text(clean(text)))
+    desk.show(indented(facts, below=1))
+
+
+def _said(entry: AuditEntry) -> Text:
+    text = Text(f"{local(entry.at)}  ", style="dim")
+    text.append(clean(entry.actor), style="cyan")
+    text.append(f" {clean(entry.detail)}", style="default")
+    if entry.reason:
+        text.append(f", because: {clean(entry.reason)}", style="default")
+    return text
+
+
+def _standing(line: GroupLine) -> str:
+    parts: list[str] = [line.status]
+    if line.status is GroupStatus.RESOLVED and line.version:
+        parts.append(f"in {line.version}")
+    if line.until is not None:
+        parts.append(f"until {local(line.until)[:16]}")
+    if line.owner:
+        parts.append(f"({line.owner})")
+    return " ".join(parts)
+
+
+def _what(line: GroupLine) -> str:
+    error = line.error_type.rpartition(".")[2]
+    return f"{error}: {line.text}" if line.text else error or line.code
+
+
+def _nothing(status: GroupStatus | None, *, everything: bool) -> str:
+    if status is not None:
+        return f"No group is {status}."
+    return "Nothing has died here yet." if everything else "Nothing is open."

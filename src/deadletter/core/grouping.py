@@ -1,0 +1,93 @@
+"""
+How groups stand: what people may say of one, and what a death makes of that.
+
+All stores follow these rules.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from .errors import ConfigError
+from .letter import GroupStatus, LetterHead, Standing
+
+HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
+"""Somebody knows and does not want to be told: not listed unless asked for."""
+
+SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
+"""What a person can say of a group; the others come about by themselves."""
+
+LONGEST_NOTE: Final = 4_000
+_LONGEST_NAME: Final = 200
+# Bounded, and each part starts where the one before it ended: linear.
+_RELEASE: Final = re.compile(r"v?(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
+
+
+def check_standing(standing: Standing) -> None:
+    """Refuse what nobody can mean."""
+    if standing.status not in SAID:
+        raise ConfigError(
+            f"{standing.status} comes about by itself: say one of"
+            f" {', '.join(sorted(SAID))}"
+        )
+    if (standing.status is GroupStatus.SNOOZED) != (standing.until is not None):
+        raise ConfigError("a group is snoozed until some time, and nothing else is")
+    if len(standing.note) > LONGEST_NOTE:
+        raise ConfigError(f"a note has at most {LONGEST_NOTE:,} characters")
+    if max(len(standing.owner or ""), len(standing.version)) > _LONGEST_NAME:
+        raise ConfigError(
+            f"an owner or a version has at most {_LONGEST_NAME} characters"
+        )
+
+
+def as_of(standing: Standing, now: datetime) -> Standing:
+    """How a group stands now: a snooze that is over makes it ongoing again."""
+    if standing.until is None or standing.until > now:
+        return standing
+    return replace(standing, status=GroupStatus.ONGOING, until=None)
+
+
+def regresses(standing: Standing, deaths: Iterable[LetterHead]) -> bool:
+    """
+    Whether these deaths show that a resolved group is not resolved.
+
+    They do if one came after it was said, in a version that should have been
+    better. A version whose order nobody can tell counts as one that should.
+    """
+    if standing.status is not GroupStatus.RESOLVED:
+        return False
+    return any(
+        (standing.since is None or head.dead_at > standing.since)
+        and not _is_older(head.version, standing.version)
+        for head in deaths
+    )
+
+
+def regressed(standing: Standing, now: datetime) -> Standing:
+    """How a group stands that was resolved and died again; who has it, stays."""
+    return replace(standing, status=GroupStatus.REGRESSED, since=now)
+
+
+def said(old: Standing, new: Standing) -> str:
+    """A change of standing in words, for the audit."""
+    words = [f"{old.status} to {new.status}"]
+    if new.version:
+        words.append(f"in {new.version}")
+    if new.until is not None:
+        words.append(f"until {new.until:%Y-%m-%d %H:%M} UTC")
+    if new.owner != old.owner:
+        words.append(f"owner {new.owner or 'nobody'}")
+    return ", ".join(words)
+
+
+def _is_older(version: str, than: str) -> bool:
+    one, other = _release(version), _release(than)
+    return bool(one and other) and one < other
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = _RELEASE.match(version)
+    return tuple(map(int, found[1].split("."))) if found else ()

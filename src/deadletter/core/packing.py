@@ -1,0 +1,194 @@
+"""
+What of a message or a letter has no column of its own, in one blob.
+
+Any text can be in it, also text that is none (lone surrogates, from foreign
+brokers); and it is small for the many messages that have nothing of the kind.
+"""
+
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from .letter import DeadLetter, LetterHead
+from .message import Headers, Lineage, Message
+
+T = TypeVar("T")
+
+
+class _Extra(Struct, frozen=True, array_like=True):
+    """What few messages have; kept apart so that the others do not pay for it."""
+
+    headers: Headers = ()
+    content_type: str | None = None
+    key: str | None = None
+    reply_to: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    lineage: Lineage | None = None
+
+
+class _Rest(Struct, frozen=True, array_like=True):
+    """A letter and its message, short of the head, the story and the body."""
+
+    id: str
+    sent_at: datetime
+    headers: Headers
+    content_type: str | None
+    key: str | None
+    expires_at: datetime | None
+    reply_to: str | None
+    idempotency_key: str | None
+    traceparent: str | None
+    tracestate: str | None
+    lineage: Lineage | None
+    position: str | None
+    first_received_at: datetime | None
+    route: str | None
+    retry_wish: bool | None
+
+
+_ODD: Final = b"\xc1"  # begins nothing that msgpack writes
+_NOTHING: Final = _Extra()
+_pack: Final = msgspec.msgpack.Encoder().encode
+_extra: Final = msgspec.msgpack.Decoder(_Extra).decode
+_rest: Final = msgspec.msgpack.Decoder(_Rest).decode
+
+
+def pack_extra(message: Message) -> bytes | None:
+    """What a message has beside id, body and times; None when it is nothing."""
+    extra = _Extra(
+        message.headers,
+        message.content_type,
+        message.key,
+        message.reply_to,
+        message.idempotency_key,
+        message.traceparent,
+        message.tracestate,
+        message.lineage,
+    )
+    return None if extra == _NOTHING else _packed(extra)
+
+
+def message_of(
+    id_: str,
+    body: bytes,
+    sent_at: datetime,
+    expires_at: datetime | None,
+    extra: bytes | None,
+) -> Message:
+    """The message whose extra was packed."""
+    rare = _NOTHING
+    if extra:
+        rare = _odd(extra, _Extra) if extra.startswith(_ODD) else _extra(extra)
+    return Message(
+        id=id_,
+        body=body,
+        sent_at=sent_at,
+        expires_at=expires_at,
+        headers=rare.headers,
+        content_type=rare.content_type,
+        key=rare.key,
+        reply_to=rare.reply_to,
+        idempotency_key=rare.idempotency_key,
+        traceparent=rare.traceparent,
+        tracestate=rare.tracestate,
+        lineage=rare.lineage,
+    )
+
+
+def pack_rest(letter: DeadLetter) -> bytes:
+    """What a letter has beside its head, its story and the body."""
+    message = letter.message
+    return _packed(
+        _Rest(
+            message.id,
+            message.sent_at,
+            message.headers,
+            message.content_type,
+            message.key,
+            message.expires_at,
+            message.reply_to,
+            message.idempotency_key,
+            message.traceparent,
+            message.tracestate,
+            message.lineage,
+            letter.position,
+            letter.first_received_at,
+            letter.route,
+            letter.retry_wish,
+        )
+    )
+
+
+def letter_of(
+    head: LetterHead, *, body: bytes, history: str, frame: str, rest: bytes
+) -> DeadLetter:
+    """The letter whose rest was packed."""
+    more = _unpacked(rest)
+    return DeadLetter(
+        head=head,
+        message=_message(more, body),
+        history=history,
+        position=more.position,
+        first_received_at=more.first_received_at,
+        frame=frame,
+        route=more.route,
+        retry_wish=more.retry_wish,
+    )
+
+
+def unpack_message(rest: bytes, body: bytes) -> Message:
+    """Only what was sent, of a letter whose rest was packed."""
+    return _message(_unpacked(rest), body)
+
+
+def _unpacked(rest: bytes) -> _Rest:
+    return _odd(rest, _Rest) if rest.startswith(_ODD) else _rest(rest)
+
+
+def _message(more: _Rest, body: bytes) -> Message:
+    return Message(
+        id=more.id,
+        body=body,
+        sent_at=more.sent_at,
+        headers=more.headers,
+        content_type=more.content_type,
+        key=more.key,
+        expires_at=more.expires_at,
+        reply_to=more.reply_to,
+        idempotency_key=more.idempotency_key,
+        traceparent=more.traceparent,
+        tracestate=more.tracestate,
+        lineage=more.lineage,
+    )
+
+
+def _packed(value: _Extra | _Rest) -> bytes:
+    try:
+        return _pack(value)
+    except UnicodeEncodeError:  # lone surrogates, which are no text to msgpack
+        plain = msgspec.to_builtins(value, builtin_types=(bytes, datetime))
+        return _ODD + _pack(_spelled(plain))
+
+
+def _odd(packed: bytes, kind: type[T]) -> T:
+    plain = msgspec.msgpack.decode(packed[1:], ext_hook=_read)
+    return msgspec.convert(plain, kind)
+
+
+def _spelled(value: Any) -> Any:
+    match value:
+        case str():
+            return msgspec.msgpack.Ext(1, value.encode("utf-8", "surrogatepass"))
+        case list() | tuple():
+            return [_spelled(part) for part in value]
+        case dict():
+            return {name: _spelled(part) for name, part in value.items()}
+    return value
+
+
+def _read(_: int, data: memoryview) -> str:
+    return bytes(data).decode("utf-8", "surrogatepass")

@@ -1,0 +1,117 @@
+"""
+A ledger driven beside a model's, step by step, by hypothesis.
+
+Both share a clock and get the same calls; after every step they must have given the
+same answers. A backend's test is a subclass that says how to open both, and
+`TestName = Subclass.TestCase`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
+
+from .fakes import FakeClock
+
+T = TypeVar("T")
+
+_KEYS = [LedgerKey(box, key) for box in ("orders", "returns") for key in ("a", "b")]
+_asked = st.builds(
+    LedgerKey,
+    st.sampled_from(["orders", "returns"]),
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 2),
+    st.sampled_from(["", "m-1", "m-2"]),
+)
+_ends = st.sampled_from(
+    [LedgerState.PROCESSED, LedgerState.FAILED, LedgerState.DEAD_LETTERED]
+)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Calls both ledgers alike and compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.claims: list[tuple[LedgerClaim, LedgerClaim]] = []  # ours, the model's
+        self._runner = asyncio.Runner()
+
+    async def open(self) -> Engine:
+        """The engine under test, on `self.clock`."""
+        raise AssertionError("say how to open your engine")
+
+    async def open_model(self) -> Engine:
+        """The engine that is right, on `self.clock`."""
+        raise AssertionError("say how to open the model")
+
+    @initialize()
+    def begin_both(self) -> None:
+        self.engine = self._run(self.open())
+        self.model = self._run(self.open_model())
+
+    @rule(keys=st.lists(_asked, max_size=4), lease=st.sampled_from([2.0, 20.0]))
+    def begin(self, keys: list[LedgerKey], lease: float) -> None:
+        ours, theirs = self._both(lambda ledger: ledger.begin(keys, lease=lease))
+        self._compare([_told(c) for c in ours], [_told(c) for c in theirs])
+        self.claims += zip(ours, theirs, strict=True)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), end=_ends, ttl=st.sampled_from([1.0, 30.0]))
+    def finish(self, data: st.DataObject, end: LedgerState, ttl: float) -> None:
+        latest = st.sampled_from(self.claims[-8:])
+        pairs = data.draw(st.lists(latest, min_size=1, max_size=5))
+        ledger, model = _ledger(self.engine), _ledger(self.model)
+        ours = ledger.finish([(pair[0], end) for pair in pairs], ttl=ttl)
+        theirs = model.finish([(pair[1], end) for pair in pairs], ttl=ttl)
+        self._compare(self._run(ours), self._run(theirs))
+
+    @rule(seconds=st.sampled_from([1.0, 2.0, 20.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(abandoned=st.sampled_from([None, 5.0]))
+    def forget(self, abandoned: float | None) -> None:
+        self._compare(*self._both(lambda one: one.forget(abandoned=abandoned)))
+
+    @invariant()
+    def both_stand_the_same(self) -> None:
+        if hasattr(self, "model"):
+            self._compare(*self._both(lambda ledger: ledger.look(_KEYS)))
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self._run(self.engine.close())
+            self._run(self.model.close())
+        self._runner.close()
+
+    def _both(self, call: Any) -> tuple[Any, Any]:
+        engines = (self.engine, self.model)
+        ours, theirs = (self._run(call(_ledger(engine))) for engine in engines)
+        return ours, theirs
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def _compare(self, ours: object, theirs: object) -> None:
+        assert ours == theirs, f"the model says {theirs!r}"
+
+
+def _ledger(engine: Engine) -> Ledger:
+    assert engine.ledger is not None
+    return engine.ledger
+
+
+def _told(claim: LedgerClaim) -> tuple[Any, ...]:
+    """Everything about a claim but its token, which is its driver's own."""
+    return claim.key, claim.mine, claim.state

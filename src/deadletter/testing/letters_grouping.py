@@ -1,0 +1,181 @@
+"""What an office promises about groups: what was said of them, and regressions."""
+
+from datetime import timedelta
+
+import pytest
+
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import GroupStatus, Standing
+from deadletter.ports import LetterStore
+
+from .fakes import START, FakeClock
+from .letters_bench import ANNA, OfficeBench, a_letter, copy_that_died, tried_again
+
+_RESOLVED = Standing(status=GroupStatus.RESOLVED, since=START, owner="bo", note="fixed")
+
+
+class GroupingContract(OfficeBench):
+    """How groups stand."""
+
+    async def standing(self, store: LetterStore, fingerprint: str = "f-1") -> Standing:
+        """How the one group of this fingerprint stands."""
+        (group,) = await store.groups(only_open=False, named=fingerprint)
+        return group.standing
+
+    async def test_a_group_is_new_until_somebody_says_something(
+        self, store: LetterStore
+    ) -> None:
+        await self.kept(store)
+
+        assert await self.standing(store) == Standing()
+
+    async def test_what_was_said_of_a_group_is_kept_and_audited(
+        self, store: LetterStore
+    ) -> None:
+        await self.kept(store)
+        said = Standing(
+            status=GroupStatus.ONGOING,
+            since=START,
+            owner="bö\ud800",
+            note="the bank knows\0",
+        )
+
+        await store.set_group("f-1", said, ANNA)
+
+        assert await self.standing(store) == said
+        (entry,) = await store.audit(target="f-1")
+        assert (entry.action, entry.actor, entry.reason) == (
+            "group",
+            ANNA.actor,
+            ANNA.reason,
+        )
+        assert entry.detail.startswith("new to ongoing")
+        assert await self.is_sound(store)
+
+    async def test_of_a_group_that_is_not_there_nothing_is_said(
+        self, store: LetterStore
+    ) -> None:
+        with pytest.raises(NotFound, match="f-9"):
+            await store.set_group("f-9", _RESOLVED, ANNA)
+
+        assert await store.audit() == []
+
+    @pytest.mark.parametrize("status", [GroupStatus.NEW, GroupStatus.REGRESSED])
+    async def test_what_comes_about_by_itself_is_not_for_people_to_say(
+        self, store: LetterStore, status: GroupStatus
+    ) -> None:
+        await self.kept(store)
+
+        with pytest.raises(ConfigError, match="by itself"):
+            await store.set_group("f-1", Standing(status=status), ANNA)
+
+    async def test_a_later_death_shows_that_a_group_was_not_resolved(
+        self, store: LetterStore
+    ) -> None:
+        await self.kept(store)
+        await store.set_group("f-1", _RESOLVED, ANNA)
+
+        await self.kept(
+            store, *(a_letter(at=START + timedelta(seconds=n)) for n in (1, 2))
+        )
+
+        standing = await self.standing(store)
+        assert standing.status is GroupStatus.REGRESSED
+        assert (standing.owner, standing.note) == ("bo", "fixed")
+        acts = [entry.action for entry in await store.audit(target="f-1")]
+        assert acts == ["group", "regress"]
+        assert await self.is_sound(store)
+
+    async def test_a_replayed_copy_that_dies_of_it_again_is_a_later_death(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        await store.set_group("f-1", _RESOLVED, ANNA)
+        (taken,) = await self.taken(store, id_)
+
+        await store.keep([copy_that_died(taken)])
+
+        assert (await self.standing(store)).status is GroupStatus.REGRESSED
+
+    async def test_deaths_of_before_and_deaths_told_twice_show_nothing(
+        self, store: LetterStore
+    ) -> None:
+        letter = a_letter(at=START + timedelta(seconds=5))
+        await self.kept(store, letter)
+        await store.set_group("f-1", _RESOLVED, ANNA)
+
+        await self.kept(store, letter, a_letter(at=START - timedelta(seconds=5)))
+
+        assert (await self.standing(store)).status is GroupStatus.RESOLVED
+
+    async def test_only_its_own_deaths_show_something_of_a_group(
+        self, store: LetterStore
+    ) -> None:
+        await self.kept(store)
+        await store.set_group("f-1", _RESOLVED, ANNA)
+
+        later = START + timedelta(seconds=5)
+        await self.kept(store, a_letter(fingerprint="f-2", at=later))
+
+        assert (await self.standing(store)).status is GroupStatus.RESOLVED
+        assert (await self.standing(store, "f-2")).status is GroupStatus.NEW
+
+    async def test_versions_before_the_fix_may_still_fail(
+        self, store: LetterStore
+    ) -> None:
+        letter = a_letter(version="1.9")
+        await self.kept(store, letter)
+        fixed = Standing(status=GroupStatus.RESOLVED, since=START, version="1.10")
+        await store.set_group("f-1", fixed, ANNA)
+
+        await self.kept(store, tried_again(letter))
+        before = await self.standing(store)
+        later = START + timedelta(hours=1)
+        await self.kept(store, a_letter(version="1.10.1", at=later))
+        after = await self.standing(store)
+
+        assert before.status is GroupStatus.RESOLVED
+        assert after.status is GroupStatus.REGRESSED
+        assert after.version == "1.10"
+
+    @pytest.mark.parametrize("status", [GroupStatus.ONGOING, GroupStatus.MUTED])
+    async def test_a_death_changes_nothing_about_what_is_not_resolved(
+        self, store: LetterStore, status: GroupStatus
+    ) -> None:
+        await self.kept(store)
+        await store.set_group("f-1", Standing(status=status, since=START), ANNA)
+
+        await self.kept(store, a_letter(at=START + timedelta(seconds=5)))
+
+        assert (await self.standing(store)).status is status
+
+    async def test_a_snooze_ends_by_itself(
+        self, store: LetterStore, clock: FakeClock
+    ) -> None:
+        await self.kept(store)
+        until = START + timedelta(seconds=60)
+        snoozed = Standing(status=GroupStatus.SNOOZED, since=START, until=until)
+        await store.set_group("f-1", snoozed, ANNA)
+
+        asked = frozenset({GroupStatus.ONGOING})
+        during = await store.groups(statuses=asked)
+        clock.advance(60.0)
+        (after,) = await store.groups(statuses=asked)
+
+        assert during == []
+        assert after.standing == Standing(status=GroupStatus.ONGOING, since=START)
+
+    async def test_groups_can_be_asked_for_by_status_and_name(
+        self, store: LetterStore
+    ) -> None:
+        names = ["1-aa", "1-ab", "1-b"]
+        await self.kept(store, *(a_letter(fingerprint=name) for name in names))
+        await store.set_group("1-ab", _RESOLVED, ANNA)
+
+        named = await store.groups(named="1-a")
+        resolved = await store.groups(statuses=frozenset({GroupStatus.RESOLVED}))
+        both = await store.groups(named="1-b", statuses=frozenset(GroupStatus))
+
+        assert {group.fingerprint for group in named} == {"1-aa", "1-ab"}
+        assert [group.fingerprint for group in resolved] == ["1-ab"]
+        assert [group.fingerprint for group in both] == ["1-b"]

@@ -1,0 +1,104 @@
+"""dlq groups: saying how a problem stands, and seeing it come back."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.conftest import Command
+from deadletter.cli.desk import Desk
+from deadletter.core.letter import DeadLetter
+from office.making import make_letter
+
+NAME = "1-63085a168bb799e5"
+
+
+def recent(number: int = 1, **different: Any) -> DeadLetter:
+    given = {"fingerprint": NAME, "died": timedelta(minutes=3)} | different
+    return make_letter(number, now=datetime.now(UTC), **given)
+
+
+def test_a_group_somebody_knows_of_shows_who_and_why(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    said = dlq(
+        *("groups", "ack", NAME, "--owner", "bo", "--reason", "the bank knows"),
+        *("--actor", "anna"),
+    )
+    listed = dlq("groups")
+    shown = dlq("groups", "show", f"group:{NAME[:6]}*")
+
+    assert said.code == 0, said.err
+    assert f"{NAME} is ongoing (bo): TimeoutError" in said.out
+    assert "ongoing (bo)" in listed.out
+    assert "the bank knows" in shown.out
+    assert "anna new to ongoing, owner bo, because: the bank knows" in shown.out
+
+
+def test_a_resolved_group_that_dies_again_is_regressed(dlq: Command) -> None:
+    dlq.keep(recent())
+    resolved = dlq("groups", "resolve", NAME, "--in", "1.8", "--json").document
+
+    dlq.keep(recent(2, version="1.7.9", died=timedelta(seconds=-1)))
+    older = dlq("groups", "--status", "resolved", "--json").document
+    dlq.keep(recent(3, version="1.8.0", died=timedelta(seconds=-1)))
+    regressed = dlq("groups", "--status", "regressed", "--json").document
+
+    assert (resolved["status"], resolved["version"]) == ("resolved", "1.8")
+    assert older["total"] == 2
+    assert (regressed["status"], regressed["total"]) == ("regressed", 3)
+    story = dlq("groups", "show", NAME, "--json").document
+    assert [entry["action"] for entry in story["said"]] == ["group", "regress"]
+    assert dlq("verify").code == 0
+
+
+def test_snoozed_and_muted_groups_are_not_listed(dlq: Command) -> None:
+    dlq.keep(recent(), recent(2, fingerprint="1-b"))
+
+    dlq("groups", "snooze", NAME, "--for", "7d")
+    dlq("groups", "mute", "1-b", "--reason", "a test customer")
+
+    assert "Nothing is open" in dlq("groups").out
+    assert "snoozed until" in dlq("groups", "--status", "snoozed").out
+    assert len(dlq("groups", "--all", "--json").documents) == 2
+    assert "No group is new." in dlq("groups", "--status", "new").out
+
+
+@pytest.mark.parametrize("span", ["soon", "0d", "999999999w", "-1d", "367d"])
+def test_a_snooze_has_an_end_one_can_mean(dlq: Command, span: str) -> None:
+    dlq.keep(recent())
+
+    ran = dlq("groups", "snooze", NAME, f"--for={span}")
+
+    assert ran.code == 2
+    assert "7d" in ran.err
+    assert dlq("groups", "--json").document["status"] == "new"
+
+
+def test_a_group_that_is_not_there_is_not_found(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    assert dlq("groups", "ack", "1-ffff").code == 3
+    assert dlq("groups", "show", "1-ffff").code == 3
+    assert dlq("groups", "mute").code == 2
+
+
+def test_what_to_do_with_the_letters_of_a_resolved_group_is_said(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlq.keep(recent())
+    monkeypatch.setattr(Desk, "is_watched", True)
+
+    ran = dlq("groups", "resolve", NAME)
+
+    assert f"1 letter of it still open: dlq replay group:{NAME}" in ran.err
+
+
+def test_what_others_wrote_into_a_group_is_harmless(dlq: Command) -> None:
+    dlq.keep(recent(error_text="\x1b[2J", fingerprint="1-\x1b]0;x\x07"))
+    dlq("groups", "ack", "1-", "--reason", "\x1b[31m", "--owner", "\x9b1m")
+
+    for words in (["groups"], ["groups", "show", "1-"], ["groups", "--json"]):
+        ran = dlq(*words)
+        assert ran.code == 0, ran.err
+        assert not {"\x1b", "\x9b", "\x07"} & set(ran.out)
