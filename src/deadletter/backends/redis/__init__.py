@@ -1,0 +1,26 @@
+"""
+Mailboxes and ledger in Redis or Valkey (6.2 or later).
+
+    redis://user:password@host:6379/0     rediss:// with TLS; valkey://, valkeys:// too
+    redis+unix:///path/to/redis.sock      ?db=0 there instead of a path
+    ?prefix=shop                          of all our keys; dlq unless said otherwise
+
+It keeps no letters: pair it with an office. Time is the server's.
+"""
+
+from deadletter.core.errors import ConfigError
+from deadletter.ports.engine import Engine
+from deadletter.ports.time import Clock, Dice
+
+
+async def open_engine(url: str, *, clock: Clock, dice: Dice) -> Engine:
+    """Open what a URL names, once the server has answered."""
+    try:
+        from .engine import connect  # noqa: PLC0415 -- needs the client, an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:
+            raise
+        raise ConfigError(
+            "redis:// needs its client: pip install 'deadletter[redis]'"
+        ) from error
+    return await connect(url)

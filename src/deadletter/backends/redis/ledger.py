@@ -1,0 +1,131 @@
+"""The ledger on the server: what has been done, and who is doing what."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from secrets import randbits
+from typing import Any, Final
+
+from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+
+from .keys import Keys
+from .link import Argument, Link, surely
+from .packing import seconds
+from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET, Script
+
+_SLICE: Final = 500  # keys at once, so that others do not wait long for the server
+
+
+class RedisLedger:
+    """Idempotency: what has been done already, and what is being done now."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+        self._tokens = count(randbits(40) << 22)
+        self._known: set[str] = set()  # mailboxes whose ledger is on the list
+
+    async def begin(
+        self, keys: Sequence[LedgerKey], *, lease: float
+    ) -> Sequence[LedgerClaim]:
+        """Claim keys for processing, those of one mailbox in one step."""
+        asked = [(key, next(self._tokens)) for key in keys]
+        found: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        for mailbox, places in _by_mailbox(keys):
+            await self._list(mailbox)
+            args: list[Argument] = []
+            for place in places:
+                key, token = asked[place]
+                args += key.key, key.generation, token, key.holder
+            said = await self._run(LEDGER_BEGIN, mailbox, seconds(lease), *args)
+            for place, state, token in zip(places, said[::2], said[1::2], strict=True):
+                found[mailbox, keys[place].key] = state, token
+        # Judged when all are done: a key asked for twice belongs to one of them.
+        return [
+            _claim(key, token, *found[key.mailbox, key.key]) for key, token in asked
+        ]
+
+    async def finish(
+        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
+    ) -> Sequence[bool]:
+        """Record how it ended; says for each if the claim was still ours."""
+        answers = [False] * len(outcomes)
+        for mailbox, places in _by_mailbox([claim.key for claim, _ in outcomes]):
+            args: list[Argument] = []
+            for place in places:
+                claim, state = outcomes[place]
+                args += claim.key.key, claim.token, state.value
+            said = await self._run(LEDGER_FINISH, mailbox, seconds(ttl), *args)
+            for place, answer in zip(places, said, strict=True):
+                answers[place] = answer == 1
+        return answers
+
+    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
+        """How keys stand, without claiming them."""
+        states: list[LedgerState | None] = [None] * len(keys)
+        for mailbox, places in _by_mailbox(keys):
+            entries, _ = self._keys.ledger(mailbox)
+            names = [keys[place].key for place in places]
+            said = await self._link.command("HMGET", entries, *names)
+            for place, entry in zip(places, said, strict=True):
+                states[place] = _standing(entry, keys[place].generation)
+        return states
+
+    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
+        """Drop finished keys whose time is over, and claims left long ago."""
+        listed = await self._link.command("SMEMBERS", self._keys.ledgers)
+        gone = 0
+        for name in sorted(listed):
+            mailbox = name.decode()
+            while (room := min(limit - gone, _SLICE)) > 0:
+                dropped = await self._run(LEDGER_FORGET, mailbox, room)
+                gone += dropped
+                if dropped < room:
+                    break
+            if abandoned is not None:
+                gone += await self._forget_left(mailbox, abandoned, limit - gone)
+        return gone
+
+    async def _forget_left(self, mailbox: str, age: float, limit: int) -> int:
+        # Claims have no index of their own, because every message would pay for it.
+        cursor, gone = b"0", 0
+        while limit > gone:
+            cursor, dropped = await self._run(
+                LEDGER_DROP, mailbox, seconds(age), cursor, limit - gone
+            )
+            gone += dropped
+            if cursor == b"0":
+                break
+        return gone
+
+    async def _list(self, mailbox: str) -> None:
+        """Have it found by `forget`, before anything is in it."""
+        if mailbox not in self._known:
+            await self._link.command("SADD", self._keys.ledgers, mailbox)
+            self._known.add(mailbox)
+
+    async def _run(self, script: Script, mailbox: str, *args: Argument) -> Any:
+        # All of these may be repeated: a claim knows its own token.
+        keys = self._keys.ledger(mailbox)
+        return await surely(lambda _: self._link.timed(script, keys, *args))
+
+
+def _by_mailbox(keys: Sequence[LedgerKey]) -> Iterator[tuple[str, list[int]]]:
+    """Places of keys by mailbox, in slices."""
+    places: dict[str, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key.mailbox, []).append(place)
+    for mailbox, all_of_it in places.items():
+        for start in range(0, len(all_of_it), _SLICE):
+            yield mailbox, all_of_it[start : start + _SLICE]
+
+
+def _claim(key: LedgerKey, asked: int, state: bytes, token: bytes) -> LedgerClaim:
+    mine = int(token) == asked
+    return LedgerClaim(key, mine, LedgerState(state.decode()), asked if mine else 0)
+
+
+def _standing(entry: bytes | None, generation: int) -> LedgerState | None:
+    if entry is None:
+        return None
+    its, state, _ = entry.split(b" ", 2)
+    return LedgerState(state.decode()) if int(its) >= generation else None

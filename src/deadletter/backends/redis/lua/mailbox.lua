@@ -1,0 +1,21 @@
+-- One mailbox, all of whose keys live in one cluster slot.
+--   meta     hash   alive, expire_after, version, sent (the last seq given), counts
+--   bodies   hash   seq -> the packed message
+--   states   hash   seq -> token until attempts spared flags first_at due expires_at
+--   stories  hash   seq -> history
+--   ready, suspects    due -> seq    what nobody has
+--   claimed            end of the lease -> seq
+--   expiry             expires_at -> seq, of what nobody has
+--   sends              time -> token of the last send of every producer's lane
+--   bell, bell_alone   lists with at most one entry: there may be something
+-- What was never claimed has no state. All seqs have 15 digits: equally due, they
+-- sort in the order they were sent.
+local meta, bodies, ready, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sends, bell = KEYS[5], KEYS[6] -- a sender needs no more than these
+local states, stories = KEYS[7], KEYS[8]
+local suspects, claimed, bell_alone = KEYS[9], KEYS[10], KEYS[11]
+local SLICE = 500 -- as many as are handed to one command
+
+local function ring(which)
+  if call('LLEN', which) == 0 then call('RPUSH', which, '1') end
+end

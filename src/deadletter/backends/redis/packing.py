@@ -1,0 +1,108 @@
+"""Messages as they are stored, and deliveries as they are read."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from deadletter.core.errors import Refused
+from deadletter.core.message import Delivery, Message
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NONE: Final = b"-"  # in a state
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
+_FIELDS: Final = Message.__struct_fields__
+_USUAL: Final = structs.astuple(Message(id="", body=b"", sent_at=EPOCH))[3:]
+
+
+def micros(at: datetime) -> int:
+    """A time as it is stored, exactly."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def when(at: bytes) -> datetime:
+    """The time that was stored."""
+    return EPOCH + timedelta(0, 0, int(float(at)))
+
+
+def seconds(duration: float) -> int:
+    """A duration as it is stored, never a negative one."""
+    return max(0, round(duration * 1_000_000))
+
+
+def packed(message: Message) -> bytes:
+    """A message as it is stored: what is as usual is left out."""
+    values = structs.astuple(message)
+    fields = {"id": values[0], "body": values[1], "sent_at": values[2]}
+    if values[3:] != _USUAL:
+        rest = zip(_FIELDS[3:], values[3:], _USUAL, strict=True)
+        fields |= {name: value for name, value, usual in rest if value != usual}
+    try:
+        return _encode(fields)
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"message {message.id!a} has text in it that is not Unicode:"
+            f" {error.reason}; send such text as bytes, in the body or a header"
+        ) from error
+
+
+def unpacked(stored: Sequence[bytes]) -> list[Message]:
+    """Messages that were stored, all in one go."""
+    return _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
+
+
+def deliveries(
+    mailbox: str, token: str, said: Sequence[Any], *, first: datetime | None
+) -> list[Delivery]:
+    """
+    What a claim got: seqs, messages, states and stories, as the server said it.
+
+    Mostly nothing was claimed before: then there are no states to read, and it is
+    everybody's first attempt, made at `first`.
+    """
+    seqs, stored, states, stories = said
+    messages = unpacked(stored)
+    if not states:
+        return [
+            Delivery(
+                message=message,
+                mailbox=mailbox,
+                first_received_at=first,
+                receipt=(seq, token),
+            )
+            for seq, message in zip(seqs, messages, strict=True)
+        ]
+    usual = Delivery(
+        message=messages[0], mailbox=mailbox, first_received_at=first, receipt=None
+    )
+    told = stories or [None] * len(seqs)
+    return [
+        _delivery(
+            structs.replace(usual, message=message, receipt=(seq, token)), state, story
+        )
+        for seq, message, state, story in zip(seqs, messages, states, told, strict=True)
+    ]
+
+
+def _delivery(usual: Delivery, state: bytes, story: bytes | None) -> Delivery:
+    if not state:
+        return usual
+    _, _, attempts, spared, flags, first_at, _, expires_at = state.split(b" ")
+    message = usual.message
+    if expires_at != _NONE and message.expires_at is None:
+        message = structs.replace(message, expires_at=when(expires_at))
+    return Delivery(
+        message=message,
+        mailbox=usual.mailbox,
+        attempt=int(attempts),
+        spared=int(spared),
+        suspect=int(flags) % 2 == 1,
+        first_received_at=None if first_at == _NONE else when(first_at),
+        history="" if story is None else story.decode(),
+        receipt=usual.receipt,
+    )

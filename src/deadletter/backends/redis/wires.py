@@ -1,0 +1,94 @@
+"""Connections for calls that block: each has one to itself. And a cluster's."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError
+
+PATIENCE: Final = 5.0  # seconds for an answer
+
+
+class Caller(Protocol):
+    """Whoever can run a command on the server."""
+
+    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+        """Run one command; raises the library's errors."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class Wires:
+    """Connections to one server: one for each call that is under way."""
+
+    def __init__(self, kind: type[AbstractConnection], options: dict[str, Any]) -> None:
+        self._kind = kind
+        self._options = options
+        self._free: list[AbstractConnection] = []
+        self._used: set[AbstractConnection] = set()
+        self._closed = False
+
+    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+        """Run one command on a connection that nobody uses."""
+        if self._closed:
+            raise ConnectionError("the engine is closed")
+        wire = self._free.pop() if self._free else self._kind(**self._options)
+        self._used.add(wire)
+        try:
+            async with asyncio.timeout(within):
+                await wire.send_packed_command(pack_command(tuple(words)))
+                said = await wire.read_response()
+        except asyncio.CancelledError:
+            await _disconnect(wire)  # an answer may still come, for nobody
+            raise
+        except Exception:
+            # The server went away, or is not what it was: so for all the others.
+            await self._drop(wire)
+            raise
+        finally:
+            self._used.discard(wire)
+        self._free.append(wire)
+        return said
+
+    async def close(self) -> None:
+        """Close all connections, even those that somebody waits on."""
+        self._closed = True
+        await self._drop(*self._used)
+
+    async def _drop(self, *wires: AbstractConnection) -> None:
+        free, self._free = self._free, []
+        for wire in (*wires, *free):
+            await _disconnect(wire)
+
+
+class Cluster:
+    """All nodes of a cluster: the library knows which one to ask."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+        """Run one command on the node that has its keys."""
+        # Cut short, it would have to drop a connection that others use as well.
+        asking = asyncio.ensure_future(self._client.execute_command(*words))
+        asking.add_done_callback(_looked_at)
+        async with asyncio.timeout(within):
+            return await asyncio.shield(asking)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+def _looked_at(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()  # those who wait for it get it all the same
+
+
+async def _disconnect(wire: AbstractConnection) -> None:
+    with suppress(RedisError, OSError):  # it is gone anyway
+        await wire.disconnect(nowait=True)
