@@ -112,6 +112,16 @@ def read(history: str) -> list[Attempt]:
     return [_decoder.decode(line) for line in history.split("\n")]
 
 
+def ends(history: str) -> tuple[Attempt | None, Attempt | None]:
+    """The first attempt and the last, without reading those between."""
+    if not history:
+        return None, None
+    first = _decoder.decode(history.partition("\n")[0])
+    if "\n" not in history:
+        return first, first
+    return first, _decoder.decode(history.rpartition("\n")[2])
+
+
 def last_number(history: str) -> int:
     """The number of the last attempt that was recorded; 0 when none was."""
     if not history:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from .attempts import Attempt, read
+from .attempts import Attempt, ends
 from .capture import TEXT_LIMIT
 from .decision import Bury, Reason
 from .failure import Failure
@@ -42,7 +42,7 @@ def burial(
     returns to the letter it was replayed from.
     """
     message = delivery.message
-    story = read(history)
+    first, last = ends(history)
     head = LetterHead(
         id=_id(delivery),
         source=delivery.mailbox,
@@ -58,8 +58,8 @@ def burial(
         error_type=failure.error_type,
         error_text=failure.text,
         fingerprint=fingerprint(delivery.mailbox, failure),
-        attempts=_attempts(delivery, bury.reason, story),
-        first_failed_at=story[0].at if story else now,
+        attempts=_attempts(delivery, bury.reason, last),
+        first_failed_at=now if first is None else first.at,
         dead_at=now,
         consumer=consumer,
         version=version,
@@ -97,12 +97,11 @@ def _id(delivery: Delivery) -> str:
     return letter_id(delivery.mailbox, delivery.partition, message.id)
 
 
-def _attempts(delivery: Delivery, reason: Reason, story: list[Attempt]) -> int:
+def _attempts(delivery: Delivery, reason: Reason, last: Attempt | None) -> int:
     # The claim that found it expired or out of attempts was counted like any
     # other, but its handler did not run: that one is no attempt at the work.
     if reason not in _DECIDED_BEFORE:
         return delivery.charged
-    last = story[-1] if story else None
     ran = last and last.number >= delivery.attempt and last.outcome in _RUN
     return delivery.charged if ran else delivery.charged - 1
 

@@ -22,6 +22,8 @@ STACK_LIMIT: Final = 8_192  # bytes of UTF-8
 
 _CAUSE_LIMIT: Final = 300
 _MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
+_MOST_TYPES: Final = 1024  # a program has far fewer kinds of errors
+_types: Final[dict[int, tuple[type, str]]] = {}
 _attributes: Final = BaseException.__dict__["__dict__"].__get__
 
 
@@ -70,7 +72,15 @@ def _described(error: BaseException, verdict: Verdict) -> Failure:
 
 
 def _type_of(error: BaseException) -> str:
-    return plain_line(qualified_name(type(error)))
+    # By id: a metaclass may make a class impossible to hash or compare. The class is
+    # kept, so that its id stays its own.
+    cls = type(error)
+    known = _types.get(id(cls))
+    if known is None:
+        if len(_types) >= _MOST_TYPES:
+            _types.clear()
+        known = _types[id(cls)] = (cls, plain_line(qualified_name(cls)))
+    return known[1]
 
 
 def _text_of(error: BaseException, limit: int) -> str:

@@ -6,6 +6,7 @@ brokers); and it is small for the many messages that have nothing of the kind.
 """
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ from .message import Headers, Lineage, Message
 T = TypeVar("T")
 
 
-class _Extra(Struct, frozen=True, array_like=True):
+class Extra(Struct, frozen=True, array_like=True):
     """What few messages have; kept apart so that the others do not pay for it."""
 
     headers: Headers = ()
@@ -30,7 +31,7 @@ class _Extra(Struct, frozen=True, array_like=True):
     lineage: Lineage | None = None
 
 
-class _Rest(Struct, frozen=True, array_like=True):
+class _Rest(Struct, frozen=True, array_like=True, gc=False):
     """A letter and its message, short of the head, the story and the body."""
 
     id: str
@@ -51,52 +52,43 @@ class _Rest(Struct, frozen=True, array_like=True):
 
 
 _ODD: Final = b"\xc1"  # begins nothing that msgpack writes
-_NOTHING: Final = _Extra()
+NOTHING_EXTRA: Final = Extra()
 _pack: Final = msgspec.msgpack.Encoder().encode
-_extra: Final = msgspec.msgpack.Decoder(_Extra).decode
+_extra: Final = msgspec.msgpack.Decoder(Extra).decode
 _rest: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack_extra(message: Message) -> bytes | None:
     """What a message has beside id, body and times; None when it is nothing."""
-    extra = _Extra(
-        message.headers,
-        message.content_type,
-        message.key,
-        message.reply_to,
-        message.idempotency_key,
-        message.traceparent,
-        message.tracestate,
-        message.lineage,
-    )
-    return None if extra == _NOTHING else _packed(extra)
+    if (
+        message.headers
+        or message.key is not None
+        or message.reply_to is not None
+        or message.idempotency_key is not None
+        or message.traceparent is not None
+        or message.tracestate is not None
+        or message.lineage is not None
+    ):
+        return _packed(
+            Extra(
+                message.headers,
+                message.content_type,
+                message.key,
+                message.reply_to,
+                message.idempotency_key,
+                message.traceparent,
+                message.tracestate,
+                message.lineage,
+            )
+        )
+    return _only_type(message.content_type)
 
 
-def message_of(
-    id_: str,
-    body: bytes,
-    sent_at: datetime,
-    expires_at: datetime | None,
-    extra: bytes | None,
-) -> Message:
-    """The message whose extra was packed."""
-    rare = _NOTHING
-    if extra:
-        rare = _odd(extra, _Extra) if extra.startswith(_ODD) else _extra(extra)
-    return Message(
-        id=id_,
-        body=body,
-        sent_at=sent_at,
-        expires_at=expires_at,
-        headers=rare.headers,
-        content_type=rare.content_type,
-        key=rare.key,
-        reply_to=rare.reply_to,
-        idempotency_key=rare.idempotency_key,
-        traceparent=rare.traceparent,
-        tracestate=rare.tracestate,
-        lineage=rare.lineage,
-    )
+def unpack_extra(packed: bytes | None) -> Extra:
+    """What `pack_extra` packed."""
+    if not packed:
+        return NOTHING_EXTRA
+    return _odd(packed, Extra) if packed.startswith(_ODD) else _extra(packed)
 
 
 def pack_rest(letter: DeadLetter) -> bytes:
@@ -145,6 +137,11 @@ def unpack_message(rest: bytes, body: bytes) -> Message:
     return _message(_unpacked(rest), body)
 
 
+@lru_cache(maxsize=64)
+def _only_type(content_type: str | None) -> bytes | None:
+    return None if content_type is None else _packed(Extra((), content_type))
+
+
 def _unpacked(rest: bytes) -> _Rest:
     return _odd(rest, _Rest) if rest.startswith(_ODD) else _rest(rest)
 
@@ -166,7 +163,7 @@ def _message(more: _Rest, body: bytes) -> Message:
     )
 
 
-def _packed(value: _Extra | _Rest) -> bytes:
+def _packed(value: Extra | _Rest) -> bytes:
     try:
         return _pack(value)
     except UnicodeEncodeError:  # lone surrogates, which are no text to msgpack

@@ -11,13 +11,11 @@ from .database import Database
 from .letters_keep import keeping
 from .mailboxes import PostgresqlBroker
 from .pool import Connection
-from .settling import OURS, Receipt, receipts_of
+from .settling import Receipt, ours, rounds
 
 # Held until the end: nobody takes them from us while we write.
 _STILL_OURS: Final = f"""
-SELECT m.seq, m.token FROM deadletter.messages m
-JOIN unnest($2::bigint[], $3::bigint[]) AS g (seq, token) ON {OURS}($2)
-FOR SHARE OF m
+SELECT m.seq, m.token FROM deadletter.messages m WHERE {ours("$2", "$3")} FOR SHARE
 """  # noqa: S608 -- made of constants
 
 
@@ -35,13 +33,18 @@ class PostgresqlUndertaker:
             return []
         deliveries = [burial.delivery for burial in burials]
         box = await self._broker.number(deliveries[0].mailbox)
-        asked = receipts_of(deliveries)
+        asked = rounds(delivery.receipt for delivery in deliveries)
         everything = keeping([one.letter for one in burials], self._clock.now())
 
         async def bury(connection: Connection) -> list[Kept | None]:
-            rows = await connection.fetch(_STILL_OURS, box, *asked)
-            ours: set[Receipt] = {(seq, token) for seq, token in rows}
-            mine = [burial for burial in burials if burial.delivery.receipt in ours]
+            held: set[Receipt] = set()
+            for some in asked:
+                given = (list(some), list(some.values()))
+                held.update(
+                    (seq, token)
+                    for seq, token in await connection.fetch(_STILL_OURS, box, *given)
+                )
+            mine = [burial for burial in burials if burial.delivery.receipt in held]
             if len(mine) == len(burials):
                 return [*await everything(connection)]
             letters = [burial.letter for burial in mine]
@@ -49,7 +52,7 @@ class PostgresqlUndertaker:
                 await keeping(letters, self._clock.now(), looks=True)(connection)
             )
             return [
-                next(kept) if burial.delivery.receipt in ours else None
+                next(kept) if burial.delivery.receipt in held else None
                 for burial in burials
             ]
 

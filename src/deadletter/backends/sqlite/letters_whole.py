@@ -7,17 +7,16 @@ blob, and so the rest of them.
 
 import sqlite3
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from deadletter.core.errors import Refused
 from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Known
 from deadletter.core.letter import DeadLetter
-from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message import Message
+from deadletter.core.packing import letter_of, pack_rest, unpack_message
 
 from .letters_rows import HEAD, HEADS, head_of
 from .sql import Row, Values, shown, stored
@@ -37,61 +36,18 @@ _STORIES: Final = "CAST(group_concat(history, char(30)) AS BLOB)"
 _BODY: Final = "SELECT body FROM letter_contents WHERE letter = ?"
 
 
-class _Rest(Struct, frozen=True, array_like=True, gc=False):
-    """What of a letter has no column of its own."""
-
-    id: str
-    sent_at: datetime
-    headers: Headers
-    content_type: str | None
-    key: str | None
-    expires_at: datetime | None
-    reply_to: str | None
-    idempotency_key: str | None
-    traceparent: str | None
-    tracestate: str | None
-    lineage: Lineage | None
-    position: str | None
-    first_received_at: datetime | None
-    route: str | None
-    retry_wish: bool | None
-
-
-_ODD: Final = b"\xc1"  # begins nothing that msgpack writes
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(_Rest).decode
-
-
 _Contents: TypeAlias = tuple[Row, bytes, bytes, str]
 """A row up to its digest, then rest, body and history."""
 
 
 def contents_of(seq: int, known: Known, letter: DeadLetter) -> Row:
     """Its contents as stored: seq, digest, frame, rest, body, history."""
-    message = letter.message
-    rest = _Rest(
-        message.id,
-        message.sent_at,
-        message.headers,
-        message.content_type,
-        message.key,
-        message.expires_at,
-        message.reply_to,
-        message.idempotency_key,
-        message.traceparent,
-        message.tracestate,
-        message.lineage,
-        letter.position,
-        letter.first_received_at,
-        letter.route,
-        letter.retry_wish,
-    )
     return (
         seq,
         known.digest,
         stored(known.frame),
-        _packed(rest),
-        message.body,
+        pack_rest(letter),
+        letter.message.body,
         stored(known.history),
     )
 
@@ -126,7 +82,7 @@ def messages(
     contents = _contents(connection, columns, select, values, story=False)
     for row, rest, body, _ in contents:
         _check(row, row[width], body)
-        found.append((row, _message(_unpacked(rest), body)))
+        found.append((row, unpack_message(rest, body)))
     return found
 
 
@@ -184,16 +140,8 @@ def _row_by_row(
 
 def _letter(row: Row, rest: bytes, body: bytes, history: str) -> DeadLetter:
     _check(row, row[HEADS + 2], body)
-    more = _unpacked(rest)
-    return DeadLetter(
-        head=head_of(row),
-        message=_message(more, body),
-        history=history,
-        position=more.position,
-        first_received_at=more.first_received_at,
-        frame=row[HEADS + 1],
-        route=more.route,
-        retry_wish=more.retry_wish,
+    return letter_of(
+        head_of(row), body=body, history=history, frame=row[HEADS + 1], rest=rest
     )
 
 
@@ -203,50 +151,3 @@ def _check(row: Row, digest: str, body: bytes) -> None:
             f"the body of letter {row[1]} is not the one that was kept: the file is"
             " damaged; run verify, and purge the letter"
         )
-
-
-def _message(more: _Rest, body: bytes) -> Message:
-    return Message(
-        id=more.id,
-        body=body,
-        sent_at=more.sent_at,
-        headers=more.headers,
-        content_type=more.content_type,
-        key=more.key,
-        expires_at=more.expires_at,
-        reply_to=more.reply_to,
-        idempotency_key=more.idempotency_key,
-        traceparent=more.traceparent,
-        tracestate=more.tracestate,
-        lineage=more.lineage,
-    )
-
-
-def _packed(rest: _Rest) -> bytes:
-    try:
-        return _pack(rest)
-    except UnicodeEncodeError:  # lone surrogates, which are no text to msgpack
-        plain = msgspec.to_builtins(rest, builtin_types=(bytes, datetime))
-        return _ODD + _pack(_spelled(plain))
-
-
-def _unpacked(packed: bytes) -> _Rest:
-    if packed.startswith(_ODD):
-        plain = msgspec.msgpack.decode(packed[1:], ext_hook=_read)
-        return msgspec.convert(plain, _Rest)
-    return _unpack(packed)
-
-
-def _spelled(value: Any) -> Any:
-    match value:
-        case str():
-            return msgspec.msgpack.Ext(1, value.encode("utf-8", "surrogatepass"))
-        case list() | tuple():
-            return [_spelled(part) for part in value]
-        case dict():
-            return {name: _spelled(part) for name, part in value.items()}
-    return value
-
-
-def _read(_: int, data: memoryview) -> str:
-    return bytes(data).decode("utf-8", "surrogatepass")

@@ -9,14 +9,14 @@ busy thread, waits milliseconds to get it back.
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from deadletter.core.errors import Refused
-from deadletter.core.message import Delivery, Headers, Lineage, Message
+from deadletter.core.message import Delivery, Message
+from deadletter.core.packing import NOTHING_EXTRA, pack_extra, unpack_extra
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -57,23 +57,6 @@ _Row: TypeAlias = tuple[
     int,  # mailbox
 ]
 
-
-class _Extra(Struct, frozen=True, array_like=True):
-    """What few messages have; kept apart so that the others do not pay for it."""
-
-    headers: Headers = ()
-    content_type: str | None = None
-    key: str | None = None
-    reply_to: str | None = None
-    idempotency_key: str | None = None
-    traceparent: str | None = None
-    tracestate: str | None = None
-    lineage: Lineage | None = None
-
-
-_NOTHING_EXTRA: Final = _Extra()
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(_Extra).decode
 _rows: Final = msgspec.json.Decoder(list[_Row]).decode
 
 
@@ -92,7 +75,7 @@ class Claimed(Struct, frozen=True):
         # Mostly the same for a whole batch, and each costs more than a look.
         known_first, first = None, None
         known_sent, sent = None, EPOCH
-        known_extra, rare = "", _NOTHING_EXTRA
+        known_extra, rare = "", NOTHING_EXTRA
         found = []
         # One loop with nothing called that can be helped: it runs for every message.
         for (
@@ -111,7 +94,7 @@ class Claimed(Struct, frozen=True):
                 known_sent, sent = sent_at, when(sent_at)
             if extra != known_extra:
                 known_extra = extra
-                rare = _unpack(bytes.fromhex(extra)) if extra else _NOTHING_EXTRA
+                rare = unpack_extra(bytes.fromhex(extra))
             message = Message(
                 id=id_,
                 body=body,
@@ -179,40 +162,12 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
 def _extra_of(message: Message) -> bytes | None:
     try:
         message.id.encode()
-        if (
-            message.headers
-            or message.key is not None
-            or message.reply_to is not None
-            or message.idempotency_key is not None
-            or message.traceparent is not None
-            or message.tracestate is not None
-            or message.lineage is not None
-        ):
-            return _pack(_rare(message))
-        return _only_type(message.content_type)
     except UnicodeEncodeError as error:
         raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
+            f"the id {message.id!a} is not Unicode: {error.reason}; send such text as"
+            " bytes, in the body or a header"
         ) from error
-
-
-def _rare(message: Message) -> _Extra:
-    return _Extra(
-        message.headers,
-        message.content_type,
-        message.key,
-        message.reply_to,
-        message.idempotency_key,
-        message.traceparent,
-        message.tracestate,
-        message.lineage,
-    )
-
-
-@lru_cache(maxsize=64)
-def _only_type(content_type: str | None) -> bytes | None:
-    return None if content_type is None else _pack(_Extra((), content_type))
+    return pack_extra(message)
 
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:

@@ -1,0 +1,75 @@
+"""The URL: what is ours in it, and what the client library understands."""
+
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError
+
+_POOL: Final = 4
+_MOST: Final = 100
+_SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where the server is, and how to talk to it."""
+
+    dsn: str
+    shown: str  # without password
+    pool: int = _POOL
+    pgbouncer: bool = False  # no session outlives a transaction
+    listen: str | None = None  # where to listen for wake-ups; None: look instead
+
+
+def read_url(url: str) -> Address:
+    """What a URL says; a ConfigError when it makes no sense."""
+    parts = urlsplit(url)
+    try:
+        shown = f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
+    except ValueError as error:
+        raise ConfigError(f"the port in the PostgreSQL URL is none: {error}") from error
+    ours: dict[str, str] = {}
+    theirs: list[tuple[str, str]] = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in {"pool", "pgbouncer", "listen"}:
+            ours[name] = value
+        else:
+            theirs.append((name, value))
+    dsn = urlunsplit(
+        ("postgresql", parts.netloc, parts.path, urlencode(theirs), parts.fragment)
+    )
+    pgbouncer = _switch("pgbouncer", ours.get("pgbouncer", "0"))
+    return Address(
+        dsn=dsn,
+        shown=shown,
+        pool=_size(ours.get("pool", str(_POOL))),
+        pgbouncer=pgbouncer,
+        listen=_listen(ours.get("listen"), dsn, pgbouncer=pgbouncer),
+    )
+
+
+def _size(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST):
+        raise ConfigError(f"pool is a number from 1 to {_MOST}, not {value!a}")
+    return int(value)
+
+
+def _switch(name: str, value: str) -> bool:
+    if value not in _SWITCH:
+        raise ConfigError(f"{name} is 1 or 0, not {value!a}")
+    return _SWITCH[value]
+
+
+def _listen(asked: str | None, dsn: str, *, pgbouncer: bool) -> str | None:
+    if asked is None:
+        # Behind pgbouncer nobody can say to whom a LISTEN would belong.
+        return None if pgbouncer else dsn
+    if asked in {"0", "off"}:
+        return None
+    if not asked.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "listen is a URL that leads to the server itself, past pgbouncer"
+            f" (postgresql://…, percent-encoded), or off; not {asked!a}"
+        )
+    return asked

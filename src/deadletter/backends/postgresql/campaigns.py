@@ -1,0 +1,165 @@
+"""Campaigns as a whole: made, listed, paused, ended."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.escaping import stored
+from deadletter.core.letter import By
+from deadletter.core.replaying import check_change
+
+from .audit import act, append
+from .pool import Connection
+from .replay_items import count
+from .text import legible, storable
+
+_LATEST: Final = """
+SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap
+FROM deadletter.campaigns ORDER BY seq DESC LIMIT $1
+"""
+_COUNTS: Final = """
+SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
+WHERE campaign = ANY($1) AND n > 0
+"""
+_FIND: Final = """
+SELECT seq, id, state, cap, actor, items, taken, surely
+FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
+"""
+_START: Final = """
+INSERT INTO deadletter.campaigns
+    (id, query, created_at, actor, reason, state, mailbox, rate, cap)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING
+"""
+_SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
+_SEQS: Final = "SELECT id, seq FROM deadletter.letters WHERE id = ANY($1)"
+_PRESENT: Final = """
+SELECT letter FROM deadletter.campaign_items
+WHERE campaign + 0 = $1 AND letter = ANY($2)
+"""
+_ADD: Final = """
+INSERT INTO deadletter.campaign_items (campaign, ordinal, letter)
+SELECT $1, $2::int + place - 1, letter
+FROM unnest($3::bigint[]) WITH ORDINALITY AS g (letter, place)
+"""
+_ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
+
+
+class Course(Struct, frozen=True):
+    """Where a campaign stands; items from `taken` on are still only planned."""
+
+    seq: int
+    id: str
+    state: CampaignState
+    cap: int
+    actor: str
+    items: int
+    taken: int
+    surely: int  # no item before this one is being sent
+
+
+async def existing(connection: Connection, campaign: str) -> Course:
+    """Where a campaign stands, which must be there; it stays so until the end."""
+    row = await connection.fetchrow(_FIND, stored(campaign))
+    if row is None:
+        raise missing(campaign)
+    seq, id_, state, *more = legible(row)
+    return Course(seq, id_, CampaignState(state), *more)
+
+
+def missing(campaign: str) -> NotFound:
+    """There is no such campaign."""
+    return NotFound(f"there is no campaign {campaign}")
+
+
+async def plan(
+    connection: Connection, campaign: Campaign, letters: Sequence[str], now: datetime
+) -> None:
+    """Start a campaign over these letters, or add them to it."""
+    await connection.execute(_START, *_row(campaign))
+    stands = await existing(connection, campaign.id)
+    if stands.state is CampaignState.CANCELLED:
+        raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
+    if stands.state is CampaignState.DONE:  # faster than we could plan
+        await connection.execute(_SET, CampaignState.RUNNING, stands.seq)
+    adding = await _new_ones(connection, stands, letters)
+    await connection.execute(_ADD, stands.seq, stands.items, adding)
+    added = len(adding)
+    await connection.execute(_ADDED, added, stands.seq)
+    await count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
+    by = By(campaign.actor, campaign.reason)
+    detail = f"{added} letters: {campaign.query}"
+    await append(connection, [act("replay", campaign.id, by, at=now, detail=detail)])
+
+
+async def _new_ones(
+    connection: Connection, stands: Course, letters: Sequence[str]
+) -> list[int]:
+    """In the order given, and each letter once, also when it is planned again."""
+    wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
+    found = dict(await connection.fetch(_SEQS, wanted))
+    seqs = [found[id_] for id_ in wanted if id_ in found]
+    if not stands.items:
+        return seqs
+    present = {row[0] for row in await connection.fetch(_PRESENT, stands.seq, seqs)}
+    return [seq for seq in seqs if seq not in present]
+
+
+async def change(
+    connection: Connection, campaign: str, state: CampaignState, by: By, now: datetime
+) -> None:
+    """Pause, resume, cancel or end a campaign."""
+    stands = await existing(connection, campaign)
+    check_change(campaign, stands.state, state)
+    if state is stands.state:
+        return
+    await connection.execute(_SET, state, stands.seq)
+    detail = f"{stands.state} to {state}"
+    await append(connection, [act("campaign", campaign, by, at=now, detail=detail)])
+
+
+async def latest(connection: Connection, *, limit: int) -> list[Campaign]:
+    """Campaigns with their counts, latest first."""
+    rows = await connection.fetch(_LATEST, limit)
+    counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
+    for campaign, outcome, n in await connection.fetch(
+        _COUNTS, [row[0] for row in rows]
+    ):
+        counts[campaign][Outcome(outcome)] = n
+    return [_campaign(legible(row), counts[row[0]]) for row in rows]
+
+
+def _row(campaign: Campaign) -> Sequence[Any]:
+    return storable(
+        (
+            campaign.id,
+            campaign.query,
+            campaign.created_at,
+            campaign.actor,
+            campaign.reason,
+            campaign.state,
+            campaign.to,
+            campaign.rate,
+            campaign.cap,
+        )
+    )
+
+
+def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
+    _, id_, query, created_at, actor, reason, state, to, rate, cap = row
+    return Campaign(
+        id=id_,
+        query=query,
+        created_at=created_at,
+        actor=actor,
+        reason=reason,
+        state=CampaignState(state),
+        to=to,
+        rate=rate,
+        cap=cap,
+        counts=counts,
+    )

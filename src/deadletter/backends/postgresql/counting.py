@@ -1,0 +1,85 @@
+"""
+How many letters are in which state: counted as they change.
+
+Everything here happens in the transaction of the change itself, once for a whole
+batch, so that nobody ever has to count letters to show a number. Rows are changed
+in one order, groups first and by name, so that those who count at the same time
+wait for each other and not in a circle.
+"""
+
+from collections import Counter
+from typing import Any, Final, TypeAlias
+
+from deadletter.core.escaping import shown, stored
+from deadletter.core.letter import OPEN, LetterHead, State
+
+from .letters_rows import columns
+from .pool import Connection
+
+Shifts: TypeAlias = Counter[tuple[str, str, State]]
+"""How many letters more or less there are, by source, fingerprint and state."""
+
+STATES: Final = """
+by_group AS (
+    INSERT INTO deadletter.group_states AS t (fingerprint, state, n)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+    ON CONFLICT (fingerprint, state) DO UPDATE SET n = t.n + excluded.n
+), by_source AS (
+    INSERT INTO deadletter.source_states AS t (source, state, n)
+    SELECT * FROM unnest($4::text[], $5::text[], $6::bigint[])
+    ON CONFLICT (source, state) DO UPDATE SET n = t.n + excluded.n
+)
+"""
+"""Counts the first six columns of `counted`."""
+
+OPENED: Final = """
+opened AS (
+    UPDATE deadletter.groups t SET open = open + g.n
+    FROM unnest($7::text[], $8::bigint[]) AS g (fingerprint, n)
+    WHERE t.fingerprint = g.fingerprint AND t.fingerprint = ANY($7)
+)
+"""
+"""...and the next two what is open, by group."""
+
+_COUNT: Final = f"WITH {OPENED}, {STATES} SELECT"
+_COUNTS: Final = "SELECT source, state, n FROM deadletter.source_states WHERE n > 0"
+
+
+def shift(shifts: Shifts, head: LetterHead, by: int) -> None:
+    """Count one letter more or less where its head says."""
+    shifts[head.source, head.fingerprint, head.state] += by
+
+
+def counted(shifts: Shifts) -> tuple[list[Any], Counter[str]]:
+    """What changes by group and by source, as columns; and what is open, by group."""
+    by_group: Counter[tuple[str, State]] = Counter()
+    by_source: Counter[tuple[str, State]] = Counter()
+    by_open: Counter[str] = Counter()
+    for (source, fingerprint, state), n in shifts.items():
+        by_group[stored(fingerprint), state] += n
+        by_source[stored(source), state] += n
+        by_open[stored(fingerprint)] += n if state in OPEN else 0
+    return [*_columns(by_group), *_columns(by_source)], by_open
+
+
+def opened(by_open: Counter[str]) -> list[Any]:
+    """What is open more or less, by group, as columns."""
+    return columns(sorted((name, n) for name, n in by_open.items() if n), 2)
+
+
+async def count(connection: Connection, shifts: Shifts) -> None:
+    """Write down how many letters more or less there are."""
+    states, by_open = counted(shifts)
+    await connection.execute(_COUNT, *states, *opened(by_open))
+
+
+async def counts(connection: Connection) -> dict[str, dict[State, int]]:
+    """How many letters of each state, by source."""
+    found: dict[str, dict[State, int]] = {}
+    for source, state, n in await connection.fetch(_COUNTS):
+        found.setdefault(shown(source), {})[State(state)] = n
+    return found
+
+
+def _columns(by: Counter[tuple[str, State]]) -> list[Any]:
+    return columns(sorted((name, state, n) for (name, state), n in by.items() if n), 3)

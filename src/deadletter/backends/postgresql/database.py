@@ -1,0 +1,138 @@
+"""
+The database, seen from an event loop: statements, transactions, second tries.
+
+What was asked for runs to its end, whoever stops waiting for it: a statement
+that is broken off may have been carried out or not, and nobody would know.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
+
+import asyncpg
+
+from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+
+from .address import Address
+from .errors import TROUBLE, explained, is_broken, while_running
+from .pool import SETTINGS, Connection, Pool, connect
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[Connection], Awaitable[T]]
+Rows: TypeAlias = list[Any]
+
+_TRIES: Final = 20
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_SOON: Final = "; SET LOCAL synchronous_commit = off"
+_LOCALLY: Final = "".join(
+    f"; SET LOCAL {name} = {value}"
+    for name, value in SETTINGS.items()
+    if not name.startswith("default_")
+)
+
+
+class Again(Exception):
+    """Somebody else was faster: look again, in a new transaction."""
+
+
+class Database:
+    """One PostgreSQL database, for one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._pid = os.getpid()
+        self._pool = Pool(lambda: connect(address), size=address.pool)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Finish what is under way and let go. Twice is fine."""
+        self._closed = True
+        while self._running:
+            await asyncio.wait(self._running)
+        await self._pool.close()
+
+    async def fetch(self, sql: str, *values: Any) -> Rows:
+        """Run one statement by itself; returns once what it did is durable."""
+        if self.address.pgbouncer:
+            return await self.write(lambda c: c.fetch(sql, *values))
+        return await self.start(self._tried(lambda c: c.fetch(sql, *values)))
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """
+        Do it in a transaction, again if others were in the way.
+
+        Returns once it is durable, or will be with whatever is written next.
+        """
+        begin = _BEGIN if durable else _BEGIN + _SOON
+        return await self.start(self._tried(lambda c: self._transact(c, work, begin)))
+
+    async def read(self, work: Work[T]) -> T:
+        """Do it on a snapshot of what has been committed."""
+        return await self.start(self._tried(lambda c: self._transact(c, work, _LOOK)))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        """Have something done to its end; waiting for it can be given up."""
+        try:
+            self._check()
+        except DeadLetterError:
+            work.close()
+            raise
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return asyncio.shield(task)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # of one nobody waits for any more
+
+    async def _tried(self, work: Work[T]) -> T:
+        for tries in range(_TRIES):
+            try:
+                return await self._once(work)
+            except (Again, asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                # The jitter guards nothing, it only keeps processes out of step.
+                await asyncio.sleep(0.002 * tries * random.random())  # noqa: S311 -- not a secret
+        raise Unavailable(
+            f"PostgreSQL at {self.address.shown}: others were in the way {_TRIES} times"
+        )
+
+    async def _once(self, work: Work[T]) -> T:
+        try:
+            async with self._pool.connection() as connection:
+                return await work(connection)
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            raise
+        except TROUBLE as error:
+            if is_broken(error):
+                self._pool.drop()
+            raise self._told(error) from error
+
+    async def _transact(self, connection: Connection, work: Work[T], begin: str) -> T:
+        settings = _LOCALLY if self.address.pgbouncer else ""
+        await connection.execute(begin + settings)
+        try:
+            result = await work(connection)
+        except BaseException as error:
+            if not connection.is_closed() and not is_broken(error):
+                await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+        return result
+
+    def _told(self, error: BaseException) -> DeadLetterError:
+        return while_running(explained(error, self.address.shown))
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise ConfigError(
+                "this engine was opened before a fork and cannot be used in the child:"
+                " open it again there, after the fork"
+            )
+        if self._closed:
+            raise Unavailable("the engine is closed")

@@ -1,0 +1,111 @@
+"""Errors of the server and its client library, as ours: one table."""
+
+from typing import Final
+
+import asyncpg
+
+from deadletter.core.errors import (
+    ConfigError,
+    DeadLetterError,
+    Refused,
+    Unavailable,
+)
+
+TROUBLE: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,  # with ConnectionError and TimeoutError
+)
+"""Whatever talking to a server may raise."""
+
+# By SQLSTATE or its beginning, the longest that fits.
+_TABLE: Final[dict[str, tuple[type[DeadLetterError], str]]] = {
+    "08": (Unavailable, "the connection broke"),
+    "23": (Refused, "it breaks a rule of the tables"),
+    "25006": (
+        Unavailable,
+        "the server only reads: point the URL at the primary, not at a standby",
+    ),
+    "28": (
+        ConfigError,
+        (
+            "the server refuses this user: check user and password in the URL, and"
+            " pg_hba.conf on the server"
+        ),
+    ),
+    "3D000": (
+        ConfigError,
+        "there is no such database: create it (createdb NAME), or change the URL",
+    ),
+    "3F000": (
+        ConfigError,
+        "the tables of deadletter are gone: restart this process to make them anew",
+    ),
+    "40": (Unavailable, "too many transactions are in each other's way"),
+    "42501": (
+        ConfigError,
+        (
+            "this user may not do that: let it make its tables (GRANT CREATE ON"
+            " DATABASE … TO …), or make their place for it (CREATE SCHEMA deadletter"
+            " AUTHORIZATION …)"
+        ),
+    ),
+    "42P01": (
+        ConfigError,
+        "the tables of deadletter are gone: restart this process to make them anew",
+    ),
+    "53": (Unavailable, "the server has run out of something: see what it says"),
+    "53300": (
+        Unavailable,
+        "the server takes no more connections: use a smaller ?pool=, or pgbouncer",
+    ),
+    "55": (Unavailable, "something is in use"),
+    "57": (Unavailable, "the server is stopping, starting, or was told to stop this"),
+    "58": (Unavailable, "the server has trouble with its system"),
+    "XX": (Unavailable, "the server is in trouble with itself: see its log"),
+}
+_OTHERS: Final = (Refused, "the server refuses this")
+
+
+def explained(error: BaseException, where: str) -> DeadLetterError:
+    """Our error for one of theirs, saying what to do."""
+    if isinstance(error, asyncpg.PostgresError):
+        kind, saying = _entry(error.sqlstate or "XX000")
+        return kind(f"PostgreSQL at {where}: {saying} ({_first_line(error)})")
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return ConfigError(f"the PostgreSQL URL cannot be read: {_first_line(error)}")
+    if isinstance(error, asyncpg.InterfaceError) and "connection" not in str(error):
+        return Refused(f"PostgreSQL at {where}: {_first_line(error)}")
+    said = _first_line(error) or type(error).__name__
+    return Unavailable(
+        f"PostgreSQL at {where} cannot be reached ({said}): see that it runs, and that"
+        " host and port in the URL are right"
+    )
+
+
+def while_running(error: DeadLetterError) -> DeadLetterError:
+    """
+    The same, for a process that has been working before.
+
+    What it was told worked once, so whatever has changed may change back: it goes
+    on trying, and says why it cannot.
+    """
+    if isinstance(error, ConfigError):
+        return Unavailable(str(error))
+    return error
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether the connection it came from must not be used again."""
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "XX")[:2] in {"08", "57", "58", "XX"}
+    return isinstance(error, TROUBLE)
+
+
+def _entry(sqlstate: str) -> tuple[type[DeadLetterError], str]:
+    return _TABLE.get(sqlstate) or _TABLE.get(sqlstate[:2]) or _OTHERS
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,188 @@
+"""Groups of like failures: made by deaths, and how they stand."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import NotFound
+from deadletter.core.escaping import stored
+from deadletter.core.failure import Trouble
+from deadletter.core.grouping import as_of, regressed, regresses, said
+from deadletter.core.letter import (
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    LetterHead,
+    Standing,
+    State,
+)
+
+from .audit import act, append
+from .pool import Connection
+from .text import legible, storable
+
+_COLUMNS: Final = """
+fingerprint, source, error_type, text, frame, trouble, code, first_seen, last_seen,
+total, status, since, owner, note, until, version
+"""
+_LIST: Final = f"SELECT {_COLUMNS} FROM deadletter.groups"  # noqa: S608 -- made of constants
+_LATEST: Final = "ORDER BY last_seen DESC, seq DESC LIMIT $1"
+# As it stands now, see `core.grouping.as_of`.
+_STANDS: Final = "CASE WHEN until <= $2 THEN 'ongoing' ELSE status END = ANY(${})"
+_STATES: Final = """
+SELECT fingerprint, state, n FROM deadletter.group_states
+WHERE fingerprint = ANY($1) AND n > 0
+"""
+_STANDING: Final = """
+SELECT fingerprint, status, since, owner, note, until, version
+FROM deadletter.groups WHERE fingerprint = ANY($1) ORDER BY fingerprint FOR UPDATE
+"""
+_SET: Final = """
+UPDATE deadletter.groups
+SET status = $2, since = $3, owner = $4, note = $5, until = $6, version = $7
+WHERE fingerprint = $1
+"""
+_DIED_AGAIN: Final = By("office", "it died again")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which groups somebody asks for."""
+
+    source: str | None
+    only_open: bool
+    statuses: frozenset[GroupStatus] | None
+    named: str
+    limit: int
+    now: datetime
+
+
+async def groups(connection: Connection, asked: Asked) -> list[Group]:
+    """Groups, latest first."""
+    conditions = ["$2::timestamptz IS NOT NULL"]
+    values: list[Any] = [asked.limit, asked.now]
+    if asked.source is not None:
+        values.append(stored(asked.source))
+        conditions.append(f"source = ${len(values)}")
+    if asked.only_open:
+        conditions.append("open > 0")
+    if asked.named:
+        values.append(stored(asked.named))
+        conditions.append(f"starts_with(fingerprint, ${len(values)})")
+    if asked.statuses is not None:
+        values.append(list(asked.statuses))
+        conditions.append(_STANDS.format(len(values)))
+    rows = await connection.fetch(
+        f"{_LIST} WHERE {' AND '.join(conditions)} {_LATEST}", *values
+    )
+    states: defaultdict[str, dict[State, int]] = defaultdict(dict)
+    for fingerprint, state, n in await connection.fetch(
+        _STATES, [row[0] for row in rows]
+    ):
+        states[fingerprint][State(state)] = n
+    return [_group(legible(row), states[row[0]], asked.now) for row in rows]
+
+
+async def say(
+    connection: Connection, fingerprint: str, standing: Standing, by: By, now: datetime
+) -> None:
+    """Write down how a group stands."""
+    old = (await _standings(connection, [fingerprint])).get(fingerprint)
+    if old is None:
+        raise NotFound(f"there is no group {fingerprint}")
+    await _set(connection, fingerprint, standing)
+    entry = act("group", fingerprint, by, at=now, detail=said(old, standing))
+    await append(connection, [entry])
+
+
+async def regress(
+    connection: Connection, deaths: Mapping[str, Sequence[LetterHead]], now: datetime
+) -> None:
+    """Resolved groups that these deaths belong to may not be resolved after all."""
+    found = await _standings(connection, list(deaths))
+    for fingerprint, heads in deaths.items():
+        if fingerprint not in found or not regresses(found[fingerprint], heads):
+            continue
+        after = regressed(found[fingerprint], now)
+        await _set(connection, fingerprint, after)
+        detail = said(found[fingerprint], after)
+        entry = act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+        await append(connection, [entry])
+
+
+def died(letters: Sequence[DeadLetter]) -> Sequence[Any]:
+    """
+    What deaths of one group say of it, as a row.
+
+    fingerprint, source, error_type, text, frame, trouble, code, first, last, total
+    """
+    times = [letter.head.dead_at for letter in letters]
+    # Of several at the same moment, the one that came last.
+    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
+    head = latest.head
+    return storable(
+        (
+            head.fingerprint,
+            letters[0].head.source,
+            head.error_type,
+            head.error_text,
+            latest.frame,
+            head.trouble,
+            head.code,
+            min(times),
+            max(times),
+            len(letters),
+        )
+    )
+
+
+async def _standings(
+    connection: Connection, fingerprints: Sequence[str]
+) -> dict[str, Standing]:
+    rows = await connection.fetch(_STANDING, [stored(one) for one in fingerprints])
+    return {row[0]: _standing(row[1:]) for row in map(legible, rows)}
+
+
+async def _set(connection: Connection, fingerprint: str, standing: Standing) -> None:
+    await connection.execute(
+        _SET,
+        stored(fingerprint),
+        standing.status,
+        standing.since,
+        stored(standing.owner),
+        stored(standing.note),
+        standing.until,
+        stored(standing.version),
+    )
+
+
+def _standing(row: Sequence[Any]) -> Standing:
+    status, since, owner, note, until, version = row
+    return Standing(
+        status=GroupStatus(status),
+        since=since,
+        owner=owner,
+        note=note,
+        until=until,
+        version=version,
+    )
+
+
+def _group(row: Sequence[Any], states: dict[State, int], now: datetime) -> Group:
+    return Group(
+        fingerprint=row[0],
+        source=row[1],
+        error_type=row[2],
+        text=row[3],
+        frame=row[4],
+        trouble=Trouble(row[5]),
+        code=row[6],
+        first_seen=row[7],
+        last_seen=row[8],
+        counts=states,
+        total=row[9],
+        standing=as_of(_standing(row[10:]), now),
+    )

@@ -1,0 +1,225 @@
+"""The office in a PostgreSQL database: one for any number of nodes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.escaping import stored
+from deadletter.core.grouping import check_standing
+from deadletter.core.keeping import check_expiry
+from deadletter.core.letter import (
+    AuditEntry,
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    Standing,
+    State,
+)
+from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.replaying import check_news
+from deadletter.ports.features import Features
+from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.time import Clock
+
+from . import audit, campaigns, counting, groups, replay_items, search
+from . import letters_moves as moves
+from . import letters_replay as replay
+from . import letters_verify as verifying
+from .database import Database
+from .letters_keep import keeping
+from .letters_rows import CONTENTS, HEAD, WHOLE, whole
+
+_SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for rows
+_GET: Final = f"SELECT {HEAD}, {CONTENTS} FROM {WHOLE} WHERE l.id = ANY($1)"  # noqa: S608 -- made of constants
+
+
+class PostgresqlLetters:
+    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+
+    def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
+        self.features = features
+        self._db = db
+        self._clock = clock
+        # Where letters that we have taken stand in their campaigns: found the faster
+        # when they are sent. Whatever is not in here is looked up.
+        self._out: dict[tuple[str, str], int] = {}
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        if not letters:
+            return []
+        return await self._db.write(keeping(letters, self._clock.now()))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        rows = await self._db.fetch(_GET, [stored(id_) for id_ in ids])
+        by_id = {letter.id: letter for letter in map(whole, rows)}
+        return [by_id[id_] for id_ in ids if id_ in by_id]
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        now = self._clock.now()
+        return await self._db.read(
+            lambda c: search.find(c, query, limit=limit, after=after, now=now)
+        )
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        now = self._clock.now()
+        return await self._db.read(
+            lambda c: search.find_ids(c, query, limit=limit, after=after, now=now)
+        )
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(counting.counts)
+
+    async def groups(
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        limit: int = 100,
+    ) -> Sequence[Group]:
+        """Groups of like failures, latest first."""
+        asked = groups.Asked(
+            source=source,
+            only_open=only_open,
+            statuses=statuses,
+            named=named,
+            limit=limit,
+            now=self._clock.now(),
+        )
+        return await self._db.read(lambda c: groups.groups(c, asked))
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """Say how a group stands, audited."""
+        check_standing(standing)
+        now = self._clock.now()
+        await self._db.write(lambda c: groups.say(c, fingerprint, standing, by, now))
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; the ids of those that moved."""
+        now = self._clock.now()
+        moved: list[str] = []
+        for some in _slices(move.ids):
+            part = replace(move, ids=some)
+            moved += await self._db.write(
+                partial(moves.move, move=part, by=by, now=now)
+            )
+        return moved
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; the ids of those that exist."""
+        now = self._clock.now()
+        noted: list[str] = []
+        for some in _slices(ids):
+            noted += await self._db.write(
+                partial(moves.note, letters=some, text=text, by=by, now=now)
+            )
+        return noted
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; the ids of those gone."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: moves.purge(c, ids, by, now))
+
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` letters of finished states that died before then."""
+        check_expiry(before)
+        now = self._clock.now()
+        return await self._db.write(lambda c: moves.expire(c, before, by, limit, now))
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(
+            lambda c: audit.page(c, target=target, after=after, limit=limit)
+        )
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+        entry = audit.act(action, target, by, at=self._clock.now(), detail=detail)
+        await self._db.write(lambda c: audit.append(c, [entry]))
+
+    async def verify(self) -> Sequence[str]:
+        """What does not add up in here, one sentence each; nothing when all is well."""
+        found = await self._db.read(verifying.problems)
+        after: int | None = 0
+        while after is not None:
+            after, damaged = await self._db.read(
+                partial(verifying.damaged, after=after)
+            )
+            found += damaged
+        return found
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over these letters, or add them to it; audited."""
+        now = self._clock.now()
+        for some in _slices(ids) or [()]:
+            await self._db.write(
+                partial(campaigns.plan, campaign=campaign, letters=some, now=now)
+            )
+
+    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        taken = await self._db.write(
+            lambda c: replay.take_next(c, campaign, limit, now)
+        )
+        if len(self._out) > _SLICE:  # of campaigns that were given up
+            self._out.clear()
+        self._out |= {
+            (campaign, one.letter_id): ordinal for ordinal, one in taken.items()
+        }
+        return list(taken.values())
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        now = self._clock.now()
+        places = {id_: self._out.pop((campaign, id_), None) for id_ in ids}
+        ordinals = [place for place in places.values() if place is not None]
+        others = [id_ for id_, place in places.items() if place is None]
+        # Should the server break down at this moment, it is as if we had not been
+        # told yet, which may happen anyway.
+        await self._db.write(
+            lambda c: replay.sent(c, campaign, others, ordinals, now), durable=False
+        )
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """What consumers made of replayed copies; late news of old ones is ignored."""
+        check_news(one.outcome for one in outcomes)
+        if outcomes:
+            now = self._clock.now()
+            await self._db.write(lambda c: replay.settle(c, outcomes, now))
+
+    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(lambda c: campaigns.latest(c, limit=limit))
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(lambda c: replay_items.items(c, ids))
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        now = self._clock.now()
+        await self._db.write(lambda c: campaigns.change(c, campaign, state, by, now))
+
+
+def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(ids[i : i + _SLICE]) for i in range(0, len(ids), _SLICE)]

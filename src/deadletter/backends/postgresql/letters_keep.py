@@ -1,0 +1,272 @@
+"""Keeping letters: look up, decide by the rules of the core, write, count."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from deadletter.core.campaign import Outcome
+from deadletter.core.escaping import stored
+from deadletter.core.keeping import Filed, Known, filing
+from deadletter.core.letter import AuditEntry, By, DeadLetter, State
+from deadletter.ports.letters import Kept, ReplaySettled
+
+from .audit import act, append
+from .counting import OPENED, STATES, Shifts, counted, opened, shift
+from .database import Again, Work
+from .groups import died, regress
+from .letters_replay import settle
+from .letters_rows import (
+    HEAD,
+    MARKS,
+    TYPES,
+    WHOLE,
+    columns,
+    contents_of,
+    head_of,
+    row_of,
+)
+from .pool import Connection
+from .rows import octets
+
+_AT_ONCE: Final = 16_000_000  # bytes in one statement; one letter may have more
+
+# All three rows are locked, or what is read of one might be older than the others.
+_LOOK_UP: Final = f"""
+SELECT {HEAD}, c.digest, c.frame, c.history, l.generation, l.spent, (
+    SELECT cap FROM deadletter.campaign_items i
+    JOIN deadletter.campaigns g ON g.seq = i.campaign
+    WHERE i.letter = l.seq AND i.generation = m.replays AND m.replays > 0)
+FROM {WHOLE} WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE OF l, m, c
+"""  # noqa: S608 -- made of constants
+_CONTENTS: Final = dict.fromkeys(
+    ("digest", "frame", "rest", "body", "history"), "bytea"
+)
+_STATIC: Final = ", ".join(
+    name for name in TYPES if name not in {"state", "replays", "revision"}
+)
+
+
+def _unnested(types: Mapping[str, str], first: int = 1) -> str:
+    arrays = [f"${n}::{kind}[]" for n, kind in enumerate(types.values(), first)]
+    return f"unnest({', '.join(arrays)}) AS g ({', '.join(types)})"
+
+
+_INSERT: Final = f"""
+WITH given AS MATERIALIZED (
+    SELECT nextval('deadletter.letters_seq') AS seq, g.*
+    FROM {_unnested(TYPES | _CONTENTS)}
+), put AS (
+    INSERT INTO deadletter.letters (seq, {_STATIC})
+    SELECT seq, {_STATIC} FROM given ORDER BY id
+    ON CONFLICT (id) DO NOTHING RETURNING 1
+), marked AS (
+    INSERT INTO deadletter.letter_marks (letter, {", ".join(MARKS)})
+    SELECT seq, {", ".join(MARKS)} FROM given
+), filled AS (
+    INSERT INTO deadletter.letter_contents (letter, {", ".join(_CONTENTS)})
+    SELECT seq, {", ".join(_CONTENTS)} FROM given
+)
+SELECT count(*) FROM put
+"""  # noqa: S608 -- made of constants
+
+# What can change of a letter that is there already.
+_CHANGING: Final = (
+    *("reason", "reason_text", "trouble", "code", "error_type", "error_text"),
+    *("fingerprint", "attempts", "first_failed_at", "dead_at", "consumer", "version"),
+    *("trace_id", "error_name", "generation", "spent"),
+)
+_NUMBER: Final = {"seq": "bigint"}
+_TOLD: Final = {"frame": "bytea", "history": "bytea"}
+_REWRITE: Final = f"""
+WITH given AS MATERIALIZED (
+    SELECT * FROM {_unnested(_NUMBER | TYPES | _TOLD)}
+), marked AS (
+    UPDATE deadletter.letter_marks t
+    SET {", ".join(f"{name} = g.{name}" for name in MARKS)}
+    FROM given g WHERE t.letter = g.seq AND t.letter = ANY($1)
+), filled AS (
+    UPDATE deadletter.letter_contents t SET frame = g.frame, history = g.history
+    FROM given g WHERE t.letter = g.seq AND t.letter = ANY($1)
+)
+UPDATE deadletter.letters t
+SET {", ".join(f"{name} = g.{name}" for name in _CHANGING)}
+FROM given g WHERE t.seq = g.seq AND t.seq = ANY($1)
+"""  # noqa: S608 -- made of constants
+# Which of the groups stand as resolved, and so may have to be looked at again.
+_COUNT: Final = f"""
+WITH died AS (
+    INSERT INTO deadletter.groups AS t (fingerprint, source, error_type, text, frame,
+        trouble, code, first_seen, last_seen, total, open)
+    SELECT * FROM unnest($9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
+        $14::text[], $15::text[], $16::timestamptz[], $17::timestamptz[], $18::bigint[],
+        $19::bigint[])
+    ON CONFLICT (fingerprint) DO UPDATE SET
+        (error_type, text, frame, trouble, code) = (
+            SELECT excluded.error_type, excluded.text, excluded.frame,
+                excluded.trouble, excluded.code
+            WHERE excluded.last_seen >= t.last_seen
+            UNION ALL SELECT t.error_type, t.text, t.frame, t.trouble, t.code LIMIT 1),
+        first_seen = least(t.first_seen, excluded.first_seen),
+        last_seen = greatest(t.last_seen, excluded.last_seen),
+        total = t.total + excluded.total,
+        open = t.open + excluded.open
+    RETURNING fingerprint, status
+), {OPENED}, {STATES}, kept AS (UPDATE deadletter.office SET kept = kept + $20)
+SELECT fingerprint FROM died WHERE status = 'resolved'
+"""  # noqa: S608 -- made of constants
+_DIED_AGAIN: Final = By("office", "it died again")
+_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
+
+
+def keeping(
+    letters: Sequence[DeadLetter], now: datetime, *, looks: bool = False
+) -> Work[list[Kept]]:
+    """
+    What keeps letters, all of them or none, in a transaction.
+
+    Most are new. Where that turns out wrong, or when it is told to, it looks first.
+    """
+    looks = looks or any(letter.message.lineage is not None for letter in letters)
+
+    async def work(connection: Connection) -> list[Kept]:
+        nonlocal looks
+        try:
+            return await _keep(connection, letters, now, looks=looks)
+        except Again:
+            looks = True
+            raise
+
+    return work
+
+
+async def _keep(
+    connection: Connection, letters: Sequence[DeadLetter], now: datetime, *, looks: bool
+) -> list[Kept]:
+    places: dict[str, int] = {}
+    filed = await _file(connection, letters, places, looks=looks)
+    after = {one.id: one.after for one in filed if one.after is not None}
+    if after:
+        new = {one.id: one.letter for one in filed if one.before is None}
+        await _insert(connection, [(after[id_], new[id_]) for id_ in new])
+        await _rewrite(connection, [after[id_] for id_ in after.keys() - new], places)
+        await _count(connection, filed, len(new), now)
+        await append(connection, _reopened(filed, now))
+    news = [
+        ReplaySettled(one.id, one.failed, Outcome.FAILED)
+        for one in filed
+        if one.failed is not None and one.before is not None
+    ]
+    if news:
+        await settle(connection, news, now)
+    return [
+        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+    ]
+
+
+async def _file(
+    connection: Connection,
+    letters: Sequence[DeadLetter],
+    places: dict[str, int],
+    *,
+    looks: bool,
+) -> list[Filed]:
+    steps = filing(letters)
+    wanted = next(steps)
+    while True:
+        known = await _look_up(connection, wanted, places) if looks else {}
+        try:
+            wanted = steps.send(known)
+        except StopIteration as end:
+            filed: list[Filed] = end.value
+            return filed
+
+
+async def _look_up(
+    connection: Connection, wanted: Iterable[str], places: dict[str, int]
+) -> Mapping[str, Known]:
+    known: dict[str, Known] = {}
+    for row in await connection.fetch(_LOOK_UP, [stored(id_) for id_ in wanted]):
+        digest, frame, history, generation, spent, cap = row[-6:]
+        head = head_of(row)
+        places[head.id] = row[0]
+        known[head.id] = Known(
+            head=head,
+            digest=digest,
+            history=history.decode("utf-8", "surrogatepass"),
+            frame=frame.decode("utf-8", "surrogatepass"),
+            generation=generation,
+            spent=spent,
+            cap=cap,
+        )
+    return known
+
+
+async def _insert(
+    connection: Connection, letters: Sequence[tuple[Known, DeadLetter]]
+) -> None:
+    for part in _parts(letters):
+        rows = [(*row_of(one), *contents_of(one, letter)) for one, letter in part]
+        if await connection.fetchval(_INSERT, *columns(rows, 0)) != len(part):
+            raise Again
+
+
+async def _rewrite(
+    connection: Connection, letters: Sequence[Known], places: Mapping[str, int]
+) -> None:
+    if not letters:
+        return
+    rows = [
+        (places[one.head.id], *row_of(one), octets(one.frame), octets(one.history))
+        for one in letters
+    ]
+    await connection.execute(_REWRITE, *columns(rows, 0))
+
+
+async def _count(
+    connection: Connection, filed: Sequence[Filed], new: int, now: datetime
+) -> None:
+    shifts: Shifts = Counter()
+    deaths: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for one in filed:
+        if one.before is not None and one.after is not None:
+            shift(shifts, one.before.head, -1)
+        if one.after is not None:
+            shift(shifts, one.after.head, 1)
+        if one.died:
+            deaths[one.letter.head.fingerprint].append(one.letter)
+    states, by_open = counted(shifts)
+    died_of = columns(
+        sorted((*row, by_open.pop(row[0], 0)) for row in map(died, deaths.values())),
+        11,
+    )
+    values = (*states, *opened(by_open), *died_of, new)
+    resolved = await connection.fetch(_COUNT, *values)
+    if resolved:
+        heads = {name: [one.head for one in of] for name, of in deaths.items()}
+        await regress(connection, heads, now)
+
+
+def _reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
+    return [
+        act("reopen", one.id, _DIED_AGAIN, at=now, detail=f"was {before.head.state}")
+        for one in filed
+        if (before := one.before) is not None
+        and before.head.state in _DECIDED
+        and one.after is not None
+        and one.after.head.state is State.PENDING
+    ]
+
+
+def _parts(
+    letters: Sequence[tuple[Known, DeadLetter]],
+) -> Iterator[Sequence[tuple[Known, DeadLetter]]]:
+    start = size = 0
+    for place, (known, letter) in enumerate(letters):
+        more = len(letter.message.body) + len(known.history)
+        size += more
+        if size > _AT_ONCE and place > start:
+            yield letters[start:place]
+            start, size = place, more
+    if letters:
+        yield letters[start:]

@@ -1,0 +1,281 @@
+"""Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.escaping import shown, stored
+from deadletter.core.letter import By, State
+from deadletter.core.packing import unpack_message
+from deadletter.core.replaying import came_back, is_out, take
+from deadletter.ports.letters import ReplaySettled, ReplayTaken
+
+from .audit import act, append
+from .campaigns import Course, existing, missing
+from .counting import OPENED, STATES, Shifts, counted, opened
+from .letters_moves import BRIEF, Brief, brief_of, given, set_states
+from .letters_rows import WHOLE, check_body
+from .pool import Connection
+from .replay_items import Tally, count, finish, mark
+
+_ITEMS: Final = f"""
+SELECT {BRIEF}, m.replays, i.ordinal, c.digest, c.rest, c.body
+FROM deadletter.campaign_items i
+JOIN ({WHOLE}) ON l.seq = i.letter WHERE i.campaign = $1
+"""  # noqa: S608 -- made of constants
+_GIVEN: Final = f"{_ITEMS} AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m"
+_NEXT: Final = f"""{_ITEMS}
+AND i.ordinal >= $2 AND i.ordinal < $3 ORDER BY i.ordinal FOR UPDATE OF m
+"""
+_SENDING: Final = """
+SELECT i.ordinal, i.generation, m.state, m.replays
+FROM deadletter.campaign_items i
+LEFT JOIN deadletter.letter_marks m ON m.letter = i.letter
+WHERE i.campaign = $1 AND i.outcome = 'sending' AND i.ordinal >= $2 AND i.ordinal < $3
+ORDER BY i.ordinal LIMIT $4
+"""
+_TAKE: Final = """
+WITH going AS (
+    UPDATE deadletter.letter_marks
+    SET state = 'replaying', replays = $4, revision = revision + 1
+    WHERE letter = ANY($2)
+)
+UPDATE deadletter.campaign_items
+SET outcome = 'sending', taken_at = $5, generation = $4
+WHERE campaign = $1 AND ordinal = ANY($3)
+"""
+_COUNT_TAKEN: Final = f"""
+WITH {OPENED}, {STATES}, counted AS (
+    INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
+    VALUES ($9, 'planned', -$10::bigint), ($9, 'sending', $10)
+    ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
+)
+UPDATE deadletter.campaigns SET taken = $11, surely = $12 WHERE seq = $9
+"""  # noqa: S608 -- made of constants
+_MOVE_ON: Final = """
+UPDATE deadletter.campaigns SET taken = $2, surely = $3 WHERE seq = $1
+"""
+_SENT: Final = """
+WITH course AS MATERIALIZED (
+    SELECT seq FROM deadletter.campaigns WHERE id = $1
+), sent AS (
+    UPDATE deadletter.campaign_items SET outcome = 'sent', sent_at = $2
+    WHERE {which} AND outcome = 'sending' RETURNING campaign
+), news AS (
+    SELECT campaign, count(*) AS n FROM sent GROUP BY campaign
+), counted AS (
+    INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
+    SELECT campaign, 'sending', -n FROM news
+    UNION ALL SELECT campaign, 'sent', n FROM news
+    ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
+)
+SELECT seq FROM course
+"""
+# The plus keeps the index of whole campaigns out of it.
+_SENT_LETTERS: Final = _SENT.format(
+    which="""campaign + 0 = (SELECT seq FROM course) AND letter = ANY(ARRAY(
+        SELECT seq FROM deadletter.letters WHERE id = ANY($3)))"""
+)
+_SENT_ITEMS: Final = _SENT.format(
+    which="campaign = (SELECT seq FROM course) AND ordinal = ANY($3)"
+)
+# Only copies that are out can be settled: late news of old ones finds nothing.
+_OUT: Final = f"""
+WITH l AS MATERIALIZED (
+    SELECT seq, id, source FROM deadletter.letters WHERE id = ANY($1))
+SELECT {BRIEF}, m.replays, i.generation, i.campaign, i.ordinal, i.outcome, c.cap
+FROM l JOIN deadletter.letter_marks m ON m.letter = l.seq
+JOIN deadletter.campaign_items i ON i.letter = l.seq
+JOIN deadletter.campaigns c ON c.seq = i.campaign
+WHERE m.letter = ANY(ARRAY(SELECT seq FROM l))
+AND i.letter = ANY(ARRAY(SELECT seq FROM l)) AND i.outcome IN ('sending', 'sent')
+ORDER BY l.id FOR UPDATE OF m, i
+"""  # noqa: S608 -- made of constants
+
+
+async def take_next(
+    connection: Connection, campaign: str, limit: int, now: datetime
+) -> dict[int, ReplayTaken]:
+    """
+    Claim the next letters of a running campaign, the interrupted ones first.
+
+    They come by their ordinals, which `sent` is glad to be told again.
+    """
+    stands = await existing(connection, campaign)
+    if stands.state is not CampaignState.RUNNING:
+        return {}
+    taken, surely = await _take_again(connection, stands, limit, now)
+    place, is_told = stands.taken, False
+    while place < stands.items and len(taken) < limit:
+        end = min(place + limit - len(taken), stands.items)
+        some = await _take_planned(connection, stands, (place, end, surely), now)
+        taken |= some
+        place = end
+        is_told = bool(some)
+    if not is_told and (place, surely) != (stands.taken, stands.surely):
+        await connection.execute(_MOVE_ON, stands.seq, place, surely)
+    if place == stands.items:
+        await finish(connection, [stands.seq])
+    return taken
+
+
+async def sent(
+    connection: Connection,
+    campaign: str,
+    letters: Sequence[str],
+    ordinals: Sequence[int],
+    now: datetime,
+) -> None:
+    """Record that the broker has the copies of these letters, and of these items."""
+    if letters or not ordinals:
+        wanted = [stored(id_) for id_ in letters]
+        if not await connection.fetch(_SENT_LETTERS, stored(campaign), now, wanted):
+            raise missing(campaign)
+    if ordinals:
+        await connection.execute(_SENT_ITEMS, stored(campaign), now, ordinals)
+
+
+async def settle(
+    connection: Connection, news: Sequence[ReplaySettled], now: datetime
+) -> None:
+    """Record what became of copies that are out; campaigns may end by it."""
+    first: dict[tuple[str, int], Outcome] = {}
+    for one in news:
+        first.setdefault((stored(one.letter_id), one.generation), one.outcome)
+    rows = await connection.fetch(_OUT, list({id_ for id_, _ in first}))
+    told = [(row, first.get((row[1], row[6]))) for row in rows]
+    targets: dict[Brief, State] = {}
+    ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
+    tally: Tally = Counter()
+    for row, outcome in told:
+        if outcome is None:  # news of another copy
+            continue
+        replays, generation, campaign, ordinal, before, cap = row[5:]
+        ordinals[campaign, outcome].append(ordinal)
+        tally[campaign, Outcome(before)] -= 1
+        tally[campaign, outcome] += 1
+        brief = brief_of(row)
+        if is_out(brief.state, replays, generation):
+            confirmed = outcome is Outcome.CONFIRMED
+            targets[brief] = State.REPLAYED if confirmed else came_back(replays, cap)
+    await set_states(connection, targets)
+    for (campaign, outcome), some in ordinals.items():
+        await mark(connection, campaign, some, outcome, now)
+    await count(connection, tally)
+    if ordinals:
+        await finish(connection, {campaign for campaign, _ in ordinals})
+
+
+async def _take_again(
+    connection: Connection, stands: Course, limit: int, now: datetime
+) -> tuple[dict[int, ReplayTaken], int]:
+    """
+    What was taken but never reported as sent, unless somebody took it back.
+
+    Also the ordinal before which there surely is nothing of the kind any more.
+    """
+    again: list[int] = []
+    gone: list[int] = []
+    surely = stands.surely
+    while len(again) < limit:
+        rows = await connection.fetch(
+            _SENDING, stands.seq, surely, stands.taken, limit - len(again)
+        )
+        if not rows:
+            surely = stands.taken
+            break
+        for ordinal, generation, state, replays in rows:
+            is_there = state is not None
+            is_ours = is_there and is_out(State(state), replays, generation)
+            (again if is_ours else gone).append(ordinal)
+        surely = rows[-1][0] + 1
+    if gone:
+        await _skip(connection, stands, gone, Outcome.SENDING, now)
+    if not again:
+        return {}, surely
+    rows = await connection.fetch(_GIVEN, stands.seq, again)
+    return {row[6]: _taken(row, row[5]) for row in rows}, again[0]
+
+
+async def _take_planned(
+    connection: Connection,
+    stands: Course,
+    span: tuple[int, int, int],
+    now: datetime,
+) -> dict[int, ReplayTaken]:
+    """Those of the planned letters that may go out; the span is written down."""
+    start, end, surely = span
+    taken: dict[int, ReplayTaken] = {}
+    going: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    left = dict.fromkeys(range(start, end))  # the others, also those that are gone
+    past_cap: list[str] = []
+    # Letters are much alike: each question is answered once.
+    verdicts = cache(lambda state, replays: take(State(state), replays, stands.cap))
+    leaving: Counter[tuple[str, str, str]] = Counter()
+    for row in await connection.fetch(_NEXT, stands.seq, start, end):
+        seq, id_, source, fingerprint, before, replays, ordinal = row[:7]
+        outcome, after = verdicts(before, replays)
+        if outcome is Outcome.SENDING:
+            del left[ordinal]
+            taken[ordinal] = _taken(row, replays + 1)
+            going[replays + 1].append((seq, ordinal))
+            leaving[source, fingerprint, before] += 1
+        elif after is State.QUARANTINED and before != after:
+            past_cap.append(shown(id_))
+    if taken:
+        for generation, some in going.items():
+            seqs, ordinals = zip(*some, strict=True)
+            await connection.execute(_TAKE, stands.seq, seqs, ordinals, generation, now)
+        counts = _counted(leaving)
+        values = (stands.seq, len(taken), end, surely)
+        await connection.execute(_COUNT_TAKEN, *counts, *values)
+    if left:
+        await _skip(connection, stands, list(left), Outcome.PLANNED, now)
+        await _quarantine(connection, stands, past_cap, now)
+    return taken
+
+
+def _counted(leaving: Counter[tuple[str, str, str]]) -> list[Any]:
+    shifts: Shifts = Counter()
+    for (source, fingerprint, before), n in leaving.items():
+        name, print_ = shown(source), shown(fingerprint)
+        shifts[name, print_, State(before)] -= n
+        shifts[name, print_, State.REPLAYING] += n
+    states, by_open = counted(shifts)
+    return [*states, *opened(by_open)]
+
+
+def _taken(row: Any, generation: int) -> ReplayTaken:
+    id_, digest, rest, body = row[1], row[7], row[8], row[9]
+    check_body(id_, body, digest)
+    message = unpack_message(rest, body)
+    return ReplayTaken(shown(id_), shown(row[2]), message, generation)
+
+
+async def _skip(
+    connection: Connection,
+    stands: Course,
+    ordinals: Sequence[int],
+    before: Outcome,
+    now: datetime,
+) -> None:
+    await mark(connection, stands.seq, ordinals, Outcome.SKIPPED, now)
+    n = len(ordinals)
+    tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
+    await count(connection, Counter(tally))
+
+
+async def _quarantine(
+    connection: Connection, stands: Course, letters: list[str], now: datetime
+) -> None:
+    if not letters:
+        return
+    found = await given(connection, letters)
+    await set_states(connection, dict.fromkeys(found, State.QUARANTINED))
+    by = By(stands.actor, f"replayed {stands.cap} times, which is the cap")
+    detail = f"by campaign {stands.id}"
+    acts = [act("quarantine", b.id, by, at=now, detail=detail) for b in found]
+    await append(connection, acts)

@@ -1,0 +1,234 @@
+"""One mailbox: messages in, deliveries out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from deadletter.core.errors import DeadLetterError
+from deadletter.core.message import Delivery, Message
+from deadletter.ports.broker import Settlement
+from deadletter.ports.features import Features
+
+from .database import Database, Rows
+from .pool import Connection
+from .rows import CLAIMED, columns_of, deliveries
+from .settling import COUNT, EXTEND, SETTLE, Receipt, rounds, span
+from .settling import columns_of as settled_columns
+from .waking import Waking
+
+_AT_ONCE: Final = 16_000_000  # bytes in one statement; one message may have more
+_BREATH: Final = 0.01  # seconds, when what is due is in somebody else's hands
+
+# The mailbox may have been deleted since we learned its number: then nothing is
+# sent, and the answer is empty.
+_SEND: Final = f"""
+WITH box AS (
+    SELECT deadletter.clock() + make_interval(secs => expire_after) AS expiry
+    FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
+), put AS (
+    INSERT INTO deadletter.messages
+        (mailbox, id, body, extra, sent_at, expires_at, due)
+    SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
+        least(deadletter.clock() + $7, g.expires_at, box.expiry)
+    FROM box CROSS JOIN unnest($2::bytea[], $3::bytea[], $4::bytea[],
+        $5::timestamptz[], $6::timestamptz[])
+        AS g (id, body, extra, sent_at, expires_at)
+    RETURNING 'sent' AS fate
+), gone AS (SELECT fate FROM put), counted AS ({COUNT})
+SELECT pg_notify('deadletter', $1::text) FROM box
+"""  # noqa: S608 -- made of constants
+_CLAIM: Final = f"""
+WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
+next AS MATERIALIZED (
+    SELECT seq FROM deadletter.messages
+    WHERE mailbox = $1 AND token IS NULL AND suspect = $4 AND due <= deadletter.clock()
+    ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED)
+UPDATE deadletter.messages m
+SET token = (SELECT token FROM claim), leased = deadletter.clock() + $3,
+    attempts = m.attempts + 1, alone = $4,
+    first_at = coalesce(m.first_at, deadletter.clock())
+WHERE m.seq = ANY(ARRAY(SELECT seq FROM next))
+RETURNING {CLAIMED}
+"""  # noqa: S608 -- made of constants
+_UNDO: Final = """
+UPDATE deadletter.messages m
+SET token = NULL, leased = NULL, alone = false, attempts = attempts - 1,
+    first_at = CASE WHEN attempts > 1 THEN first_at END
+WHERE m.seq = ANY($1) AND m.token = $2
+RETURNING pg_notify('deadletter', m.mailbox::text)
+"""
+_NEXT_DUE: Final = """
+SELECT due - deadletter.clock() FROM deadletter.messages
+WHERE mailbox = $1 AND token IS NULL AND suspect = $2 ORDER BY due, seq LIMIT 1
+"""
+
+
+class Mailbox:
+    """What source and sink of one mailbox share: its row, made when first needed."""
+
+    def __init__(
+        self,
+        db: Database,
+        name: str,
+        *,
+        waking: Waking,
+        make: Callable[[str], Awaitable[int]],
+    ) -> None:
+        self.db = db
+        self.name = name
+        self.waking = waking
+        self._make = make
+        self._id: int | None = None
+
+    async def id(self) -> int:
+        """The number of its row, which stays for ever."""
+        if self._id is None:
+            self._id = await self._make(self.name)
+        return self._id
+
+    def forget(self) -> None:
+        """It was deleted; whoever uses it next makes it again."""
+        self._id = None
+
+
+class PostgresqlSink:
+    """The way into one mailbox."""
+
+    def __init__(self, box: Mailbox) -> None:
+        self.mailbox = box.name
+        self._box = box
+
+    async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
+        """Send all or none, returning once the server has them durably."""
+        if not messages:
+            return
+        wait = span(delay)
+        parts = [(*columns_of(part), wait) for part in _parts(messages)]
+        while not await self._sent(await self._box.id(), parts):
+            self._box.forget()
+        self._box.waking.ring(await self._box.id())
+
+    async def _sent(self, box: int, parts: Sequence[tuple[Any, ...]]) -> bool:
+        if len(parts) == 1:
+            return bool(await self._box.db.fetch(_SEND, box, *parts[0]))
+
+        async def send(connection: Connection) -> bool:
+            answers = [await connection.fetch(_SEND, box, *part) for part in parts]
+            return all(answers)
+
+        return await self._box.db.write(send)
+
+
+class PostgresqlSource:
+    """Deliveries of one mailbox."""
+
+    def __init__(self, box: Mailbox, features: Features) -> None:
+        self.mailbox = box.name
+        self.features = features
+        self._box = box
+
+    async def receive(
+        self, *, limit: int, wait: float, lease: float, alone: bool = False
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` deliveries, waiting up to `wait` seconds for one."""
+        if limit < 1:
+            return []
+        box = await self._box.id()
+        limit = 1 if alone else limit
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        found = await self._claim(box, limit, lease, alone=alone)
+        if found or wait <= 0:
+            return found
+        with self._box.waking.bell(box) as bell:
+            while True:
+                bell.clear()
+                found = await self._claim(box, limit, lease, alone=alone)
+                left = deadline - loop.time()
+                if found or left <= 0:
+                    return found
+                pause = await self._pause(box, alone=alone)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, pause)):
+                        await bell.wait()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        """Forget or hand back, in one statement; says for each if it was ours."""
+        if not settlements:
+            return []
+        box = await self._box.id()
+        places: dict[Receipt, int] = {}  # of one named twice, only the first
+        for place, settlement in enumerate(settlements):
+            places.setdefault(settlement.delivery.receipt, place)
+        ours: set[Receipt] = set()
+        for some in rounds(places):
+            asked = [settlements[places[receipt]] for receipt in some.items()]
+            columns = settled_columns(asked)
+            ((seqs, told),) = await self._box.db.fetch(SETTLE, box, *columns)
+            if told is not None:
+                self._box.waking.ring(box)
+            if seqs is not None and len(seqs) == len(settlements):
+                return [True] * len(seqs)
+            ours.update((seq, some[seq]) for seq in seqs or ())
+        return [
+            settlement.delivery.receipt in ours
+            and places[settlement.delivery.receipt] == place
+            for place, settlement in enumerate(settlements)
+        ]
+
+    async def extend(
+        self, deliveries: Sequence[Delivery], *, lease: float
+    ) -> Sequence[bool]:
+        """Keep deliveries ours for `lease` seconds from now; says which still are."""
+        if not deliveries:
+            return []
+        box = await self._box.id()
+        ours: set[Receipt] = set()
+        for some in rounds(delivery.receipt for delivery in deliveries):
+            asked = (list(some), list(some.values()))
+            rows = await self._box.db.fetch(EXTEND, box, *asked, span(lease))
+            ours.update((seq, some[seq]) for (seq,) in rows)
+        return [delivery.receipt in ours for delivery in deliveries]
+
+    async def _claim(
+        self, box: int, limit: int, lease: float, *, alone: bool
+    ) -> Sequence[Delivery]:
+        db = self._box.db
+        claiming = asyncio.ensure_future(
+            db.fetch(_CLAIM, box, limit, timedelta(seconds=lease), alone)
+        )
+        try:
+            rows = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # Nobody will ever see these deliveries: as if they had not been made.
+            with suppress(DeadLetterError):  # closed meanwhile: the lease runs out
+                db.start(self._undo(claiming))
+            raise
+        return deliveries(rows, {box: self.mailbox}) if rows else []
+
+    async def _undo(self, claiming: "asyncio.Future[Rows]") -> None:
+        rows = await claiming
+        if rows:
+            seqs, token = [row[1] for row in rows], rows[0][2]
+            await self._box.db.fetch(_UNDO, seqs, token)
+            self._box.waking.ring(await self._box.id())
+
+    async def _pause(self, box: int, *, alone: bool) -> float:
+        patience = self._box.waking.patience
+        rows = await self._box.db.fetch(_NEXT_DUE, box, alone)
+        if not rows:
+            return patience
+        due: timedelta = rows[0][0]
+        return min(max(due.total_seconds(), _BREATH), patience)
+
+
+def _parts(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    start = size = 0
+    for place, message in enumerate(messages):
+        size += len(message.body)
+        if size > _AT_ONCE and place > start:
+            yield messages[start:place]
+            start, size = place, len(message.body)
+    yield messages[start:]

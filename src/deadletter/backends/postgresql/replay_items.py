@@ -1,0 +1,88 @@
+"""What became of each letter in each campaign, and how many of each."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.escaping import stored
+
+from .letters_rows import columns
+from .pool import Connection
+from .text import legible
+
+Tally: TypeAlias = Counter[tuple[int, Outcome]]
+"""How many items more or less there are, by campaign and outcome."""
+
+_MARK: Final = """
+UPDATE deadletter.campaign_items SET outcome = $1, settled_at = $2
+WHERE campaign = $3 AND ordinal = ANY($4)
+"""
+_COUNT: Final = """
+INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
+SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[])
+ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
+"""
+_FINISH: Final = """
+UPDATE deadletter.campaigns g SET state = 'done'
+WHERE seq = ANY($1) AND state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM deadletter.campaign_outcomes WHERE campaign = g.seq AND n > 0
+    AND outcome IN ('planned', 'sending', 'sent'))
+"""
+_ITEMS: Final = """
+SELECT l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
+    i.sent_at, i.settled_at
+FROM unnest($1::text[]) WITH ORDINALITY AS w (id, place)
+JOIN deadletter.letters l ON l.id = w.id
+JOIN deadletter.campaign_items i ON i.letter = l.seq
+JOIN deadletter.campaigns g ON g.seq = i.campaign
+ORDER BY w.place, g.seq
+"""
+
+
+async def mark(
+    connection: Connection,
+    campaign: int,
+    ordinals: Sequence[int],
+    outcome: Outcome,
+    now: datetime,
+) -> None:
+    """Write down what became of items."""
+    await connection.execute(_MARK, outcome, now, campaign, ordinals)
+
+
+async def count(connection: Connection, tally: Tally) -> None:
+    """Write down how many items more or less there are."""
+    rows = sorted((*key, n) for key, n in tally.items() if n)
+    if rows:
+        await connection.execute(_COUNT, *columns(rows, 3))
+
+
+async def finish(connection: Connection, campaigns: Iterable[int]) -> None:
+    """End running campaigns that have nothing left to wait for."""
+    await connection.execute(_FINISH, sorted(campaigns))
+
+
+async def items(connection: Connection, letters: Sequence[str]) -> list[ReplayItem]:
+    """Every part these letters had in campaigns, each letter's first to last."""
+    wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
+    found: list[ReplayItem] = []
+    for row in map(legible, await connection.fetch(_ITEMS, wanted)):
+        id_, campaign, actor, reason, to, generation, outcome, *times = row
+        taken_at, sent_at, settled_at = times
+        found.append(
+            ReplayItem(
+                letter_id=id_,
+                campaign=campaign,
+                actor=actor,
+                reason=reason,
+                to=to,
+                generation=generation,
+                outcome=Outcome(outcome),
+                taken_at=taken_at,
+                sent_at=sent_at,
+                settled_at=settled_at,
+            )
+        )
+    return found

@@ -1,0 +1,80 @@
+"""Messages as columns, and rows as deliveries."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from deadletter.core.message import Delivery, Message
+from deadletter.core.packing import NOTHING_EXTRA, pack_extra, unpack_extra
+
+CLAIMED: Final = """
+m.due, m.seq, m.token, m.mailbox, m.id, m.body, m.extra, m.sent_at, m.expires_at,
+m.attempts, m.spared, m.suspect, m.first_at, m.history
+"""
+"""The columns `deliveries` reads, in its order."""
+
+Columns: TypeAlias = tuple[
+    Sequence[bytes],  # id
+    Sequence[bytes],  # body
+    Sequence[bytes | None],  # extra
+    Sequence[datetime],  # sent_at
+    Sequence[datetime | None],  # expires_at
+]
+
+
+def columns_of(messages: Sequence[Message]) -> Columns:
+    """Messages as they are stored; a column of nothing but None is empty."""
+    extras = [pack_extra(message) for message in messages]
+    expiries = [message.expires_at for message in messages]
+    return (
+        [octets(message.id) for message in messages],
+        [message.body for message in messages],
+        extras if any(extras) else (),
+        [message.sent_at for message in messages],
+        expiries if any(expiries) else (),
+    )
+
+
+def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delivery]:
+    """The deliveries, in order."""
+    found = []
+    known, rare = None, NOTHING_EXTRA  # mostly the same for a whole batch
+    # One loop with nothing called that can be helped: it runs for every message.
+    for (
+        due, seq, token, mailbox, id_, body, extra, sent_at, expires_at, attempts,
+        spared, suspect, first_at, history,
+    ) in rows:  # fmt: skip
+        if extra != known:
+            known, rare = extra, unpack_extra(extra)
+        message = Message(
+            id=id_.decode("utf-8", "surrogatepass"),
+            body=body,
+            sent_at=sent_at,
+            expires_at=expires_at,
+            headers=rare.headers,
+            content_type=rare.content_type,
+            key=rare.key,
+            reply_to=rare.reply_to,
+            idempotency_key=rare.idempotency_key,
+            traceparent=rare.traceparent,
+            tracestate=rare.tracestate,
+            lineage=rare.lineage,
+        )
+        delivery = Delivery(
+            message=message,
+            mailbox=mailboxes[mailbox],
+            attempt=attempts,
+            spared=spared,
+            suspect=suspect,
+            first_received_at=first_at,
+            history=history.decode("utf-8", "surrogatepass") if history else "",
+            receipt=(seq, token),
+        )
+        found.append((due, seq, delivery))
+    found.sort()  # seq is unique: deliveries themselves are never compared
+    return [delivery for _, _, delivery in found]
+
+
+def octets(text: str) -> bytes:
+    """Any text as bytes, also text that is none."""
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,63 @@
+"""Dialects of .NET: MassTransit and NServiceBus."""
+
+from typing import Final
+from urllib.parse import unquote
+
+from .found import Found, Told
+from .values import count, moment, named
+
+_FAULT: Final = "MT-Fault-"
+_BUS: Final = "NServiceBus."
+
+
+def masstransit(found: Found) -> Told | None:
+    """MassTransit's `MT-Fault-*`, in the queue `<name>_error` or `<name>_skipped`."""
+    names = named(found.headers, _FAULT, "MT-Reason")
+    if not names:
+        return None
+    text = found.text
+    address = text(f"{_FAULT}InputAddress").partition("?")[0]
+    retries = text(f"{_FAULT}RetryCount")
+    return Told(
+        dialect="masstransit",
+        source=unquote(address.rpartition("/")[2]) or _endpoint(found.place),
+        reason_text=text("MT-Reason"),
+        error_type=text(f"{_FAULT}ExceptionType"),
+        error_text=text(f"{_FAULT}Message"),
+        stack=text(f"{_FAULT}StackTrace"),
+        attempts=count(retries) + 1 if retries else 0,
+        dead_at=moment(text(f"{_FAULT}Timestamp")),
+        consumer=text(f"{_FAULT}ConsumerType"),
+        drops=names,
+    )
+
+
+def nservicebus(found: Found) -> Told | None:
+    """NServiceBus' `FailedQ` and `ExceptionInfo`; the latter is not sent back."""
+    info = f"{_BUS}ExceptionInfo."
+    names = named(found.headers, info)
+    text = found.text
+    failed_queue = text(f"{_BUS}FailedQ")
+    if not names and not failed_queue:
+        return None
+    retries = text(f"{_BUS}Retries")
+    return Told(
+        dialect="nservicebus",
+        source=failed_queue.partition("@")[0],
+        message_id=text(f"{_BUS}MessageId"),
+        error_type=text(f"{info}ExceptionType"),
+        error_text=text(f"{info}Message"),
+        stack=text(f"{info}StackTrace"),
+        attempts=count(retries) + 1 if retries else 0,
+        dead_at=moment(text(f"{_BUS}TimeOfFailure")),
+        consumer=text(f"{_BUS}ProcessingEndpoint"),
+        drops=names
+        | {f"{_BUS}{name}" for name in ("FailedQ", "TimeOfFailure", "Retries")},
+    )
+
+
+def _endpoint(place: str) -> str:
+    for ending in ("_error", "_skipped"):
+        if place.endswith(ending):
+            return place.removesuffix(ending)
+    return ""

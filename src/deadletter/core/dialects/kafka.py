@@ -1,0 +1,119 @@
+"""
+Dialects of Kafka: Spring, Connect, Streams, share groups.
+
+All of them say which record it was, by topic, partition and offset; that is its
+identity, so that a record dead-lettered twice is one letter.
+"""
+
+from typing import Final
+
+from ..decision import Reason
+from .found import Found, Told
+from .values import big_endian, count, millis, named, number
+
+_SPRING: Final = "kafka_dlt-"
+_CONNECT: Final = "__connect.errors."
+_STREAMS: Final = "__streams.errors."
+_SHARE: Final = "__dlq.errors."
+
+
+def spring(found: Found) -> Told | None:
+    """Spring Kafka's `kafka_dlt-*`: numbers in binary, the rest as text."""
+    names = named(found.headers, _SPRING, "retry_topic-")
+    if not any(name.startswith(_SPRING) for name in names):
+        return None
+    attempts = big_endian(found.value("retry_topic-attempts")) or big_endian(
+        found.value("kafka_deliveryAttempt")
+    )
+    partition = big_endian(found.value(f"{_SPRING}original-partition"))
+    offset = big_endian(found.value(f"{_SPRING}original-offset"))
+    text = found.text
+    return _record(
+        "spring-kafka",
+        text(f"{_SPRING}original-topic"),
+        partition,
+        offset,
+        error_type=text(f"{_SPRING}exception-cause-fqcn")
+        or text(f"{_SPRING}exception-fqcn"),
+        error_text=text(f"{_SPRING}exception-message"),
+        stack=text(f"{_SPRING}exception-stacktrace"),
+        attempts=min(attempts or 0, 1_000_000),
+        consumer=text(f"{_SPRING}original-consumer-group"),
+        sent_at=millis(big_endian(found.value(f"{_SPRING}original-timestamp"))),
+        drops=names | {"kafka_deliveryAttempt"},
+    )
+
+
+def connect(found: Found) -> Told | None:
+    """Kafka Connect's `__connect.errors.*`: everything as text."""
+    names = named(found.headers, _CONNECT)
+    if not names:
+        return None
+    text = found.text
+    stage = text(f"{_CONNECT}stage")
+    connector, task = text(f"{_CONNECT}connector.name"), text(f"{_CONNECT}task.id")
+    return _record(
+        "kafka-connect",
+        text(f"{_CONNECT}topic"),
+        number(text(f"{_CONNECT}partition")),
+        number(text(f"{_CONNECT}offset")),
+        reason_text=f"stage {stage}" if stage else "",
+        error_type=text(f"{_CONNECT}exception.class.name"),
+        error_text=text(f"{_CONNECT}exception.message"),
+        stack=text(f"{_CONNECT}exception.stacktrace"),
+        consumer=f"{connector}/{task}" if task else connector,
+        drops=names,
+    )
+
+
+def streams(found: Found) -> Told | None:
+    """Kafka Streams' `__streams.errors.*`: everything as text."""
+    names = named(found.headers, _STREAMS)
+    if not names:
+        return None
+    text = found.text
+    return _record(
+        "kafka-streams",
+        text(f"{_STREAMS}topic"),
+        number(text(f"{_STREAMS}partition")),
+        number(text(f"{_STREAMS}offset")),
+        error_type=text(f"{_STREAMS}exception"),
+        error_text=text(f"{_STREAMS}message"),
+        stack=text(f"{_STREAMS}stacktrace"),
+        drops=names,
+    )
+
+
+def share(found: Found) -> Told | None:
+    """A share group's `__dlq.errors.*`: the broker gave up, nobody says why."""
+    names = named(found.headers, _SHARE)
+    if not names:
+        return None
+    text = found.text
+    return _record(
+        "kafka-share-group",
+        text(f"{_SHARE}topic"),
+        number(text(f"{_SHARE}partition")),
+        number(text(f"{_SHARE}offset")),
+        reason=Reason.ATTEMPTS_EXHAUSTED,
+        reason_text=text(f"{_SHARE}message"),
+        attempts=count(text(f"{_SHARE}delivery.count")),
+        consumer=text(f"{_SHARE}group"),
+        drops=names,
+    )
+
+
+def _record(
+    dialect: str, topic: str, partition: int | None, offset: int | None, **more: object
+) -> Told:
+    if not topic or partition is None or offset is None:
+        return Told(dialect=dialect, source=topic, **more)  # type: ignore[arg-type]
+    place = f"{topic}/{partition}/{offset}"
+    return Told(
+        dialect=dialect,
+        source=topic,
+        partition=str(partition),
+        position=place,
+        message_id=place,
+        **more,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,83 @@
+"""
+Where a letter was found, written on its message so that it can go back as it was.
+
+It stands behind the producer's headers and never leaves the office: a copy goes
+back without it, with three headers instead by which a consumer that fails again
+leads back to the letter. None of them names a server: which one a copy is sent to
+is for people and configuration to say.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..message import Headers, Lineage, Message
+from .values import number
+
+NAME: Final = "dlq-found"
+REPLAY_OF: Final = "dlq-replay-of"
+_COUNT: Final = "dlq-replay-count"
+_CAMPAIGN: Final = "dlq-replay-campaign"
+LINEAGE: Final = frozenset({REPLAY_OF, _COUNT, _CAMPAIGN})
+_ID_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz234567")
+_MOST_REPLAYS: Final = 10_000
+
+
+class Origin(Struct, frozen=True):
+    """The kind of place a letter was found in, its name there, and what else it had."""
+
+    kind: str
+    place: str
+    dialect: str = ""
+    raw: bytes = b""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Origin).decode
+
+
+def marked(message: Message, origin: Origin) -> Message:
+    """The message with a note on where it was found."""
+    return structs.replace(message, headers=(*message.headers, (NAME, _encode(origin))))
+
+
+def origin_of(message: Message) -> Origin | None:
+    """Where a message was found; None when no intake has found it."""
+    if not message.headers or message.headers[-1][0] != NAME:
+        return None
+    try:
+        return _decode(message.headers[-1][1])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def unmarked(message: Message) -> Message:
+    """The message as its producer sent it."""
+    if origin_of(message) is None:
+        return message
+    return structs.replace(message, headers=message.headers[:-1])
+
+
+def lineage_headers(lineage: Lineage | None) -> Headers:
+    """What goes with a copy so that it finds back to its letter."""
+    if lineage is None:
+        return ()
+    return (
+        (REPLAY_OF, lineage.letter_id.encode()),
+        (_COUNT, str(lineage.generation).encode()),
+        (_CAMPAIGN, lineage.campaign.encode()),
+    )
+
+
+def lineage_of(headers: Headers) -> Lineage | None:
+    """The letter that a copy was made of, if its headers say so believably."""
+    told = {name: value for name, value in headers if name in LINEAGE}
+    letter = told.get(REPLAY_OF, b"").decode("utf-8", "replace")
+    generation = number(told.get(_COUNT, b"").decode("utf-8", "replace"))
+    if len(letter) != 24 or not set(letter) <= _ID_LETTERS:
+        return None
+    if generation is None or not 1 <= generation <= _MOST_REPLAYS:
+        return None
+    campaign = told.get(_CAMPAIGN, b"").decode("utf-8", "replace")[:64]
+    return Lineage(letter_id=letter, generation=generation, campaign=campaign)

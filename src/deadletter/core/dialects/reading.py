@@ -1,0 +1,245 @@
+"""From what was found to the letter it becomes; every dialect is asked."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from msgspec import structs
+
+from ..attempts import append, attempt_of
+from ..burial import trace_id, wish_of
+from ..capture import STACK_LIMIT, TEXT_LIMIT
+from ..decision import Reason
+from ..failure import Failure, Trouble
+from ..fingerprint import fingerprint
+from ..ids import letter_id
+from ..letter import DeadLetter, LetterHead
+from ..letter_mail import NAMES as OWN
+from ..letter_mail import from_message
+from ..message import Message
+from ..plain import cut, plain, plain_line
+from ..redact import redact
+from ..rules import DEFAULT
+from .celery import celery
+from .dotnet import masstransit, nservicebus
+from .dramatiq import dramatiq
+from .found import Found, Told
+from .jobs import bullmq, rq
+from .kafka import connect, share, spring, streams
+from .nats import given_up
+from .origin import LINEAGE, Origin, lineage_of, marked
+from .rabbitmq import x_death
+from .sqs import redriven
+from .watermill import poisoned
+
+Dialect: TypeAlias = Callable[[Found], Told | None]
+
+MALFORMED: Final = "malformed"
+"""What whoever drains says of a thing that is not what its place should hold."""
+
+_NAME: Final = 240  # characters of a name that somebody else made up
+_MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
+
+
+def _unreadable(found: Found) -> Told | None:
+    """What is not what its place should hold: kept as it is."""
+    said = found.about.get(MALFORMED)
+    return None if said is None else _malformed(found, said)
+
+
+def _malformed(found: Found, said: str) -> Told:
+    return Told(
+        dialect=MALFORMED,
+        source=found.source,
+        reason=Reason.UNDECODABLE,
+        reason_text=said,
+        trouble=Trouble.MALFORMED,
+        error_text=said,
+    )
+
+
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    _unreadable,
+    # What a framework knows counts before what its broker knows.
+    *(celery, dramatiq, rq, bullmq),
+    *(masstransit, nservicebus, poisoned),
+    *(spring, connect, streams, share),
+    *(x_death, redriven, given_up),
+)
+
+
+def letter_of(found: Found, now: datetime) -> DeadLetter:
+    """
+    The letter of what was found, with all that its dialects tell.
+
+    Never raises, whatever it is: of a thing that says nothing, nothing is known
+    but its contents and where it was found. The same thing found again is the
+    same letter.
+    """
+    if any(name == "dlq-id" for name, _ in found.headers):
+        return _own(found, now)
+    told = _told(found)
+    message = _message(found, told, now)
+    # Nobody knows: the nearest thing that does not change when it is found again.
+    known = told.dead_at or found.at or told.first_failed_at or message.sent_at
+    dead_at = min(known, now)
+    failure = _failure(told)
+    source = _name(told.source) or _name(found.source) or _name(found.place)
+    partition = told.partition or found.partition
+    attempts = max(1, told.attempts)
+    origin = Origin(found.kind, found.place, told.dialect, found.raw)
+    head = LetterHead(
+        id=letter_id(source, partition, message.id),
+        source=source,
+        message_id=message.id,
+        partition=partition,
+        key=message.key,
+        reason=told.reason or _reason(told),
+        reason_text=_text(told.reason_text or _found_in(found, told)),
+        trouble=failure.trouble,
+        code=failure.code,
+        error_type=failure.error_type,
+        error_text=failure.text,
+        fingerprint=fingerprint(source, failure),
+        attempts=attempts,
+        first_failed_at=min(told.first_failed_at or dead_at, dead_at),
+        dead_at=dead_at,
+        consumer=_name(told.consumer),
+        trace_id=trace_id(message.traceparent),
+        replays=message.generation,
+        size=len(message.body),
+    )
+    return DeadLetter(
+        head=head,
+        message=marked(message, origin),
+        history=append(
+            "",
+            attempt_of(
+                failure, number=attempts, at=dead_at, generation=message.generation
+            ),
+        ),
+        position=told.position or found.position,
+        retry_wish=wish_of(message),
+    )
+
+
+def _told(found: Found) -> Told:
+    told = Told(dialect="")
+    for dialect in DIALECTS:
+        more = _asked(dialect, found)
+        if more is not None:
+            told = _joined(told, more)
+    return told
+
+
+def _asked(dialect: Dialect, found: Found) -> Told | None:
+    try:
+        return dialect(found)
+    except Exception as error:  # noqa: BLE001 -- whatever a stranger wrote, it is kept
+        said = f"it cannot be read: {type(error).__name__}"
+        return _malformed(found, said)
+
+
+def _joined(told: Told, more: Told) -> Told:
+    """What both say; where they differ the first is believed."""
+    fields = {
+        name: getattr(told, name) or getattr(more, name)
+        for name in told.__struct_fields__
+    }
+    fields["drops"] = told.drops | more.drops
+    return Told(**fields)
+
+
+def _message(found: Found, told: Told, now: datetime) -> Message:
+    dropped = told.drops | LINEAGE
+    headers = tuple(pair for pair in found.headers if pair[0] not in dropped)
+    message = Message(
+        id=_id(told.message_id or found.id),
+        body=found.body,
+        sent_at=min(told.sent_at or found.sent_at or found.at or now, now),
+        headers=headers,
+        content_type=found.content_type,
+        key=found.key,
+        reply_to=found.reply_to,
+        lineage=lineage_of(found.headers),
+    )
+    return structs.replace(
+        message,
+        traceparent=message.header("traceparent"),
+        tracestate=message.header("tracestate"),
+    )
+
+
+def _own(found: Found, now: datetime) -> DeadLetter:
+    """A copy of one of our letters: it finds back to it."""
+    told = Told(
+        dialect="deadletter",
+        message_id=found.text("dlq-message-id"),
+        drops=frozenset({"dlq-message-id", "dlq-sent-at"}) - OWN,
+    )
+    return from_message(_message(found, told, now), found.place)
+
+
+def _reason(told: Told) -> Reason:
+    if not told.error_type and not told.error_text and not told.stack:
+        return Reason.OPERATOR
+    return Reason.ATTEMPTS_EXHAUSTED if told.attempts > 1 else Reason.FATAL_ERROR
+
+
+def _found_in(found: Found, told: Told) -> str:
+    if told.dialect:
+        return f"found in {found.place}"
+    return f"found in {found.place}; it does not say how it got there"
+
+
+def _failure(told: Told) -> Failure:
+    trouble, code = _judged(told)
+    return Failure(
+        trouble=trouble,
+        code=code,
+        error_type=_name(told.error_type),
+        text=_text(told.error_text),
+        stack=_stack(told.stack),
+    )
+
+
+def _judged(told: Told) -> tuple[Trouble, str]:
+    if told.trouble is not None:
+        return told.trouble, told.trouble.upper()
+    if not told.error_type and not told.error_text:
+        return Trouble.UNKNOWN, ""
+    name = _name(told.error_type).rpartition(".")[2]
+    verdict = DEFAULT.classify(_error(name)(_text(told.error_text)))
+    return verdict.trouble, verdict.code
+
+
+@lru_cache(maxsize=256)
+def _error(name: str) -> type[Exception]:
+    # Only its name is known, and nothing is imported to find out more.
+    try:
+        return type(name or "Exception", (Exception,), {})
+    except (ValueError, UnicodeError):
+        return Exception
+
+
+def _id(text: str) -> str:
+    if len(text) <= _NAME and text.isprintable() and text:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"sha256-{digest[:32]}"
+
+
+def _name(text: str) -> str:
+    return cut(plain_line(text[:_MARGIN]).strip(), _NAME)
+
+
+def _text(text: str) -> str:
+    return cut(redact(plain(text[: TEXT_LIMIT + _MARGIN])), TEXT_LIMIT)
+
+
+def _stack(text: str) -> str:
+    # The end of it is where most languages say what happened.
+    told = redact(plain(text[-STACK_LIMIT - _MARGIN :])).encode("utf-8", "replace")
+    return told[-STACK_LIMIT:].decode("utf-8", "ignore")

@@ -1,0 +1,164 @@
+"""PostgreSQL: tables made by whoever comes first, and sentences that help."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from urllib.parse import quote, urlsplit
+
+import asyncpg
+import pytest
+
+from deadletter.backends import postgresql
+from deadletter.backends.postgresql.address import read_url
+from deadletter.backends.postgresql.engine import open_database
+from deadletter.backends.postgresql.opening import prepare
+from deadletter.backends.postgresql.schema import known
+from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.ports import Durability
+from deadletter.system import SystemClock, SystemDice
+from deadletter.testing.queue_bench import a_message
+from engines.postgresql_time import a_database, within
+from servers import Server
+
+
+@pytest.fixture
+async def url(postgresql_server: Server) -> AsyncIterator[str]:
+    async with a_database(postgresql_server.url) as url:
+        yield url
+
+
+async def test_ten_may_make_the_tables_at_once(url: str) -> None:
+    features = await asyncio.gather(*(prepare(read_url(url)) for _ in range(10)))
+
+    connection = await asyncpg.connect(url)
+    numbers = await connection.fetch("SELECT number FROM deadletter.migrations")
+    await connection.close()
+    assert sorted(row[0] for row in numbers) == [number for number, _ in known()]
+    assert {one.engine for one in features} == {"postgresql"}
+
+
+async def test_what_the_server_promises_is_told(url: str) -> None:
+    safe = await prepare(read_url(url))
+    hasty = await prepare(read_url(f"{url}?synchronous_commit=off"))
+
+    assert safe.durability is Durability.POWER_SAFE
+    assert hasty.durability is Durability.KILL_SAFE
+
+
+async def test_tables_of_a_newer_version_are_left_alone(url: str) -> None:
+    await prepare(read_url(url))
+    connection = await asyncpg.connect(url)
+    await connection.execute("INSERT INTO deadletter.migrations VALUES (999)")
+    await connection.close()
+
+    with pytest.raises(ConfigError, match="upgrade deadletter"):
+        await prepare(read_url(url))
+
+
+async def test_a_wrong_password_is_said_to_be_one(url: str) -> None:
+    parts = urlsplit(url)
+    wrong = url.replace(f":{parts.password}@", ":wrong@")
+    assert wrong != url
+
+    with pytest.raises(ConfigError, match="check user and password"):
+        await prepare(read_url(wrong))
+
+
+async def test_a_missing_database_is_said_to_be_missing(
+    postgresql_server: Server,
+) -> None:
+    with pytest.raises(ConfigError, match="createdb"):
+        await prepare(read_url(within(postgresql_server.url, "nowhere")))
+
+
+async def test_a_server_that_is_not_there_may_come(postgresql_server: Server) -> None:
+    with pytest.raises(Unavailable, match="see that it runs"):
+        await prepare(read_url("postgresql://postgres@127.0.0.1:1/postgres"))
+
+
+async def test_who_may_not_make_tables_is_told_what_to_grant(url: str) -> None:
+    parts = urlsplit(url)
+    connection = await asyncpg.connect(url)
+    role = f"guest_{parts.path[1:]}"
+    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'guest'")
+    guest = f"postgresql://{role}:guest@{parts.hostname}:{parts.port}{parts.path}"
+
+    with pytest.raises(ConfigError, match="CREATE SCHEMA deadletter AUTHORIZATION"):
+        await prepare(read_url(guest))
+
+    await connection.execute(f"CREATE SCHEMA deadletter AUTHORIZATION {role}")
+    assert (await prepare(read_url(guest))).engine == "postgresql"
+    await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    await connection.close()
+
+
+async def test_a_database_that_is_not_unicode_is_refused(
+    postgresql_server: Server,
+) -> None:
+    admin = await asyncpg.connect(postgresql_server.url)
+    await admin.execute(
+        "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    )
+    try:
+        with pytest.raises(ConfigError, match="use one in UTF8"):
+            await prepare(read_url(within(postgresql_server.url, "narrow")))
+    finally:
+        await admin.execute("DROP DATABASE narrow WITH (FORCE)")
+        await admin.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "saying"),
+    [
+        ("pool=0", "from 1 to"),
+        ("pool=many", "from 1 to"),
+        ("pgbouncer=maybe", "1 or 0"),
+        ("listen=there", "past pgbouncer"),
+        ("sslmode=odd", "sslmode"),
+    ],
+)
+async def test_a_url_that_makes_no_sense_says_why(query: str, saying: str) -> None:
+    url = f"postgresql://postgres@127.0.0.1:1/postgres?{query}"
+
+    with pytest.raises(ConfigError, match=saying):
+        await open_database(url, SystemClock())
+
+
+def test_listening_goes_past_pgbouncer() -> None:
+    past = "postgresql://direct:5432/x"
+
+    plain = read_url("postgresql://h/x")
+    bounced = read_url("postgresql://h/x?pgbouncer=1")
+    both = read_url(f"postgresql://h/x?pgbouncer=1&listen={quote(past, safe='')}")
+
+    assert (plain.listen, bounced.listen, both.listen) == (plain.dsn, None, past)
+
+
+def test_no_password_is_ever_shown() -> None:
+    address = read_url("postgresql://me:secret@h:99/x")
+
+    assert address.shown == "h:99/x"
+
+
+async def test_without_its_client_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(postgresql.__name__)]:
+        if name != postgresql.__name__:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(postgresql, "engine", raising=False)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'deadletter\[postgresql\]'"):
+        await postgresql.open_engine(
+            "postgresql://h/x", clock=SystemClock(), dice=SystemDice()
+        )
+
+
+async def test_a_closed_engine_says_so(url: str) -> None:
+    engine = await open_database(url, SystemClock())
+    await engine.close()
+    await engine.close()
+
+    with pytest.raises(DeadLetterError, match="closed"):
+        await engine.broker.sink("orders").send([a_message()])

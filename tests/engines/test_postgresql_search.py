@@ -1,0 +1,209 @@
+"""The PostgreSQL office finds exactly the letters that match, whatever is asked."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from deadletter.backends.postgresql import search
+from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.query import (
+    FIELDS,
+    All,
+    Field,
+    Kind,
+    Node,
+    Not,
+    Op,
+    Term,
+    matches,
+    parse,
+)
+from deadletter.core.query.pattern import pattern
+from deadletter.testing.fakes import FakeClock
+from deadletter.testing.generate import NOW, letters, queries
+from deadletter.testing.letters_bench import a_letter
+from engines.postgresql_time import ToldTime, told_database, told_time
+
+__all__ = ["told_database"]
+
+# Text that PostgreSQL cannot hold or match as it is, and what we write instead.
+_ODD = [
+    "\0",
+    "a\0b",
+    "A\0B.c",
+    "\ud800",
+    "x\udfffX",
+    "\ufdd0",
+    "\ufdd00000",
+    "",
+    "aaaaaaaaab",
+    "a%b_c\\d*",
+    "ÄäA",
+    "k" * 3000,
+]
+_TEXTS = [
+    field for field in FIELDS.values() if field.kind is Kind.TEXT and field.name != "id"
+]
+_OPEN = Term("is", Op.IS, ("open",))
+
+
+class Office:
+    """An office on an event loop of its own, emptied for each example."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._clock = FakeClock(NOW)
+        self._opening = told_time(url, self._clock)
+        self._time: ToldTime = self._runner.run(self._opening.__aenter__())
+        self._engine: PostgresqlEngine = self._runner.run(
+            open_database(url, self._clock)
+        )
+
+    def close(self) -> None:
+        self._runner.run(self._engine.close())
+        self._runner.run(self._opening.__aexit__(None, None, None))
+        self._runner.close()
+
+    def searched(
+        self, letters: list[DeadLetter], query: Node, limit: int
+    ) -> tuple[list[LetterHead], list[LetterHead]]:
+        """What a search finds among these letters, and what it should find."""
+        return self._runner.run(self._searched(letters, query, limit))
+
+    async def _searched(
+        self, letters: list[DeadLetter], query: Node, limit: int
+    ) -> tuple[list[LetterHead], list[LetterHead]]:
+        await self._time.empty()
+        store = self._engine.letters
+        assert store is not None
+        ids = dict.fromkeys(one.id for one in await store.keep(letters))
+        there = sorted(
+            await store.get(list(ids)), key=lambda letter: letter.head.dead_at
+        )
+        found = [head async for head in self._pages(query, limit)]
+        expected = [letter.head for letter in there if matches(query, letter, now=NOW)]
+        return found, expected[::-1]
+
+    async def _pages(self, query: Node, limit: int) -> AsyncIterator[LetterHead]:
+        after = None
+        assert self._engine.letters is not None
+        while True:
+            page = await self._engine.letters.find(query, limit=limit, after=after)
+            assert len(page.heads) <= limit
+            assert len(page.heads) <= page.looked_at <= search.LOOK
+            for head in page.heads:
+                yield head
+            if page.after is None:
+                return
+            assert page.after != after
+            after = page.after
+
+
+@pytest.fixture(scope="module")
+def office(told_database: str) -> Iterator[Office]:
+    office = Office(told_database)
+    yield office
+    office.close()
+
+
+def odd_letter(attribute: str, text: str) -> DeadLetter:
+    """A letter with odd text in one place of its head."""
+    letter = a_letter()
+    head = replace(letter.head, **{attribute: text})
+    message = replace(letter.message, id=head.message_id)
+    return replace(letter, head=head, message=message)
+
+
+@st.composite
+def patterns_of(draw: st.DrawFn, texts: list[str]) -> str:
+    """Patterns that fit one of these texts, or nearly."""
+    text = draw(st.sampled_from(texts))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    ends = [0, *cuts, len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(ends)]
+    place = draw(st.integers(0, 2 * len(parts)))
+    if place < len(parts):
+        parts[place] = draw(st.sampled_from(["", "z", "0", text.swapcase()]))
+    return pattern(parts)
+
+
+_places = st.sampled_from(
+    [
+        lambda term: term,
+        Not,
+        lambda term: All((term, _OPEN)),
+    ]
+)
+
+
+@given(
+    field=st.sampled_from(_TEXTS),
+    texts=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4, unique=True),
+    data=st.data(),
+    within=_places,
+)
+@settings(max_examples=150, deadline=None)
+def test_odd_text_is_found_like_any_other(
+    office: Office,
+    field: Field,
+    texts: list[str],
+    data: st.DataObject,
+    within: Callable[[Node], Node],
+) -> None:
+    patterns = data.draw(st.lists(patterns_of(texts), min_size=1, max_size=2))
+    query = within(Term(field.name, Op.IS, tuple(patterns)))
+    letters = [odd_letter(field.attribute, text) for text in texts]
+
+    found, expected = office.searched(letters, query, limit=3)
+
+    assert found == expected
+
+
+@pytest.mark.slow
+@given(
+    kept=st.lists(letters(), max_size=8),
+    query=queries(),
+    limit=st.integers(1, 5),
+    budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_search_finds_exactly_what_matches(
+    office: Office,
+    kept: list[DeadLetter],
+    query: Node,
+    limit: int,
+    budget: tuple[int, int],
+) -> None:
+    look, opened = budget
+
+    with (
+        mock.patch.object(search, "LOOK", look),
+        mock.patch.object(search, "OPEN", opened),
+        mock.patch.object(search, "_SLICE", opened),
+    ):
+        found, expected = office.searched(kept, query, limit=limit)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "attempts:>999999999999999999",
+        "!size:<999999999999999999",
+        "since:0001-01-01 until:9999-12-31",
+    ],
+)
+def test_numbers_beyond_all_measure_find_what_they_should(
+    office: Office, query: str
+) -> None:
+    found, expected = office.searched([a_letter()], parse(query), limit=5)
+
+    assert found == expected
