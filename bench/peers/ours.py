@@ -162,7 +162,12 @@ async def office(app: App) -> Replay:
     """Where campaigns are started and run."""
     engine = await app.engine()
     return Replay(
-        await app.letters(), engine.broker, SystemClock(), SystemDice(), engine.ledger
+        await app.letters(),
+        engine.broker,
+        SystemClock(),
+        SystemDice(),
+        engine.ledger,
+        postman=engine.postman,
     )
 
 

@@ -39,6 +39,7 @@ from deadletter.ports import (
     Features,
     Ledger,
     LetterStore,
+    Postman,
     QueueInfo,
     QueueOptions,
     Released,
@@ -383,6 +384,7 @@ class NotebookEngine:
     letters: LetterStore | None = None
     ledger: Ledger | None = None
     undertaker: Undertaker | None = None
+    postman: Postman | None = None
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.broker: Broker = NotebookBroker(Notebook(path, clock))

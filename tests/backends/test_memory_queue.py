@@ -6,10 +6,11 @@ from deadletter.backends.memory import MemoryEngine, open_engine
 from deadletter.core.errors import ConfigError
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_contract import QueueContract
 
 
-class TestMemory(QueueContract, UndertakerContract):
+class TestMemory(QueueContract, UndertakerContract, PostmanContract):
     driver = MemoryEngine
 
     @pytest.fixture

@@ -8,10 +8,11 @@ import pytest
 from deadletter.backends.sqlite import SqliteEngine, open_engine
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_contract import QueueContract
 
 
-class TestSqlite(QueueContract, UndertakerContract):
+class TestSqlite(QueueContract, UndertakerContract, PostmanContract):
     driver = SqliteEngine
 
     @pytest.fixture

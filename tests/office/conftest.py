@@ -36,8 +36,13 @@ def store(engine: Engine) -> LetterStore:
     return engine.letters
 
 
-@pytest.fixture
+@pytest.fixture(params=["in one", "step by step"])
 def replay(
-    engine: Engine, store: LetterStore, clock: FakeClock, dice: SeededDice
+    request: pytest.FixtureRequest,
+    engine: Engine,
+    store: LetterStore,
+    clock: FakeClock,
+    dice: SeededDice,
 ) -> Replay:
-    return Replay(store, engine.broker, clock, dice, engine.ledger)
+    postman = engine.postman if request.param == "in one" else None
+    return Replay(store, engine.broker, clock, dice, engine.ledger, postman=postman)

@@ -25,7 +25,7 @@ VERBS += (
     "ledger.finish",
 )
 VERBS += ("office.settle_replays", "office.take_replay", "office.sent_replay")
-VERBS += ("broker.send", "ledger.look")
+VERBS += ("office.send_back", "broker.send", "ledger.look")
 
 
 def main(start: int, end: int) -> int:

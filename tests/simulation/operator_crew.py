@@ -18,7 +18,12 @@ class Operator:
 
     def __init__(self, place: Place) -> None:
         self._replay = Replay(
-            place.letters, place.broker, place.clock, place.dice, place.ledger
+            place.letters,
+            place.broker,
+            place.clock,
+            place.dice,
+            place.ledger,
+            postman=place.postman,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -6,7 +6,7 @@ an office that can. Everybody else sees one engine.
 """
 
 from deadletter.core.errors import ConfigError
-from deadletter.ports import Broker, Engine, Ledger, LetterStore, Undertaker
+from deadletter.ports import Broker, Engine, Ledger, LetterStore, Postman, Undertaker
 
 
 class Paired:
@@ -24,6 +24,7 @@ class Paired:
         self.ledger: Ledger | None = queue.ledger or office.ledger
         # Claims here and letters there cannot be one transaction.
         self.undertaker: Undertaker | None = None
+        self.postman: Postman | None = None
         self._engines = (queue, office)
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deadletter.assembly import opened
+from deadletter.assembly.foreign import WayBack
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import By
 from deadletter.office.letters import Letters
@@ -43,6 +44,7 @@ class Office(Struct, frozen=True, kw_only=True):
     store: LetterStore
     letters: Letters
     replay: Replay
+    outlet: WayBack | None = None  # replays go through somebody else's server
 
     @property
     def broker(self) -> Broker:
@@ -131,7 +133,12 @@ class Desk:
                 store=engine.letters,
                 letters=Letters(engine.letters, self.clock),
                 replay=Replay(
-                    engine.letters, engine.broker, self.clock, self.dice, engine.ledger
+                    engine.letters,
+                    engine.broker,
+                    self.clock,
+                    self.dice,
+                    engine.ledger,
+                    postman=engine.postman,
                 ),
             )
 

@@ -137,6 +137,28 @@ def unpack_message(rest: bytes, body: bytes) -> Message:
     return _message(_unpacked(rest), body)
 
 
+def copy_of(
+    rest: bytes, lineage: Lineage
+) -> tuple[str, datetime, datetime | None, bytes]:
+    """
+    What a copy of a letter's message is made of, beside its body.
+
+    Its id, when it was sent, when it expires, and what else it has, packed.
+    """
+    more = _unpacked(rest)
+    extra = Extra(
+        more.headers,
+        more.content_type,
+        more.key,
+        more.reply_to,
+        more.idempotency_key,
+        more.traceparent,
+        more.tracestate,
+        lineage,
+    )
+    return more.id, more.sent_at, more.expires_at, _packed(extra)
+
+
 @lru_cache(maxsize=64)
 def _only_type(content_type: str | None) -> bytes | None:
     return None if content_type is None else _packed(Extra((), content_type))

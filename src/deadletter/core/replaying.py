@@ -7,11 +7,15 @@ changes nothing, and neither does news that comes twice.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
+
+from msgspec.structs import replace
 
 from .campaign import CampaignState, Outcome
 from .errors import ConfigError, Conflict
 from .letter import MOVES, State
+from .message import Lineage, Message
 
 OUT: Final = frozenset({Outcome.SENDING, Outcome.SENT})
 """A copy may be on its way, and its outcome is still to come."""
@@ -32,6 +36,19 @@ def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
     if State.QUARANTINED in MOVES[state]:
         return Outcome.SKIPPED, State.QUARANTINED
     return Outcome.SKIPPED, state
+
+
+def copied(message: Message, lineage: Lineage, now: datetime) -> Message:
+    """
+    The message as it was, body and headers untouched, as a copy of its letter.
+
+    Only an expiry that is over is left out: with it the copy would be buried again
+    at once.
+    """
+    expires_at = message.expires_at
+    if expires_at is not None and expires_at <= now:
+        expires_at = None
+    return replace(message, lineage=lineage, expires_at=expires_at)
 
 
 def is_out(state: State, replays: int, generation: int) -> bool:

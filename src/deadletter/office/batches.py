@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from deadletter.core.letter import DeadLetter
-from deadletter.core.message import Message
 from deadletter.ports import LetterStore
 
 T = TypeVar("T")
@@ -30,11 +29,11 @@ class Portion:
     def __init__(self) -> None:
         self.size = _FIRST  # until we know how large they are
 
-    def learn(self, messages: Sequence[Message]) -> None:
-        """Judge the next ones by these."""
-        if not messages:
+    def learn(self, count: int, size: int) -> None:
+        """Judge the next ones by so many, of so many bytes together."""
+        if not count:
             return
-        average = sum(len(one.body) for one in messages) / len(messages)
+        average = size / count
         self.size = int(max(1, min(BATCH, _BYTES / max(1.0, average))))
 
 
@@ -47,6 +46,7 @@ async def whole_letters(
     while at < len(ids):
         size = portion.size
         letters = await store.get(ids[at : at + size])
-        portion.learn([letter.message for letter in letters])
+        size_of_all = sum(letter.head.size for letter in letters)
+        portion.learn(len(letters), size_of_all)
         at += size
         yield letters

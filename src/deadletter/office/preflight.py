@@ -57,7 +57,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
     now: datetime
     cap: int
     to: str | None
-    mailboxes: frozenset[str]
+    mailboxes: frozenset[str] | None  # None: nobody can know
     ledger: Ledger | None
 
     async def judge(self, letters: Sequence[DeadLetter]) -> list[Verdict]:
@@ -78,7 +78,8 @@ class Preflight(Struct, frozen=True, kw_only=True):
             return Verdict.PROCESSED
         if message.expires_at is not None and message.expires_at <= self.now:
             return Verdict.EXPIRED
-        if target_of(head, self.to) not in self.mailboxes:
+        known = self.mailboxes
+        if known is not None and target_of(head, self.to) not in known:
             return Verdict.NO_MAILBOX
         if any(is_secret_name(name) for name, _ in message.headers):
             return Verdict.CREDENTIALS

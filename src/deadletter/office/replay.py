@@ -5,15 +5,23 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from msgspec import structs
-
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.message import Lineage, Message
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
-from deadletter.ports import Broker, Clock, Dice, Ledger, LetterStore, ReplayTaken
+from deadletter.core.replaying import copied
+from deadletter.ports import (
+    Clock,
+    Dice,
+    Ledger,
+    LetterStore,
+    Outlet,
+    Posted,
+    Postman,
+    ReplayTaken,
+)
 
 from .batches import Portion, whole_letters
 from .letters import Letters
@@ -41,16 +49,19 @@ class Replay:
     def __init__(
         self,
         store: LetterStore,
-        broker: Broker,
+        broker: Outlet,
         clock: Clock,
         dice: Dice,
         ledger: Ledger | None = None,
+        *,
+        postman: Postman | None = None,
     ) -> None:
         self._store = store
         self._broker = broker
         self._clock = clock
         self._dice = dice
         self._ledger = ledger
+        self._postman = postman
         self._letters = Letters(store, clock)
 
     async def plan(
@@ -80,7 +91,9 @@ class Replay:
             now=self._clock.now(),
             cap=cap,
             to=to,
-            mailboxes=frozenset(queue.options.name for queue in queues),
+            mailboxes=None
+            if queues is None
+            else frozenset(queue.options.name for queue in queues),
             ledger=self._ledger,
         )
         tally = Tally(to)
@@ -156,8 +169,8 @@ class Replay:
         Send what is left of a campaign, until it is paused or `stop` is set.
 
         The campaign is done when every copy has an outcome, which takes a worker.
-        A copy is the message as it was, body and headers untouched. Only an expiry
-        that is over is left out: with it the copy would be buried again at once.
+        A copy is the message as it was, body and headers untouched, but for an
+        expiry that is over.
         """
         campaign = await self.status(campaign_id)
         stop = stop or asyncio.Event()
@@ -167,16 +180,13 @@ class Replay:
             if wait := pace.wait():
                 await _until(stop, wait)
                 continue
-            taken = await self._store.take_replay(
-                campaign.id, limit=pace.size(portion.size)
-            )
-            if not taken:  # nothing left, or paused by somebody
+            posted = await self._send_some(campaign, pace.size(portion.size))
+            if not posted.letters:  # nothing left, or paused by somebody
                 break
-            await self._send(campaign, taken)
-            pace.spend(len(taken))
-            portion.learn([one.message for one in taken])
+            pace.spend(posted.letters)
+            portion.learn(posted.letters, posted.size)
             if on_progress is not None:
-                on_progress(len(taken))
+                on_progress(posted.letters)
         return await self.status(campaign.id)
 
     async def status(self, campaign_id: str) -> Campaign:
@@ -250,22 +260,26 @@ class Replay:
         ids = await self._letters.freeze(node, limit=min(limit, MOST))
         return ids, query if isinstance(query, str) else show(node)
 
+    async def _send_some(self, campaign: Campaign, limit: int) -> Posted:
+        if self._postman is not None:
+            return await self._postman.send_back(campaign.id, limit=limit)
+        taken = await self._store.take_replay(campaign.id, limit=limit)
+        await self._send(campaign, taken)
+        return Posted(len(taken), sum(len(one.message.body) for one in taken))
+
     async def _send(self, campaign: Campaign, taken: Sequence[ReplayTaken]) -> None:
+        if not taken:
+            return
         now = self._clock.now()
         copies: defaultdict[str, list[Message]] = defaultdict(list)
         for one in taken:
-            message = one.message
             lineage = Lineage(
                 letter_id=one.letter_id,
                 generation=one.generation,
                 campaign=campaign.id,
             )
-            expires_at = message.expires_at
-            if expires_at is not None and expires_at <= now:
-                expires_at = None
-            copies[campaign.to or one.source].append(
-                structs.replace(message, lineage=lineage, expires_at=expires_at)
-            )
+            copy = copied(one.message, lineage, now)
+            copies[campaign.to or one.source].append(copy)
         for mailbox, messages in copies.items():
             await self._broker.sink(mailbox).send(messages)
         await self._store.sent_replay(campaign.id, [one.letter_id for one in taken])

@@ -19,6 +19,7 @@ from .broker import (
     Swept,
 )
 from .burial import Burial, Undertaker
+from .drain import Drain, Foreign, Outlet
 from .engine import Engine
 from .features import Durability, Features
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
@@ -32,6 +33,7 @@ from .letters import (
     ReplaySettled,
     ReplayTaken,
 )
+from .postman import Posted, Postman
 from .time import Clock, Dice
 
 __all__ = [
@@ -40,10 +42,12 @@ __all__ = [
     "Burial",
     "Clock",
     "Dice",
+    "Drain",
     "Durability",
     "Engine",
     "Fate",
     "Features",
+    "Foreign",
     "Kept",
     "Ledger",
     "LedgerClaim",
@@ -53,7 +57,10 @@ __all__ = [
     "Move",
     "Names",
     "Naming",
+    "Outlet",
     "Page",
+    "Posted",
+    "Postman",
     "QueueInfo",
     "QueueOptions",
     "Released",

@@ -7,6 +7,7 @@ from .burial import Undertaker
 from .features import Features
 from .ledger import Ledger
 from .letters import LetterStore
+from .postman import Postman
 
 
 class Engine(Protocol):
@@ -17,6 +18,7 @@ class Engine(Protocol):
     letters: LetterStore | None
     ledger: Ledger | None
     undertaker: Undertaker | None  # where mailboxes and office are one
+    postman: Postman | None  # there, too
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from deadletter.core.errors import Unavailable
-from deadletter.ports import Broker, Ledger, LetterStore, Undertaker
+from deadletter.ports import Broker, Ledger, LetterStore, Postman, Undertaker
 
 from .process import Process
 from .trace import Trace
@@ -140,6 +140,11 @@ def far_ledger(ledger: Ledger, wire: Wire) -> Ledger:
 def far_undertaker(undertaker: Undertaker, wire: Wire) -> Undertaker:
     """An undertaker at the other end of a wire; the office is where it works."""
     return cast(Undertaker, _Far(undertaker, "office", wire))
+
+
+def far_postman(postman: Postman, wire: Wire) -> Postman:
+    """A postman at the other end of a wire; the office is where he works."""
+    return cast(Postman, _Far(postman, "office", wire))
 
 
 class _Far:

@@ -23,6 +23,7 @@ from deadletter.ports import (
     Engine,
     Ledger,
     LetterStore,
+    Postman,
     QueueOptions,
     Undertaker,
 )
@@ -35,6 +36,7 @@ from .faulty import (
     far_broker,
     far_ledger,
     far_letters,
+    far_postman,
     far_undertaker,
 )
 from .nemesis import Machine
@@ -64,6 +66,7 @@ class Place(Struct, frozen=True, kw_only=True):
     broker: Broker
     letters: LetterStore
     undertaker: Undertaker | None  # where the engine has one, and the plan wants it
+    postman: Postman | None
     ledger: Ledger
     clock: Clock
     dice: Dice
@@ -230,6 +233,7 @@ class World:
             broker=far_broker(self.engine.broker, wire),
             letters=far_letters(self.engine.letters, wire),
             undertaker=self._undertaker(wire),
+            postman=self._postman(wire),
             ledger=far_ledger(self.engine.ledger, wire),
             clock=machine.clock,
             dice=SeededDice(f"{process.name} {self.plan.seed}", machine.clock),
@@ -242,6 +246,11 @@ class World:
         if not self.plan.together or self.engine.undertaker is None:
             return None
         return far_undertaker(self.engine.undertaker, wire)
+
+    def _postman(self, wire: Wire) -> Postman | None:
+        if not self.plan.together or self.engine.postman is None:
+            return None
+        return far_postman(self.engine.postman, wire)
 
     async def _send(self) -> None:
         for parcel in sorted(self.plan.parcels, key=lambda parcel: parcel.at):

@@ -10,10 +10,12 @@ from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock, Dice
 
 from .ledger import MemoryLedger
 from .letters import MemoryLetters
+from .postman import MemoryPostman
 from .queue import MemoryBroker
 from .undertaker import MemoryUndertaker
 
@@ -30,6 +32,7 @@ class MemoryEngine:
         self.broker: Broker = broker
         self.letters: LetterStore | None = letters
         self.undertaker: Undertaker | None = MemoryUndertaker(broker, letters)
+        self.postman: Postman | None = MemoryPostman(broker, letters)
         self.ledger: Ledger | None = MemoryLedger(clock=clock)
 
     async def close(self) -> None:

@@ -220,6 +220,10 @@ class MemoryLetters:
             for kept in taken
         ]
 
+    def target_of(self, campaign: str) -> str | None:
+        """Where a campaign's letters go, if not to where they died."""
+        return self._campaigns.target(campaign)
+
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
         """The broker has the copies of these letters."""
         self._campaigns.sent(campaign, ids, self._clock.now())

@@ -108,6 +108,10 @@ class Campaigns:
         course.finish()
         return taken
 
+    def target(self, campaign: str) -> str | None:
+        """Where its letters go, if not to where they died."""
+        return self._course(campaign).campaign.to
+
     def sent(self, campaign: str, ids: Iterable[str], now: datetime) -> None:
         """The broker has the copies of these letters."""
         seqs = {kept.seq for kept in self._shelf.given(ids)}

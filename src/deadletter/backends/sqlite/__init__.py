@@ -16,6 +16,7 @@ from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock, Dice
 
 from .connection import Synchronous
@@ -23,6 +24,7 @@ from .engine import Database
 from .ledger import SqliteLedger
 from .letters import SqliteLetters
 from .mailboxes import SqliteBroker
+from .postman import SqlitePostman
 from .undertaker import SqliteUndertaker
 
 _DURABILITY: Final[dict[Synchronous, Durability]] = {
@@ -43,6 +45,7 @@ class SqliteEngine:
         )
         self.ledger: Ledger | None = SqliteLedger(db)
         self.undertaker: Undertaker | None = SqliteUndertaker(db, self._mailboxes)
+        self.postman: Postman | None = SqlitePostman(db, self._mailboxes)
         self._db = db
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken FROM campaigns WHERE id = ?
+SELECT seq, id, state, cap, actor, items, taken, mailbox FROM campaigns WHERE id = ?
 """
 _START: Final = """
 INSERT INTO campaigns (id, query, created_at, actor, reason, state, mailbox, rate, cap)
@@ -53,6 +53,7 @@ class Course(Struct, frozen=True):
     actor: str
     items: int
     taken: int
+    to: str | None
 
 
 def course(connection: sqlite3.Connection, campaign: str) -> Course | None:

@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
+
+from msgspec import Struct
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import By, State
@@ -20,21 +22,27 @@ from .letters_moves import Brief, brief_of, given, set_states
 from .letters_whole import messages
 from .replay_items import Tally, count, finish, mark
 from .rows import micros
-from .sql import fetch, ids, numbers, packed
+from .sql import Row, fetch, ids, numbers, packed
 
 _COPIED: Final = "seq, id, source, fingerprint, state, replays, ordinal"
 _ITEMS: Final = """
-SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.ordinal,
-       c.digest, c.rest, c.body
 FROM campaign_items i
 CROSS JOIN letters l ON l.seq = i.letter
 CROSS JOIN letter_contents c ON c.letter = l.seq
 WHERE i.campaign = :campaign
 """
-_GIVEN: Final = f"""{_ITEMS}
+_HEADS: Final = """
+SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.ordinal
+"""
+_AGAIN: Final = f"""{_ITEMS}
 AND ordinal IN (SELECT value FROM json_each(:ordinals)) ORDER BY ordinal
 """  # noqa: S608 -- all of it is ours
-_NEXT: Final = f"{_ITEMS} AND ordinal >= :start AND ordinal < :end ORDER BY ordinal"
+_ON: Final = f"{_ITEMS} AND ordinal >= :start AND ordinal < :end ORDER BY ordinal"
+_GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
+_NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
+# Without bodies, for those who do not need to see them.
+GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
+NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
 _SENDING: Final = """
 SELECT i.ordinal, i.generation, l.state, l.replays
 FROM campaign_items i INDEXED BY campaign_items_sending
@@ -51,7 +59,7 @@ UPDATE letters SET state = 'replaying', replays = replays + 1, revision = revisi
 WHERE seq IN (SELECT letter FROM campaign_items WHERE {_GOING})
 """  # noqa: S608 -- all of it is ours
 _TAKEN: Final = f"""
-UPDATE campaign_items SET outcome = 'sending', taken_at = :now,
+UPDATE campaign_items SET outcome = :outcome, taken_at = :now, sent_at = :sent,
     generation = (SELECT replays FROM letters WHERE seq = letter)
 WHERE {_GOING}
 """  # noqa: S608 -- all of it is ours
@@ -87,14 +95,30 @@ def take_next(
     if stands.state is not CampaignState.RUNNING:
         return []
     taken = _take_again(connection, stands, limit, now)
-    place = stands.taken
-    while place < stands.items and len(taken) < limit:
-        end = min(place + limit - len(taken), stands.items)
-        taken += _take_planned(connection, stands, place, end, now)
+
+    def take_some(start: int, end: int) -> int:
+        found = _take_planned(connection, stands, start, end, now)
+        taken.extend(found)
+        return len(found)
+
+    go_on(connection, stands, limit - len(taken), take_some)
+    return taken
+
+
+def go_on(
+    connection: sqlite3.Connection,
+    stands: Course,
+    limit: int,
+    some: Callable[[int, int], int],
+) -> None:
+    """Go through planned items, until `some` of them made up the limit."""
+    place, got = stands.taken, 0
+    while place < stands.items and got < limit:
+        end = min(place + limit - got, stands.items)
+        got += some(place, end)
         place = end
     connection.execute(_MOVE_ON, (place, stands.seq))
     finish(connection, [stands.seq])
-    return taken
 
 
 def sent(
@@ -137,9 +161,9 @@ def settle(
     finish(connection, {campaign for campaign, _ in ordinals})
 
 
-def _take_again(
+def interrupted(
     connection: sqlite3.Connection, stands: Course, limit: int, now: datetime
-) -> list[ReplayTaken]:
+) -> list[int]:
     """What was taken but never reported as sent, unless somebody took it back."""
     again: list[int] = []
     gone: list[int] = []
@@ -157,6 +181,13 @@ def _take_again(
         last = rows[-1][0]
     if gone:
         _skip(connection, stands, gone, Outcome.SENDING, now)
+    return again
+
+
+def _take_again(
+    connection: sqlite3.Connection, stands: Course, limit: int, now: datetime
+) -> list[ReplayTaken]:
+    again = interrupted(connection, stands, limit, now)
     if not again:
         return []
     wanted = {"campaign": stands.seq, "ordinals": numbers(again)}
@@ -171,36 +202,74 @@ def _take_planned(
 ) -> list[ReplayTaken]:
     """Those of the letters planned from `start` to `end` that may go out."""
     span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
-    taken: list[ReplayTaken] = []
-    left = dict.fromkeys(range(start, end))  # the others, also those that are gone
+    found = messages(connection, _COPIED, _NEXT, span)
+    going = judge(stands, start, end, [row for row, _ in found])
+    record(connection, stands, going, Outcome.SENDING, now)
+    return [
+        ReplayTaken(row[1], row[2], message, row[5] + 1)
+        for row, message in found
+        if row[6] not in going.left
+    ]
+
+
+class Going(Struct, frozen=True):
+    """Of a span of planned items, what may go out and what not."""
+
+    start: int
+    end: int
+    left: dict[int, None]  # ordinals that stay, also those whose letter is gone
+    past_cap: list[str]
+    moved: Counter[tuple[str, str, str]]  # how many, by source, group and old state
+
+
+def judge(stands: Course, start: int, end: int, rows: Sequence[Row]) -> Going:
+    """Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal."""
+    left = dict.fromkeys(range(start, end))
     past_cap: list[str] = []
     # Letters are much alike: each question is answered once.
     verdicts = cache(lambda state, replays: take(State(state), replays, stands.cap))
-    going: Counter[tuple[str, str, str]] = Counter()
-    for row, message in messages(connection, _COPIED, _NEXT, span):
+    moved: Counter[tuple[str, str, str]] = Counter()
+    for row in rows:
         _, id_, source, fingerprint, before, replays, ordinal = row[:7]
         outcome, after = verdicts(before, replays)
         if outcome is Outcome.SENDING:
             del left[ordinal]
-            taken.append(ReplayTaken(id_, source, message, replays + 1))
-            going[source, fingerprint, before] += 1
+            moved[source, fingerprint, before] += 1
         elif after is State.QUARANTINED and before != after:
             past_cap.append(id_)
+    return Going(start, end, left, past_cap, moved)
+
+
+def record(
+    connection: sqlite3.Connection,
+    stands: Course,
+    going: Going,
+    outcome: Outcome,
+    now: datetime,
+) -> None:
+    """Write down that these are on their way, or sent, and why others are not."""
     shifts: Shifts = Counter()
-    for (source, fingerprint, before), n in going.items():
+    for (source, fingerprint, before), n in going.moved.items():
         shifts[source, fingerprint, State(before)] -= n
         shifts[source, fingerprint, State.REPLAYING] += n
-    span |= {"skipped": numbers(left), "now": micros(now)}
+    span = {
+        "campaign": stands.seq,
+        "start": going.start,
+        "end": going.end,
+        "skipped": numbers(going.left),
+        "now": micros(now),
+        "outcome": outcome.value,
+        "sent": micros(now) if outcome is Outcome.SENT else None,
+    }
     connection.execute(_TAKE, span)
     connection.execute(_TAKEN, span)
     count_letters(connection, shifts)
-    n = len(taken)
-    tally = {(stands.seq, Outcome.PLANNED): -n, (stands.seq, Outcome.SENDING): n}
+    n = going.moved.total()
+    tally = {(stands.seq, Outcome.PLANNED): -n, (stands.seq, outcome): n}
     count(connection, Counter(tally))
-    if left:
-        _skip(connection, stands, list(left), Outcome.PLANNED, now)
-        _quarantine(connection, stands, past_cap, now)
-    return taken
+    if going.left:
+        _skip(connection, stands, list(going.left), Outcome.PLANNED, now)
+        _quarantine(connection, stands, going.past_cap, now)
 
 
 def _skip(

@@ -109,6 +109,10 @@ class SqliteBroker:
         """The number of a mailbox's row."""
         return await self._box(mailbox).id()
 
+    def ring(self, number: int) -> None:
+        """Something was put into a mailbox."""
+        self._waking.ring(number)
+
     def stop(self) -> None:
         """Stop waking those who wait. Blocks."""
         self._waking.stop()
@@ -117,12 +121,13 @@ class SqliteBroker:
         if name not in self._boxes:
             check_name(name)
             self._boxes[name] = Mailbox(
-                self._db, name, waking=self._waking, tokens=self._tokens, make=_make
+                self._db, name, waking=self._waking, tokens=self._tokens, make=make
             )
         return self._boxes[name]
 
 
-def _make(connection: sqlite3.Connection, name: str) -> int:
+def make(connection: sqlite3.Connection, name: str) -> int:
+    """The number of the mailbox of that name, made if it is not there."""
     (number,) = connection.execute(_MAKE, (name,)).fetchone()
     return int(number)
 
@@ -149,7 +154,7 @@ def _create(connection: sqlite3.Connection, options: QueueOptions) -> None:
         raise Conflict(
             f"queue {options.name} exists with other options: update it instead"
         )
-    _make(connection, options.name)
+    make(connection, options.name)
     _set(connection, options)
 
 

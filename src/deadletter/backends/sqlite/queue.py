@@ -25,7 +25,7 @@ from .waking import Waking
 
 _CHUNK: Final = 100  # rows in one INSERT
 
-_COUNT_SENT: Final = """
+COUNT_SENT: Final = """
 UPDATE mailboxes SET sent = sent + ?, gone = 0 WHERE id = ? RETURNING expire_after
 """
 _INSERT: Final = """
@@ -193,7 +193,7 @@ def _send(
     now: int,
     wait: int,
 ) -> None:
-    (expire_after,) = connection.execute(_COUNT_SENT, (len(rows), box)).fetchone()
+    (expire_after,) = connection.execute(COUNT_SENT, (len(rows), box)).fetchone()
     expiry = None if expire_after is None else now + seconds(expire_after)
     due = now + wait
     for start in range(0, len(rows), _CHUNK):

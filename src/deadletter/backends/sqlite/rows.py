@@ -149,9 +149,9 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
         expires_at = message.expires_at
         rows.append(
             (
-                message.id,
+                sound(message.id),
                 message.body,
-                _extra_of(message),
+                pack_extra(message),
                 sent,
                 None if expires_at is None else micros(expires_at),
             )
@@ -159,15 +159,16 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
     return rows
 
 
-def _extra_of(message: Message) -> bytes | None:
+def sound(id_: str) -> str:
+    """An id that can be stored; what is no text is refused."""
     try:
-        message.id.encode()
+        id_.encode()
     except UnicodeEncodeError as error:
         raise Refused(
-            f"the id {message.id!a} is not Unicode: {error.reason}; send such text as"
+            f"the id {id_!a} is not Unicode: {error.reason}; send such text as"
             " bytes, in the body or a header"
         ) from error
-    return pack_extra(message)
+    return id_
 
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:

@@ -86,7 +86,8 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
     known = told.dead_at or found.at or told.first_failed_at or message.sent_at
     dead_at = min(known, now)
     failure = _failure(told)
-    source = _name(told.source) or _name(found.source) or _name(found.place)
+    # What its place says counts before what it says itself.
+    source = _name(found.source) or _name(told.source) or _name(found.place)
     partition = told.partition or found.partition
     attempts = max(1, told.attempts)
     origin = Origin(found.kind, found.place, told.dialect, found.raw)

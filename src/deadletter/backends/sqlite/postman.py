@@ -1,0 +1,125 @@
+"""
+Sending letters back within the file: taken, sent and recorded in one transaction.
+
+Bodies go from table to table and never pass through our hands.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.message import Lineage
+from deadletter.core.packing import copy_of
+from deadletter.core.topology import check_name
+from deadletter.ports.postman import Posted
+
+from .campaigns import Course, existing
+from .engine import Database
+from .letters_replay import GIVEN, NEXT, go_on, interrupted, judge, record, sent
+from .mailboxes import SqliteBroker, make
+from .queue import COUNT_SENT
+from .rows import micros, seconds, sound
+from .sql import Row, fetch, numbers, write
+
+_COLUMNS: Final = """
+seq, id, source, fingerprint, state, replays, ordinal, size, hex(rest)
+"""
+_COPY: Final = """
+INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due)
+SELECT column2, column3, letter_contents.body, column4, column5, column6, column7
+FROM (VALUES
+"""
+_FROM_LETTERS: Final = ") CROSS JOIN letter_contents ON letter = column1"
+
+
+class SqlitePostman:
+    """Sends letters of this file back to mailboxes of this file."""
+
+    def __init__(self, db: Database, broker: SqliteBroker) -> None:
+        self._db = db
+        self._broker = broker
+
+    async def send_back(self, campaign: str, *, limit: int) -> Posted:
+        """Send the next letters of a running campaign, in one transaction."""
+        now = self._db.clock.now
+        round_ = await self._db.write(lambda c: _Round(c, now()).send(campaign, limit))
+        for mailbox in round_.boxes.values():
+            self._broker.ring(mailbox)
+        return Posted(round_.letters, round_.size)
+
+
+class _Round:
+    """One transaction's worth."""
+
+    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+        self.letters = 0
+        self.size = 0
+        self.boxes: dict[str, int] = {}
+        self._connection = connection
+        self._now = now
+
+    def send(self, campaign: str, limit: int) -> "_Round":
+        """Send up to so many, the interrupted ones first."""
+        stands = existing(self._connection, campaign)
+        if stands.state is CampaignState.RUNNING:
+            again = interrupted(self._connection, stands, limit, self._now)
+            if again:
+                self._send_again(stands, again)
+            go_on(
+                self._connection,
+                stands,
+                limit - len(again),
+                lambda start, end: self._send_planned(stands, start, end),
+            )
+        return self
+
+    def _send_again(self, stands: Course, again: Sequence[int]) -> None:
+        wanted = {"campaign": stands.seq, "ordinals": numbers(again)}
+        rows = fetch(self._connection, _COLUMNS, GIVEN, wanted)
+        self._copy(stands, [(row, row[5]) for row in rows])
+        sent(self._connection, stands.id, [row[1] for row in rows], self._now)
+
+    def _send_planned(self, stands: Course, start: int, end: int) -> int:
+        span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
+        rows = fetch(self._connection, _COLUMNS, NEXT, span)
+        going = judge(stands, start, end, rows)
+        copies = [(row, row[5] + 1) for row in rows if row[6] not in going.left]
+        self._copy(stands, copies)
+        record(self._connection, stands, going, Outcome.SENT, self._now)
+        return len(copies)
+
+    def _copy(self, stands: Course, copies: Sequence[tuple[Row, int]]) -> None:
+        """Put copies into their mailboxes, each with its generation."""
+        now = micros(self._now)
+        per_box = Counter(stands.to or row[2] for row, _ in copies)
+        expiry = {name: self._enter(name, n) for name, n in per_box.items()}
+        written = []
+        for row, generation in copies:
+            name = stands.to or row[2]
+            lineage = Lineage(
+                letter_id=row[1], generation=generation, campaign=stands.id
+            )
+            id_, sent_at, expires_at, extra = copy_of(bytes.fromhex(row[8]), lineage)
+            until = expiry[name]
+            if expires_at is not None and expires_at > self._now:
+                until = micros(expires_at)
+            box, sent_micros = self.boxes[name], micros(sent_at)
+            due = now if until is None else min(now, until)
+            written.append((row[0], box, sound(id_), extra, sent_micros, until, due))
+            self.size += row[7]
+        write(self._connection, _COPY, written, _FROM_LETTERS)
+        self.letters += len(written)
+
+    def _enter(self, name: str, count: int) -> int | None:
+        """Count what is sent to a mailbox; when that expires by itself, if it does."""
+        if name not in self.boxes:
+            check_name(name)
+            self.boxes[name] = make(self._connection, name)
+        counted = self._connection.execute(COUNT_SENT, (count, self.boxes[name]))
+        (expire_after,) = counted.fetchone()
+        if expire_after is None:
+            return None
+        return micros(self._now) + seconds(expire_after)

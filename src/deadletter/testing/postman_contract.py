@@ -1,0 +1,160 @@
+"""What a postman promises: taken, sent and recorded, all or nothing."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.errors import DeadLetterError
+from deadletter.core.letter import DeadLetter, State
+from deadletter.core.message import Delivery
+from deadletter.ports import Engine, LetterStore, Posted, Postman
+
+from .fakes import START
+from .letters_bench import ANNA, a_letter
+from .queue_bench import MailboxBench, drained
+
+
+class PostmanContract(MailboxBench):
+    """For engines whose mailboxes and office are one."""
+
+    async def test_copies_are_there_as_they_were_and_recorded_as_sent(
+        self, engine: Engine
+    ) -> None:
+        letter = a_letter(
+            b"\x00\xff body",
+            headers=(("a", b"\xff"), ("a", b"2")),
+            content_type="x/y",
+            key="k",
+            reply_to="answers",
+            traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01",
+        )
+        await _planned(engine, letter)
+
+        posted = await _postman(engine).send_back("c-1", limit=10)
+
+        assert posted == Posted(1, len(letter.message.body))
+        (copy,) = await _arrived(engine)
+        lineage = copy.message.lineage
+        assert lineage is not None
+        assert (lineage.letter_id, lineage.generation) == (letter.id, 1)
+        assert lineage.campaign == "c-1"
+        for name in ("id", "body", "headers", "content_type", "key", "reply_to"):
+            assert getattr(copy.message, name) == getattr(letter.message, name)
+        (kept,) = await _office(engine).get([letter.id])
+        assert (kept.head.state, kept.head.replays) == (State.REPLAYING, 1)
+        assert await _counts(engine) == {Outcome.SENT: 1}
+
+    async def test_no_more_than_asked_for_go_at_once_in_order(
+        self, engine: Engine
+    ) -> None:
+        letters = [a_letter() for _ in range(5)]
+        await _planned(engine, *letters)
+
+        sent = [await _postman(engine).send_back("c-1", limit=2) for _ in range(4)]
+
+        assert [posted.letters for posted in sent] == [2, 2, 1, 0]
+        found = [copy.message.id for copy in await _arrived(engine)]
+        assert found == [letter.message.id for letter in letters]
+
+    async def test_those_that_were_taken_and_not_sent_go_first_as_the_same_copy(
+        self, engine: Engine
+    ) -> None:
+        letters = [a_letter() for _ in range(3)]
+        await _planned(engine, *letters)
+        (taken,) = await _office(engine).take_replay("c-1", limit=1)
+
+        await _postman(engine).send_back("c-1", limit=10)
+
+        copies = await _arrived(engine)
+        assert copies[0].message.id == taken.message.id
+        assert {copy.message.generation for copy in copies} == {1}
+        assert await _counts(engine) == {Outcome.SENT: 3}
+
+    async def test_what_is_past_the_cap_is_quarantined_and_stays(
+        self, engine: Engine
+    ) -> None:
+        worn, fresh = a_letter(replays=2), a_letter()
+        await _planned(engine, worn, fresh, cap=2)
+
+        posted = await _postman(engine).send_back("c-1", limit=10)
+
+        assert posted.letters == 1
+        (copy,) = await _arrived(engine)
+        assert copy.message.id == fresh.message.id
+        (kept,) = await _office(engine).get([worn.id])
+        assert kept.head.state is State.QUARANTINED
+
+    async def test_a_campaign_may_send_elsewhere(self, engine: Engine) -> None:
+        await _planned(engine, a_letter(), to="elsewhere")
+
+        await _postman(engine).send_back("c-1", limit=10)
+
+        assert await _arrived(engine) == []
+        assert len(await _arrived(engine, of="elsewhere")) == 1
+
+    async def test_a_paused_campaign_sends_nothing(self, engine: Engine) -> None:
+        await _planned(engine, a_letter())
+        await _office(engine).set_campaign("c-1", CampaignState.PAUSED, ANNA)
+
+        assert await _postman(engine).send_back("c-1", limit=10) == Posted()
+
+        assert await _arrived(engine) == []
+
+    async def test_only_an_expiry_still_to_come_is_kept(self, engine: Engine) -> None:
+        past = a_letter(expires_at=START - timedelta(seconds=1))
+        future = a_letter(expires_at=START + timedelta(days=400))
+        await _planned(engine, past, future)
+
+        await _postman(engine).send_back("c-1", limit=10)
+
+        first, second = await _arrived(engine)
+        assert first.message.expires_at is None
+        assert second.message.expires_at == future.message.expires_at
+
+    async def test_whoever_waits_is_woken(self, engine: Engine) -> None:
+        await _planned(engine, a_letter())
+        source = engine.broker.source("orders")
+        assert not await source.receive(limit=1, wait=0, lease=30.0)
+
+        await _postman(engine).send_back("c-1", limit=10)
+
+        assert await source.receive(limit=1, wait=self.patience, lease=30.0)
+
+    async def test_an_unknown_campaign_is_said_so(self, engine: Engine) -> None:
+        with pytest.raises(DeadLetterError, match="no campaign"):
+            await _postman(engine).send_back("nowhere", limit=10)
+
+
+async def _planned(engine: Engine, *letters: DeadLetter, **more: Any) -> None:
+    await _office(engine).keep(letters)
+    campaign = Campaign(
+        id="c-1",
+        query="is:pending",
+        created_at=START,
+        actor="anna",
+        **{"cap": 5} | more,
+    )
+    ids = [letter.id for letter in letters]
+    await _office(engine).plan_replay(campaign, ids)
+
+
+async def _arrived(engine: Engine, *, of: str = "orders") -> Sequence[Delivery]:
+    return await drained(engine.broker.source(of))
+
+
+async def _counts(engine: Engine) -> dict[Outcome, int]:
+    (campaign,) = await _office(engine).campaigns()
+    return {outcome: n for outcome, n in campaign.counts.items() if n}
+
+
+def _postman(engine: Engine) -> Postman:
+    assert engine.postman is not None
+    return engine.postman
+
+
+def _office(engine: Engine) -> LetterStore:
+    assert engine.letters is not None
+    return engine.letters
