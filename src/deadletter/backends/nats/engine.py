@@ -1,0 +1,151 @@
+"""The engine: opened, checked, closed."""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from nats.aio.client import Client
+
+from deadletter.core.errors import ConfigError
+from deadletter.ports.broker import Broker
+from deadletter.ports.burial import Undertaker
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.ledger import Ledger
+from deadletter.ports.letters import LetterStore
+from deadletter.ports.postman import Postman
+from deadletter.ports.time import Clock
+
+from .address import Address, read_url
+from .advisories import Advisories
+from .errors import KNOWN, NO_JETSTREAM, Declined, Unheard, at_start
+from .link import Link
+from .mailboxes import NatsBroker
+from .names import Names
+from .registry import Registry
+
+_HASTE: Final[dict[str, Any]] = {"connect_timeout": 5, "reconnect_time_wait": 0.2}
+_FOR_EVER: Final = -1
+
+
+class NatsEngine:
+    """Mailboxes on a server; no office and no ledger."""
+
+    def __init__(
+        self, link: Link, address: Address, registry: Registry, *, clock: Clock
+    ) -> None:
+        names = _names(address)
+        # How often the server syncs is its own affair, and by default it is seldom.
+        durability = Durability.KILL_SAFE
+        if address.replicas > 1:
+            durability = Durability.REPLICATED
+        self.features = Features(
+            engine="nats",
+            durability=durability,
+            fences=False,  # the server takes an ack from whoever had the message
+            sees_lost=False,
+            sees_delayed=False,
+            due_order=False,
+            dooms=False,
+            tallies=False,
+            dedupes=True,
+            keeps_letters=False,
+            keeps_ledger=False,
+        )
+        self._link = link
+        self._broker = NatsBroker(
+            link,
+            names,
+            registry,
+            self.features,
+            clock=clock,
+            replicas=address.replicas,
+        )
+        self.broker: Broker = self._broker
+        self.letters: LetterStore | None = None
+        self.ledger: Ledger | None = None
+        self.undertaker: Undertaker | None = None
+        self.postman: Postman | None = None
+        self.advisories = Advisories(link, names, replicas=address.replicas)
+
+    async def close(self) -> None:
+        """Finish what is under way, give back what waits here, and disconnect."""
+        await self._broker.close()
+        await self._link.close()
+
+
+async def connect(url: str, *, clock: Clock, second: float = 1.0) -> NatsEngine:
+    """Open what a URL names; `second` is how long a second of a lease lasts."""
+    address = read_url(url)
+    link: Link | None = None
+
+    async def cut() -> None:
+        if link is not None:
+            await link.cut()
+
+    async def error(error: Exception) -> None:
+        if link is not None:
+            await link.error(error)
+
+    login = {**_login(address), "error_cb": error}
+    try:
+        # Once without patience: a wrong URL must be told, not tried for ever.
+        probe = await _connected(
+            allow_reconnect=False, max_reconnect_attempts=1, **login
+        )
+        await probe.close()
+        client = await _connected(
+            disconnected_cb=cut,
+            max_reconnect_attempts=_FOR_EVER,
+            pending_size=0,  # while cut off nothing is kept, to be sent too late
+            **login,
+        )
+    except KNOWN as failure:
+        raise at_start(failure, address.where) from failure
+    link = Link(client, second=second)
+    try:
+        return await _opened(link, address, clock)
+    except BaseException:
+        await link.close()
+        raise
+
+
+async def _opened(link: Link, address: Address, clock: Clock) -> NatsEngine:
+    names = _names(address)
+    registry = Registry(link, names, replicas=address.replicas, clock=clock)
+    await link.begin()
+    try:
+        await registry.make_book()
+    except Unheard as error:
+        raise ConfigError(
+            f"{address.where} has no JetStream: start the server with -js, or enable"
+            " it for our account"
+        ) from error
+    except Declined as error:
+        if error.code in NO_JETSTREAM:
+            raise ConfigError(str(error)) from error
+        raise
+    return NatsEngine(link, address, registry, clock=clock)
+
+
+async def _connected(**options: Any) -> Client:
+    client = Client()
+    try:
+        await client.connect(**_HASTE, **options)
+    except BaseException:
+        with suppress(AssertionError):  # it was never connected at all
+            await client.close()
+        raise
+    return client
+
+
+def _names(address: Address) -> Names:
+    return Names(address.prefix, address.stream, address.consumer)
+
+
+def _login(address: Address) -> dict[str, Any]:
+    given = {
+        "servers": address.servers,
+        "user": address.user,
+        "password": address.password,
+        "token": address.token,
+    }
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,189 @@
+"""
+Messages as they travel, and as they are read.
+
+The body is the payload, as it is. Headers of the user are headers of the message
+where the protocol can carry them; everything else is JSON in one header of ours. What
+others have sent has no such header: it is read as it comes.
+"""
+
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from deadletter.core.errors import Refused
+from deadletter.core.message import Headers, Lineage, Message
+
+from .link import Sending
+
+_OURS: Final = "dlq-message"
+_DEDUP: Final = "Nats-Msg-Id"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NAME: Final = re.compile(
+    r"(?!dlq-|nats-|status$|description$)[a-z0-9_-]+", re.IGNORECASE
+)
+_VALUE: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_LINE: Final = 4096  # bytes of protocol around a message
+
+
+class _Rest(Struct, frozen=True, omit_defaults=True):
+    """A message, short of its body and, mostly, its headers."""
+
+    id: str
+    sent_at: datetime
+    headers: Headers | None = None  # None: they travel as headers
+    content_type: str | None = None
+    key: str | None = None
+    expires_at: datetime | None = None
+    reply_to: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    lineage: Lineage | None = None
+    due: datetime | None = None  # not to be received before
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Rest).decode
+
+
+class Arrival(Struct, frozen=True):
+    """A message as it came from the stream."""
+
+    message: Message
+    reply: str  # where to settle it; no two deliveries have the same
+    seq: int  # in the stream
+    count: int  # how often it was delivered by now
+    position: str  # for people
+    due: datetime | None = None
+
+
+def packed(
+    message: Message, subject: str, *, due: datetime | None, largest: int
+) -> Sending:
+    """A message as it is published."""
+    plain = _travels(message.headers)
+    rest = _Rest(
+        id=message.id,
+        sent_at=message.sent_at,
+        headers=None if plain else message.headers,
+        content_type=message.content_type,
+        key=message.key,
+        expires_at=message.expires_at,
+        reply_to=message.reply_to,
+        idempotency_key=message.idempotency_key,
+        traceparent=message.traceparent,
+        tracestate=message.tracestate,
+        lineage=message.lineage,
+        due=due,
+    )
+    try:
+        headers = {_DEDUP: _dedup_id(message), _OURS: _encode(rest).decode()}
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"message {message.id!a} has text in it that is not Unicode:"
+            f" {error.reason}; send such text as bytes, in the body or a header"
+        ) from error
+    if plain:
+        headers |= {name: value.decode() for name, value in message.headers}
+    size = len(message.body) + sum(len(n) + len(v) + 4 for n, v in headers.items())
+    if size + _LINE // 16 > largest:
+        raise Refused(
+            f"message {message.id!a} has {size:,} bytes with its headers, but the"
+            f" server takes {largest:,}: raise max_payload in its configuration, or"
+            " keep the content elsewhere and send where it is"
+        )
+    return Sending(subject, message.body, headers)
+
+
+def arrival(msg: Msg) -> Arrival:
+    """What was delivered to us."""
+    tokens = msg.reply.split(".")
+    first = 4 if len(tokens) == 9 else 6  # with or without domain and account
+    count, seq, stored = int(tokens[first]), int(tokens[first + 1]), tokens[first + 3]
+    position = f"{tokens[first - 2]}/{seq}"
+    message, due = unpacked(msg.data, msg.headers, position, stored)
+    return Arrival(message, msg.reply, seq, count, position, due)
+
+
+def unpacked(
+    body: bytes, headers: dict[str, str] | None, position: str, stored: str | int
+) -> tuple[Message, datetime | None]:
+    """The message, and when it is due; `stored` is when the server got it, in ns."""
+    headers = headers or {}
+    ours = headers.get(_OURS)
+    if ours is not None:
+        try:
+            rest = _decode(ours)
+        except msgspec.MsgspecError:
+            pass  # somebody else's idea of our header: read like any other's
+        else:
+            return _ours(rest, body, headers), rest.due
+    sent_at = _EPOCH + timedelta(microseconds=int(stored) // 1000)
+    return Message(
+        id=headers.get(_DEDUP) or position,
+        body=body,
+        sent_at=sent_at,
+        headers=_theirs(headers),
+        content_type=headers.get("Content-Type") or headers.get("content-type"),
+        traceparent=headers.get("traceparent"),
+        tracestate=headers.get("tracestate"),
+    ), None
+
+
+def _ours(rest: _Rest, body: bytes, headers: dict[str, str]) -> Message:
+    return Message(
+        id=rest.id,
+        body=body,
+        sent_at=rest.sent_at,
+        headers=_theirs(headers) if rest.headers is None else rest.headers,
+        content_type=rest.content_type,
+        key=rest.key,
+        expires_at=rest.expires_at,
+        reply_to=rest.reply_to,
+        idempotency_key=rest.idempotency_key,
+        traceparent=rest.traceparent,
+        tracestate=rest.tracestate,
+        lineage=rest.lineage,
+    )
+
+
+def _theirs(headers: dict[str, str]) -> Headers:
+    if len(headers) <= 2 and headers.keys() <= {_OURS, _DEDUP}:
+        return ()
+    return tuple(
+        (str(name), value.encode())
+        for name, value in headers.items()
+        if _NAME.fullmatch(name)
+    )
+
+
+def _travels(headers: Headers) -> bool:
+    """Whether the protocol carries these, and the client gives them back alike."""
+    if not headers:
+        return True
+    names = {name.lower() for name, _ in headers}
+    return len(names) == len(headers) and all(
+        _NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers
+    )
+
+
+def _dedup_id(message: Message) -> str:
+    """
+    What the server tells repetitions by.
+
+    Something else under the same id must not be taken for a repetition and vanish,
+    so that what it says is part of it.
+    """
+    digest = blake2b(message.body, digest_size=12)
+    for name, value in message.headers:
+        digest.update(b"\0%d:%d:" % (len(name), len(value)))
+        digest.update(name.encode() + value)
+    said = b64encode(digest.digest(), b"-_").decode()
+    return f"{quote(message.dedup_id, safe=':~')}:{said}"

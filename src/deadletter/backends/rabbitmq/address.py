@@ -1,0 +1,70 @@
+"""RabbitMQ URLs: what they say, and what they may say."""
+
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError
+
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_TLS: Final = ("cafile", "certfile", "keyfile")
+_HEARTBEAT: Final = 20  # seconds; twice that without a word, and it is gone
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where a broker is, and who we are there."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    vhost: str
+    tls: bool = False
+    heartbeat: int = _HEARTBEAT
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+
+    @property
+    def where(self) -> str:
+        """For people, without the password."""
+        return f"{self.host}:{self.port}"
+
+
+def read_url(url: str) -> Address:
+    """What a URL says."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"this RabbitMQ URL cannot be read: {error}") from error
+    if parts.scheme not in _PORTS:
+        raise ConfigError("a RabbitMQ URL begins with amqp:// or amqps://")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    heartbeat = _seconds(given.pop("heartbeat", str(_HEARTBEAT)))
+    tls = parts.scheme == "amqps"
+    files = {name: given.pop(name) for name in _TLS if tls and name in given}
+    if given:
+        raise ConfigError(
+            f"unknown parameter {min(given)!a} in the RabbitMQ URL; known are:"
+            f" heartbeat, and with amqps:// {', '.join(_TLS)}"
+        )
+    return Address(
+        host=parts.hostname or "localhost",
+        port=port or _PORTS[parts.scheme],
+        user=unquote(parts.username or "guest"),
+        password=unquote(parts.password or "guest"),
+        vhost=unquote(parts.path.removeprefix("/")) or "/",
+        tls=tls,
+        heartbeat=heartbeat,
+        **files,
+    )
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 3600:
+        raise ConfigError(
+            f"heartbeat={text} in the RabbitMQ URL is no number of seconds up to 3600"
+        )
+    return int(text)

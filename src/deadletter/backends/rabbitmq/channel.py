@@ -1,0 +1,258 @@
+"""One channel of a connection: questions and answers, deliveries, confirms."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from pamqp import commands as spec
+from pamqp import frame as rare
+from pamqp.base import Frame
+
+from . import frames
+from .errors import Closed
+from .frames import Content, Publishing
+
+_PATIENCE: Final = 30.0  # seconds for any answer
+# Seconds without any confirm. A queue that had no leader yet when we published, as
+# after a restart of the broker, may never confirm it; another channel is heard.
+_STUCK: Final = 10.0
+
+Deliver = Callable[[Content], None]
+
+
+class Wire(Protocol):
+    """What a channel needs of its connection."""
+
+    frame_max: int
+    blocked: str
+
+    def send(self, data: bytes) -> None: ...
+    def send_rare(self, method: Frame, channel: int = 0) -> None: ...
+    def end(self, error: Exception) -> None: ...
+    async def drained(self) -> None: ...
+
+
+class Batch:
+    """Messages whose confirms are awaited together."""
+
+    def __init__(self, queues: set[str], left: int) -> None:
+        self.queues = queues
+        self.left = left
+        self.nowhere: set[str] = set()  # queues that were not there
+        self.refused = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def confirm(self, *, taken: bool) -> None:
+        """One more is with the broker, or will never be."""
+        self.left -= 1
+        self.refused |= not taken
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
+
+
+class Channel:
+    """Closed by the broker it stays closed; its deliveries are somebody else's then."""
+
+    def __init__(self, wire: Wire, number: int) -> None:
+        self.number = number
+        self.closed: Exception | None = None
+        self.on_closed: list[Callable[[], object]] = []
+        self.on_deliver: Deliver = _nobody
+        self.on_cancelled: Callable[[], None] = lambda: None
+        self._wire = wire
+        self._answers: deque[asyncio.Future[Frame | Content | None]] = deque()
+        self._published = 0
+        self._batches: dict[int, Batch] = {}  # by the number of each message
+        self._ways: dict[str, Publishing] = {}
+        # The message that is coming in.
+        self._tag = 0
+        self._redelivered = False
+        self._asked_for = False
+        self._header = b""
+        self._missing = 0
+        self._body: list[bytes] = []
+
+    # What the connection calls.
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """A frame for us."""
+        if kind == frames.BODY:
+            self._missing -= len(payload)
+            if self._missing > 0 or self._body:
+                self._body.append(payload)
+                if self._missing > 0:
+                    return
+                payload = b"".join(self._body)
+                self._body = []
+            self._complete(payload)
+        elif kind == frames.HEADER:
+            self._header = payload
+            self._missing = frames.body_size(payload)
+            if not self._missing:
+                self._complete(b"")
+        elif kind == frames.METHOD:
+            self._on_method(payload)
+
+    def closed_by(self, error: Exception) -> None:
+        """It is over: everybody who waits is told."""
+        if self.closed is not None:
+            return
+        self.closed = error
+        waiting: list[asyncio.Future[Any]] = [*self._answers]
+        waiting += {batch.done for batch in self._batches.values()}
+        self._answers.clear()
+        self._batches.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # its waiter may have gone
+        for tell in self.on_closed:
+            tell()
+
+    # What we do with it.
+
+    async def call(self, method: Frame) -> Frame | Content | None:
+        """Ask, and wait for the answer."""
+        return await self.ask(method)
+
+    async def ask(
+        self, method: Frame, patience: float = _PATIENCE
+    ) -> Frame | Content | None:
+        """Ask, and wait so long for the answer; without one the connection is over."""
+        self.check()
+        answer: asyncio.Future[Frame | Content | None]
+        answer = asyncio.get_running_loop().create_future()
+        self._wire.send_rare(method, self.number)
+        self._answers.append(answer)
+        done, _ = await asyncio.wait({answer}, timeout=patience)
+        if not done:
+            error = Closed(0, f"no answer to {method.name} for {patience:.0f} seconds")
+            self._wire.end(error)
+            raise error
+        return answer.result()
+
+    async def publish(self, messages: Iterable[tuple[str, bytes, bytes]]) -> Batch:
+        """Send (queue, properties, body) and wait until the broker has them all."""
+        self.check()
+        parts: list[bytes] = []
+        queues: set[str] = set()
+        for queue, properties, body in messages:
+            way = self._ways.get(queue)
+            if way is None:
+                way = Publishing(self.number, queue, self._wire.frame_max)
+                self._ways[queue] = way
+            parts.append(way.frames(properties, body))
+            queues.add(queue)
+        batch = Batch(queues, len(parts))
+        for number in range(self._published + 1, self._published + len(parts) + 1):
+            self._batches[number] = batch
+        self._published += len(parts)
+        self._wire.send(b"".join(parts))
+        await self._wire.drained()
+        await self._confirmed(batch)
+        return batch
+
+    def ack(self, tags: set[int], unacked: Iterable[int]) -> None:
+        """Forget deliveries, given all that are unacked, oldest first."""
+        self.check()
+        self._wire.send(b"".join(frames.acks(self.number, tags, unacked)))
+
+    def check(self) -> None:
+        """Raise if it is closed."""
+        if self.closed is not None:
+            raise self.closed
+
+    def close(self) -> None:
+        """Close it; what was delivered and not settled goes back."""
+        if self.closed is None:
+            self._wire.send_rare(
+                spec.Channel.Close(
+                    reply_code=200, reply_text="", class_id=0, method_id=0
+                ),
+                self.number,
+            )
+            self.closed_by(Closed(0, "the channel is closed"))
+
+    async def _confirmed(self, batch: Batch) -> None:
+        """Wait as long as it goes on; a channel that got stuck is given up."""
+        while True:
+            left = batch.left
+            done, _ = await asyncio.wait({batch.done}, timeout=_STUCK)
+            if done:
+                batch.done.result()
+                return
+            if batch.left == left:
+                break
+        why = self._wire.blocked
+        self.close()
+        raise Closed(
+            0,
+            f"the broker takes no messages at the moment ({why})"
+            if why
+            else f"it has confirmed nothing for {_STUCK:.0f} seconds",
+        )
+
+    def _complete(self, body: bytes) -> None:
+        if not self._tag:  # a message that came back
+            return
+        asked_for = self._asked_for
+        content = Content(self._tag, self._redelivered, self._header, body, asked_for)
+        if asked_for:
+            self._resolve(content)
+        else:
+            self.on_deliver(content)
+
+    def _on_method(self, payload: bytes) -> None:
+        method = frames.method_of(payload)
+        if method == frames.DELIVER:
+            self._tag, self._redelivered = frames.delivered(payload)
+            self._asked_for = False
+        elif method == frames.ACK:
+            self._confirm(*frames.confirmed(payload), taken=True)
+        elif method == frames.GET_OK:
+            self._tag, self._redelivered = frames.got(payload)
+            self._asked_for = True
+        elif method == frames.NACK:
+            self._confirm(*frames.confirmed(payload), taken=False)
+        elif method == frames.RETURN:
+            self._tag = 0
+            queue = frames.returned(payload)
+            for batch in set(self._batches.values()):
+                if queue in batch.queues:
+                    batch.nowhere.add(queue)
+        else:
+            self._on_rare(rare.unmarshal(frames.whole(payload))[2])
+
+    def _on_rare(self, method: object) -> None:
+        if isinstance(method, spec.Channel.Close):
+            self._wire.send_rare(spec.Channel.CloseOk(), self.number)
+            self.closed_by(Closed(method.reply_code or 0, method.reply_text or ""))
+        elif isinstance(method, spec.Basic.Cancel):
+            self.on_cancelled()
+        elif isinstance(method, Frame):
+            self._resolve(None if isinstance(method, spec.Basic.GetEmpty) else method)
+
+    def _resolve(self, answer: Frame | Content | None) -> None:
+        if self._answers:
+            future = self._answers.popleft()
+            if not future.done():
+                future.set_result(answer)
+
+    def _confirm(self, tag: int, multiple: bool, *, taken: bool) -> None:
+        if not multiple:
+            batch = self._batches.pop(tag, None)
+            if batch is not None:
+                batch.confirm(taken=taken)
+            return
+        numbers = []
+        for number in self._batches:  # in the order they were sent
+            if number > tag:
+                break
+            numbers.append(number)
+        for number in numbers:
+            self._batches.pop(number).confirm(taken=taken)
+
+
+def _nobody(_: Content) -> None:
+    """Nobody consumes here."""

@@ -1,0 +1,264 @@
+"""
+What the broker has sent us of one mailbox: waiting here, or claimed.
+
+A consumer is allowed as many unsettled deliveries as somebody has asked for, so the
+broker sends ahead what is needed next and no more. When the channel ends, so does
+everything in here: it is on its way to somebody else.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+from pamqp import commands as spec
+
+from deadletter.core.message import Delivery
+
+from .channel import Channel
+from .claims import Claim
+from .frames import Content
+from .link import Link
+from .packing import Unpacked, unpacked, when
+from .places import Places, suspects
+
+_FEWEST: Final = 16
+_MOST: Final = 65_535  # what AMQP can say
+_CONSUMER: Final = "dlq"
+
+
+class Inbox:
+    """The consumer of one mailbox, shared by all its sources in this process."""
+
+    def __init__(self, mailbox: str, link: Link, places: Places) -> None:
+        self.mailbox = mailbox
+        self.claims: dict[Claim, None] = {}
+        self.strays: list[Content] = []  # came, but belong elsewhere
+        self._link = link
+        self._places = places
+        self._channel: Channel | None = None
+        self._lock = asyncio.Lock()
+        self._bell = asyncio.Event()
+        self._waiting: deque[Content] = deque()
+        self._alone: deque[Content] = deque()
+        self._unacked: dict[int, None] = {}  # tags, oldest first
+        self._prefetch = 0
+        self._generation = 0
+
+    async def open(self, wanted: int) -> Channel:
+        """The channel, with a consumer that may bring so many more."""
+        needed = len(self._unacked) - len(self._waiting) + wanted
+        channel = self.channel
+        if channel is not None and needed <= self._prefetch:
+            return channel
+        # Whoever asked may be gone by then: what has begun is brought to its end.
+        opening = asyncio.ensure_future(self._open(needed))
+        opening.add_done_callback(_ignore)
+        return await asyncio.shield(opening)
+
+    def take(self, limit: int, now: datetime, until: datetime) -> list[Delivery]:
+        """Claim what waits; what has to go elsewhere joins the strays."""
+        found: list[Delivery] = []
+        channel, waiting = self.channel, self._waiting
+        if channel is None:
+            return found
+        while waiting and len(found) < limit:
+            content = waiting.popleft()
+            read = unpacked(content.properties, content.body, now)
+            if read.story.left:
+                self.strays.append(content)
+                continue
+            claim = Claim(channel, content.tag, until, alone=False)
+            found.append(self._claimed(claim, read, now, lost=0))
+        return found
+
+    async def take_alone(self, now: datetime, until: datetime) -> Delivery | None:
+        """Claim one suspect, if there is one."""
+        channel = await self.open(0)
+        if not self._alone:
+            place = await self._places.suspects(self.mailbox)
+            asking = asyncio.ensure_future(channel.call(spec.Basic.Get(queue=place)))
+            asking.add_done_callback(self._got)
+            await asyncio.shield(asking)
+        if not self._alone or channel is not self._channel:
+            return None
+        content = self._alone.popleft()
+        read = unpacked(content.properties, content.body, now)
+        claim = Claim(channel, content.tag, until, alone=True)
+        lost = max(read.lost, 1) if content.redelivered else 0
+        return self._claimed(claim, read, now, lost=lost)
+
+    async def ready(self, channel: Channel, limit: int) -> None:
+        """Wait until what lies ready now has come, as far as it is for us."""
+        for _ in range(_FEWEST):
+            if len(self._waiting) >= limit or channel.closed is not None:
+                return
+            before = len(self._waiting)
+            counts = await self._counts(channel)
+            if not counts.message_count and len(self._waiting) == before:
+                return
+
+    async def check(self) -> None:
+        """
+        Make sure that the consumer is one, after nothing came for a while.
+
+        Of a queue that was deleted and made again at once, the broker tells nobody.
+        """
+        channel = self.channel
+        if channel is None:
+            return
+        counts = await self._counts(channel)
+        came = self._waiting or self.strays or self.claims
+        if not counts.consumer_count or (counts.message_count and not came):
+            channel.close()
+
+    async def _counts(self, channel: Channel) -> spec.Queue.DeclareOk:
+        """What is in the queue; what the broker had sent before has come by then."""
+        asked = spec.Queue.Declare(queue=self.mailbox, passive=True)
+        answer = await channel.call(asked)
+        await channel.call(spec.Basic.Qos(prefetch_count=self._prefetch))
+        assert isinstance(answer, spec.Queue.DeclareOk)
+        return answer
+
+    async def rung(self, timeout: float) -> bool:  # noqa: ASYNC109 -- not an error
+        """Wait until something came or the channel ended; not longer than that."""
+        if self._waiting or self.strays or self.channel is None:
+            return True
+        self._bell.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                return await self._bell.wait()
+        return False
+
+    def forget(self, channel: Channel, tags: Iterable[int]) -> bool:
+        """Ack deliveries of this channel; whether it was still open."""
+        if channel is not self._channel or channel.closed is not None:
+            return False
+        gone = set(tags)
+        channel.ack(gone, self._unacked)
+        for tag in gone:
+            self._unacked.pop(tag, None)
+        return True
+
+    def let_go(self, claims: Iterable[Claim]) -> None:
+        """They are settled, or somebody else's."""
+        for claim in claims:
+            self.claims.pop(claim, None)
+
+    async def stop(self) -> None:
+        """Consume no more; what came and nobody has claimed are strays now."""
+        channel = self.channel
+        if channel is None or not self._prefetch:
+            return
+        self._prefetch = 0
+        await channel.call(spec.Basic.Cancel(consumer_tag=self._tag()))
+        self.strays += [*self._waiting, *self._alone]
+        self._waiting.clear()
+        self._alone.clear()
+
+    def close(self) -> None:
+        """Give up the channel; what is claimed goes back to the broker."""
+        if self._channel is not None:
+            self._channel.close()
+
+    @property
+    def unsettled(self) -> int:
+        """How many came and are not settled, claimed or not."""
+        return len(self._unacked)
+
+    @property
+    def waiting(self) -> int:
+        """How many came and nobody has claimed."""
+        return len(self._waiting)
+
+    @property
+    def channel(self) -> Channel | None:
+        """The channel, if it is open."""
+        channel = self._channel
+        return None if channel is None or channel.closed is not None else channel
+
+    async def _open(self, needed: int) -> Channel:
+        async with self._lock:
+            channel = self.channel or await self._reopened()
+            if needed > self._prefetch:
+                await self._consume(channel, needed)
+            return channel
+
+    async def _reopened(self) -> Channel:
+        await self._places.mailbox(self.mailbox)
+        await self._places.suspects(self.mailbox)
+        channel = await self._link.consuming()
+        channel.on_deliver = self._delivered
+        channel.on_cancelled = channel.close
+        channel.on_closed.append(self._ended)
+        self._channel = channel
+        self._prefetch = 0
+        return channel
+
+    def _ended(self) -> None:
+        """The channel is closed: nothing that came through it is ours any more."""
+        self._waiting.clear()
+        self._alone.clear()
+        self._unacked.clear()
+        self.strays.clear()
+        self.claims.clear()
+        # It may have been because a queue was deleted.
+        self._places.forget(self.mailbox, suspects(self.mailbox))
+        self._bell.set()
+
+    async def _consume(self, channel: Channel, needed: int) -> None:
+        if self._prefetch:
+            await channel.call(spec.Basic.Cancel(consumer_tag=self._tag()))
+        prefetch = min(_MOST, max(_FEWEST, 1 << (needed - 1).bit_length()))
+        self._generation += 1
+        await channel.call(spec.Basic.Qos(prefetch_count=prefetch))
+        await channel.call(
+            spec.Basic.Consume(queue=self.mailbox, consumer_tag=self._tag())
+        )
+        self._prefetch = prefetch
+
+    def _tag(self) -> str:
+        return f"{_CONSUMER}-{self._generation}"
+
+    def _delivered(self, content: Content) -> None:
+        self._unacked[content.tag] = None
+        if content.redelivered:
+            self.strays.append(content)
+        else:
+            self._waiting.append(content)
+        self._bell.set()
+
+    def _got(self, asking: "asyncio.Future[Any]") -> None:
+        """A suspect has come, whether or not somebody still waits for it."""
+        if asking.cancelled() or asking.exception() is not None:
+            return
+        content = asking.result()
+        if isinstance(content, Content):
+            self._unacked[content.tag] = None
+            self._alone.append(content)
+
+    def _claimed(
+        self, claim: Claim, read: Unpacked, now: datetime, *, lost: int
+    ) -> Delivery:
+        story = read.story
+        first_at = now if story.first_at is None else when(story.first_at)
+        delivery = claim.delivery = Delivery(
+            message=read.message,
+            mailbox=self.mailbox,
+            attempt=story.attempts + lost + 1,
+            spared=story.spared,
+            suspect=claim.alone,
+            first_received_at=first_at,
+            history=story.history,
+            receipt=claim,
+        )
+        self.claims[claim] = None
+        return delivery
+
+
+def _ignore(opening: "asyncio.Future[Any]") -> None:
+    # Whoever waits for it hears of it; nobody may be.
+    if not opening.cancelled():
+        opening.exception()

@@ -1,0 +1,316 @@
+"""
+Messages as AMQP properties and headers, and back.
+
+What AMQP has a place for goes there, so that other programs can read it; the rest,
+and whatever would not come back exactly as it was, is packed into `dlq-more`. What
+happened to a message so far is in headers of its own, for people to see.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from deadletter.core.errors import Refused
+from deadletter.core.message import Headers, Lineage, Message
+
+from . import table
+from .table import UNREADABLE
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MORE: Final = "dlq-more"
+_RESERVED: Final = ("x-", "dlq-", "amqp-")
+_NAME: Final = 128  # bytes of a header's name that every client can read
+
+# Properties without a field of ours: they are seen as headers.
+_AS_HEADERS: Final = {
+    table.CONTENT_ENCODING: "amqp-content-encoding",
+    table.PRIORITY: "amqp-priority",
+    table.CORRELATION_ID: "amqp-correlation-id",
+    table.EXPIRATION: "amqp-expiration",
+    table.TYPE: "amqp-type",
+    table.USER_ID: "amqp-user-id",
+    table.APP_ID: "amqp-app-id",
+}
+# ...and go back where they came from. Not the user, whom the broker checks; nor the
+# expiration, of which a message would vanish without a word.
+_RESTORED: Final = {
+    name: bit
+    for bit, name in _AS_HEADERS.items()
+    if bit not in (table.PRIORITY, table.EXPIRATION, table.USER_ID)
+}
+
+
+class More(Struct, omit_defaults=True):
+    """What AMQP has no place for."""
+
+    at: int  # sent, in microseconds
+    key: str | None = None
+    expires: int | None = None
+    once: str | None = None
+    trace: str | None = None
+    state: str | None = None
+    lineage: Lineage | None = None
+    headers: Headers | None = None  # when AMQP's would not come back the same
+    id: str | None = None  # ...and those that are too long for AMQP
+    type: str | None = None
+    reply: str | None = None
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """What happened to a message so far, as far as we had a hand in it."""
+
+    attempts: int = 0
+    spared: int = 0
+    first_at: int | None = None
+    history: str = ""
+    left: int = 0  # microseconds still to wait, when a delay was too long for one
+    copied: bool = False  # by us: it did not come straight from its producer
+
+
+class Unpacked(Struct, frozen=True):
+    """A message that came, and its story."""
+
+    message: Message
+    story: Story
+    lost: int  # how often it went out and never came back
+
+
+NEW: Final = Story()
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(More).decode
+_json: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def micros(at: datetime) -> int:
+    """A time as it is stored, exactly."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def when(at: int) -> datetime:
+    """The time that was stored."""
+    return EPOCH + timedelta(0, 0, at)
+
+
+def packed(message: Message, story: Story = NEW, *, wait: int = 0) -> bytes:
+    """A message's properties as they are sent; `wait` milliseconds in a delay queue."""
+    try:
+        return _packed(message, story, wait)
+    except UnicodeEncodeError as error:
+        raise Refused(
+            f"message {message.id!a} has text in it that is not Unicode:"
+            f" {error.reason}; send such text as bytes, in the body or a header"
+        ) from error
+
+
+def _packed(message: Message, story: Story, wait: int) -> bytes:
+    more = More(
+        micros(message.sent_at),
+        message.key,
+        None if message.expires_at is None else micros(message.expires_at),
+        message.idempotency_key,
+        message.traceparent,
+        message.tracestate,
+        message.lineage,
+    )
+    properties = {table.TIMESTAMP: table.timestamp(more.at // 1_000_000)}
+    if wait:
+        properties[table.EXPIRATION] = str(wait).encode()
+    more.id = _fitted(properties, table.MESSAGE_ID, message.id)
+    more.type = _fitted(properties, table.CONTENT_TYPE, message.content_type)
+    more.reply = _fitted(properties, table.REPLY_TO, message.reply_to)
+    entries: list[bytes] = []
+    if message.headers:
+        names = [name.encode() for name, _ in message.headers]
+        if not _is_plain(message.headers, names):
+            more.headers = message.headers
+            properties |= _restored(message.headers)
+        else:
+            values = (value for _, value in message.headers)
+            entries = [table.text(*pair) for pair in zip(names, values, strict=True)]
+    entries.append(table.binary(b"dlq-more", _encode(more)))
+    if story.copied:
+        entries += _told(story)
+    return table.write(properties, entries)
+
+
+def _fitted(properties: dict[int, bytes], bit: int, text: str | None) -> str | None:
+    """Put a text where AMQP has it; what is too long for that comes back."""
+    if text is None:
+        return None
+    short = text.encode()
+    if len(short) > table.LONGEST:
+        return text
+    properties[bit] = short
+    return None
+
+
+def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
+    """
+    The message of a content header and its body, whoever sent it.
+
+    Properties that cannot be read at all are left out: the body is what counts.
+    """
+    try:
+        found = table.read(header)
+    except UNREADABLE:
+        found = {}
+    native: table.Table = found.get(table.HEADERS, [])
+    ours = {name: value for name, value in native if name.startswith(("dlq-", "x-"))}
+    story = _story(ours)
+    more = _more(ours)
+    if more is None:
+        message = _foreign(found, native, header, body, now)
+    else:
+        message = Message(
+            id=_text(found.get(table.MESSAGE_ID)) or "" if more.id is None else more.id,
+            body=body,
+            sent_at=when(more.at),
+            headers=_plain(native) if more.headers is None else more.headers,
+            content_type=more.type or _text(found.get(table.CONTENT_TYPE)),
+            key=more.key,
+            expires_at=None if more.expires is None else when(more.expires),
+            reply_to=more.reply or _text(found.get(table.REPLY_TO)),
+            idempotency_key=more.once,
+            traceparent=more.trace,
+            tracestate=more.state,
+            lineage=more.lineage,
+        )
+    lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
+    return Unpacked(message, story, lost)
+
+
+def _is_plain(headers: Headers, names: list[bytes]) -> bool:
+    """Whether AMQP's headers can be these: once each, with names left to users."""
+    return (
+        len(set(names)) == len(names)
+        and all(0 < len(name) <= _NAME for name in names)
+        and not any(name.startswith(_RESERVED) for name, _ in headers)
+    )
+
+
+def _plain(native: table.Table) -> Headers:
+    return tuple(
+        (name, value if isinstance(value, bytes) else _as_bytes(value))
+        for name, value in native
+        if not name.startswith(_RESERVED)
+    )
+
+
+def _restored(headers: Headers) -> dict[int, bytes]:
+    return {
+        _RESTORED[name]: value
+        for name, value in headers
+        if name in _RESTORED and len(value) <= table.LONGEST
+    }
+
+
+def _told(story: Story) -> list[bytes]:
+    entries = [
+        table.number(b"dlq-attempt", story.attempts),
+        table.number(b"dlq-spared", story.spared),
+    ]
+    if story.first_at is not None:
+        entries.append(table.number(b"dlq-first-received", story.first_at))
+    if story.history:
+        entries.append(table.text(b"dlq-history", story.history.encode()))
+    if story.left:
+        entries.append(table.number(b"dlq-left", story.left))
+    return entries
+
+
+def _story(ours: Mapping[str, Any]) -> Story:
+    if "dlq-attempt" not in ours:
+        return NEW
+    first_at = ours.get("dlq-first-received")
+    history = ours.get("dlq-history", b"")
+    return Story(
+        attempts=_int(ours, "dlq-attempt"),
+        spared=_int(ours, "dlq-spared"),
+        first_at=first_at if isinstance(first_at, int) else None,
+        history=history.decode("utf-8", "replace") if type(history) is bytes else "",
+        left=_int(ours, "dlq-left"),
+        copied=True,
+    )
+
+
+def _more(ours: Mapping[str, Any]) -> More | None:
+    packed_more = ours.get(_MORE)
+    if not isinstance(packed_more, bytes):
+        return None
+    try:
+        return _decode(packed_more)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _foreign(
+    found: Mapping[int, Any],
+    native: table.Table,
+    header: bytes,
+    body: bytes,
+    now: datetime,
+) -> Message:
+    """A message of somebody who does not know us."""
+    headers = [(name, _as_bytes(value)) for name, value in native]
+    headers += [
+        (name, _as_bytes(found[bit]))
+        for bit, name in _AS_HEADERS.items()
+        if bit in found
+    ]
+    # What changes when it is delivered again is about the delivery.
+    headers = [pair for pair in headers if pair[0] not in _ABOUT_DELIVERY]
+    stamp = found.get(table.TIMESTAMP)
+    message = Message(
+        id=_text(found.get(table.MESSAGE_ID)) or "",
+        body=body,
+        sent_at=now if stamp is None else _stamped(stamp, now),
+        headers=tuple(headers),
+        content_type=_text(found.get(table.CONTENT_TYPE)),
+        reply_to=_text(found.get(table.REPLY_TO)),
+    )
+    traced = {
+        field: text
+        for field in ("traceparent", "tracestate")
+        if (text := message.header(field)) is not None
+    }
+    # Without an id it gets one that is the same whenever it comes.
+    named = message.id or _digest(headers, stamp, body)
+    return structs.replace(message, id=named, **traced)
+
+
+_ABOUT_DELIVERY: Final = frozenset({"x-delivery-count", "x-acquired-count"})
+
+
+def _digest(headers: list[tuple[str, bytes]], stamp: object, body: bytes) -> str:
+    digest = sha256(repr((headers, stamp)).encode("utf-8", "backslashreplace"))
+    digest.update(body)
+    return f"sha256-{digest.hexdigest()[:32]}"
+
+
+def _stamped(stamp: int, now: datetime) -> datetime:
+    try:
+        return when(stamp * 1_000_000)
+    except OverflowError:
+        return now
+
+
+def _as_bytes(value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    return _json(value)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _int(ours: Mapping[str, Any], name: str) -> int:
+    value = ours.get(name, 0)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,302 @@
+"""One mailbox on the broker: messages in, deliveries out."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import structs
+
+from deadletter.core.message import Delivery, Message
+from deadletter.ports.broker import Released, Settlement
+from deadletter.ports.features import Features
+from deadletter.ports.time import Clock
+
+from .claims import Claim
+from .frames import Content
+from .inbox import Inbox
+from .link import Nowhere, in_our_words
+from .packing import NEW, Story, micros, unpacked
+from .places import Places, suspects
+from .post import Letter, Post
+
+_CHECK: Final = 2.0  # seconds without a message before we look after the consumer
+# Consumers of a queue that is deleted and made again at once are not told, and get
+# nothing from the new one: so we leave them a moment.
+_MOURNING: Final = 0.5
+_IDLE: Final = timedelta(seconds=60)
+
+
+class Mailbox:
+    """What source and sink of one mailbox share."""
+
+    def __init__(
+        self, name: str, *, inbox: Inbox, places: Places, post: Post, clock: Clock
+    ) -> None:
+        self.name = name
+        self.inbox = inbox
+        self.places = places
+        self.post = post
+        self.clock = clock
+        self.expire_after: float | None = None
+        self.receiving = 0  # how many are asking for deliveries now
+        self.asked_at = clock.now()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has asked for long: others may want what came ahead."""
+        quiet = self.clock.now() - self.asked_at
+        return not self.receiving and quiet > _IDLE and self.inbox.waiting > 0
+
+    async def forward(self) -> None:
+        """Send strays where they belong, then forget what came here of them."""
+        channel, strays = self.inbox.channel, self.inbox.strays
+        if channel is None or not strays:
+            return
+        self.inbox.strays = []
+        now = self.clock.now()
+        letters = [self._forwarded(content, now) for content in strays]
+        try:
+            await self.post.send(letters, now)
+        except BaseException:
+            if channel is self.inbox.channel:
+                self.inbox.strays += strays
+            raise
+        self.inbox.forget(channel, [content.tag for content in strays])
+
+    async def take_back(self) -> int:
+        """Make suspects of what is claimed and whose lease has run out."""
+        now = self.clock.now()
+        channel = self.inbox.channel
+        overdue = [
+            claim
+            for claim in self.inbox.claims
+            if not claim.settling and not claim.is_ours(now)
+        ]
+        if not overdue or channel is None:
+            return 0
+        for claim in overdue:
+            claim.settling = True
+        letters = [
+            Letter(
+                message=delivery.message,
+                to=suspects(self.name),
+                # Lost in company, it may have been a neighbour's fault: not charged.
+                # Lost alone, it was its own.
+                story=story_of(delivery, spared=not claim.alone),
+            )
+            for claim in overdue
+            if (delivery := claim.delivery) is not None
+        ]
+        try:
+            await self.post.send(letters, now)
+        except BaseException:
+            for claim in overdue:
+                claim.settling = False
+            raise
+        self.inbox.let_go(overdue)
+        self.inbox.forget(channel, [claim.tag for claim in overdue])
+        return len(overdue)
+
+    async def give_back(self) -> None:
+        """Stop consuming, and send back what nobody has claimed, as it was."""
+        with in_our_words():
+            await self.inbox.stop()
+            await self.forward()
+
+    def _forwarded(self, content: Content, now: datetime) -> Letter:
+        """A message that cannot be handed out here, addressed to where it belongs."""
+        read = unpacked(content.properties, content.body, now)
+        story, to = read.story, self.name
+        delay = story.left / 1_000_000
+        lost = max(read.lost, 1) if content.redelivered else 0
+        if lost or content.asked_for:
+            to = suspects(self.name)
+        story = structs.replace(
+            story,
+            attempts=story.attempts + lost,
+            # Among others it may have been a neighbour's fault; alone it was not.
+            spared=story.spared + (0 if content.asked_for else lost),
+            copied=True,
+            left=0,
+        )
+        return Letter(message=read.message, to=to, story=story, delay=delay)
+
+
+class RabbitSink:
+    """The way into one mailbox."""
+
+    def __init__(self, box: Mailbox) -> None:
+        self.mailbox = box.name
+        self._box = box
+
+    async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
+        """Send them, returning once the broker has them all durably."""
+        if not messages:
+            return
+        box = self._box
+        now = box.clock.now()
+        letters = [
+            Letter(message=box_message, to=box.name, story=NEW, delay=delay)
+            for box_message in _expiring(messages, box.expire_after, now)
+        ]
+        with in_our_words():
+            await box.places.mailbox(box.name)
+        try:
+            await box.post.send(letters, now)
+        except Nowhere:  # somebody has deleted the queue, and nothing has arrived
+            await asyncio.sleep(_MOURNING)
+            with in_our_words():
+                await box.places.mailbox(box.name)
+            await box.post.send(letters, now)
+
+
+class RabbitSource:
+    """Deliveries of one mailbox."""
+
+    def __init__(self, box: Mailbox, features: Features) -> None:
+        self.mailbox = box.name
+        self.features = features
+        self._box = box
+
+    async def receive(
+        self, *, limit: int, wait: float, lease: float, alone: bool = False
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` deliveries, waiting up to `wait` seconds for one."""
+        if limit < 1:
+            return []
+        with in_our_words():
+            if alone:
+                now = self._box.clock.now()
+                until = now + timedelta(seconds=lease)
+                suspect = await self._box.inbox.take_alone(now, until)
+                return [] if suspect is None else [suspect]
+            self._box.receiving += 1
+            try:
+                return await self._receive(limit, wait, lease)
+            finally:
+                self._box.receiving -= 1
+                self._box.asked_at = self._box.clock.now()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        """Forget or hand back; says for each if it was ours."""
+        now = self._box.clock.now()
+        mine = [self._claimed(settlement.delivery, now) for settlement in settlements]
+        released = [
+            s
+            for claim, s in zip(mine, settlements, strict=True)
+            if claim is not None and isinstance(s, Released)
+        ]
+        if released:
+            try:
+                await self._copy(released, now)
+            except BaseException:
+                for claim in mine:
+                    if claim is not None:
+                        claim.settling = False
+                raise
+        return self._forget(mine)
+
+    async def extend(
+        self, deliveries: Sequence[Delivery], *, lease: float
+    ) -> Sequence[bool]:
+        """Keep deliveries ours for `lease` seconds from now; says which still are."""
+        now = self._box.clock.now()
+        until = now + timedelta(seconds=lease)
+        claims = [self._ours(delivery, now) for delivery in deliveries]
+        for claim in claims:
+            if claim is not None:
+                claim.until = until
+        return [claim is not None for claim in claims]
+
+    async def _receive(
+        self, limit: int, wait: float, lease: float
+    ) -> Sequence[Delivery]:
+        box, inbox = self._box, self._box.inbox
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:
+            channel = await inbox.open(limit)
+            if wait <= 0:
+                await inbox.ready(channel, limit)
+            if inbox.strays:
+                await box.forward()
+            now = box.clock.now()
+            until = now + timedelta(seconds=lease)
+            found = inbox.take(limit, now, until)
+            left = deadline - loop.time()
+            if found or left <= 0:
+                return found
+            if not await inbox.rung(min(left, _CHECK)):
+                await inbox.check()
+
+    async def _copy(self, released: Sequence[Released], now: datetime) -> None:
+        box = self._box
+        letters = [
+            Letter(
+                message=s.delivery.message,
+                to=suspects(box.name) if _still_suspect(s) else box.name,
+                story=story_of(s.delivery, spared=not s.charged, history=s.history),
+                delay=s.delay,
+            )
+            for s in released
+        ]
+        await box.post.send(letters, now)
+
+    def _forget(self, mine: Sequence[Claim | None]) -> Sequence[bool]:
+        inbox = self._box.inbox
+        claims = [claim for claim in mine if claim is not None]
+        inbox.let_go(claims)
+        if not claims:
+            return [False] * len(mine)
+        channel = inbox.channel
+        if channel is None:
+            return [False] * len(mine)
+        tags = [claim.tag for claim in claims if claim.channel is channel]
+        inbox.forget(channel, tags)
+        return [claim is not None and claim.channel is channel for claim in mine]
+
+    def _claimed(self, delivery: Delivery, now: datetime) -> Claim | None:
+        """The claim on a delivery, held by nobody else from now on."""
+        claim = self._ours(delivery, now)
+        if claim is None or claim.settling:
+            return None
+        claim.settling = True
+        return claim
+
+    def _ours(self, delivery: Delivery, now: datetime) -> Claim | None:
+        claim = delivery.receipt
+        if not isinstance(claim, Claim) or claim not in self._box.inbox.claims:
+            return None
+        return claim if claim.is_ours(now) else None
+
+
+def story_of(delivery: Delivery, *, spared: bool, history: str | None = None) -> Story:
+    """What a copy of a delivery has to tell."""
+    first_at = delivery.first_received_at
+    return Story(
+        attempts=delivery.attempt,
+        spared=delivery.spared + spared,
+        first_at=None if first_at is None else micros(first_at),
+        history=delivery.history if history is None else history,
+        copied=True,
+    )
+
+
+def _still_suspect(released: Released) -> bool:
+    # Its handler has run and its worker lives: it is proven. What comes back unrun,
+    # and so uncharged and without a story, is not.
+    unrun = not released.charged and released.history is None
+    return released.delivery.suspect and unrun
+
+
+def _expiring(
+    messages: Sequence[Message], expire_after: float | None, now: datetime
+) -> Sequence[Message]:
+    if expire_after is None:
+        return messages
+    until = now + timedelta(seconds=expire_after)
+    return [
+        structs.replace(m, expires_at=until) if m.expires_at is None else m
+        for m in messages
+    ]

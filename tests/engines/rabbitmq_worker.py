@@ -1,0 +1,64 @@
+"""A worker on RabbitMQ with its office in a file: run with URL, DIR and HOW."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deadletter.assembly import App
+from deadletter.assembly.engines import open_engine
+from deadletter.assembly.pairing import Paired
+from deadletter.backends.rabbitmq.engine import connect
+from deadletter.backends.rabbitmq.queue import RabbitSource
+from deadletter.core.backoff import Fixed
+from deadletter.core.policy import DLQPolicy
+from deadletter.ports import Acked, Fate, Settlement
+from deadletter.system import SystemClock
+
+POLICY = DLQPolicy(max_attempts=2, backoff=Fixed(0.05))
+
+
+async def make_app(url: str, place: Path) -> App:
+    """Bad messages fail, deadly ones kill us, the others are noted in a file."""
+    app = App(url)
+    effects = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    @app.handler("work", policy=POLICY, lease=2.0, slots=10, brake=None)
+    async def handle(body: dict[str, int]) -> None:
+        await asyncio.sleep(0.001)
+        if body["bad"] == 1:
+            raise ValueError(f"no good: {body['number']}")
+        if body["bad"] == 2:
+            os._exit(9)
+        os.write(effects, f"{body['number']}\n".encode())
+
+    office = await open_engine(f"sqlite:///{place}/office.db")
+    app._engine = Paired(await connect(url, clock=SystemClock()), office)
+    return app
+
+
+def die_between_keep_and_ack() -> None:
+    """Be gone at the moment that a letter is kept and its message is not yet acked."""
+    settle = RabbitSource.settle
+
+    async def dying(
+        self: RabbitSource, settlements: Sequence[Settlement]
+    ) -> Sequence[bool]:
+        if any(isinstance(s, Acked) and s.fate is Fate.BURIED for s in settlements):
+            os._exit(9)
+        return await settle(self, settlements)
+
+    RabbitSource.settle = dying  # type: ignore[method-assign]
+
+
+async def main(url: str, place: Path) -> int:
+    """Work until told to stop."""
+    async with await make_app(url, place) as app:
+        return await app.work(install_signals=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[3] == "dying":
+        die_between_keep_and_ack()
+    sys.exit(asyncio.run(main(sys.argv[1], Path(sys.argv[2]))))

@@ -1,0 +1,216 @@
+"""Messages of others come whole, ours can be read by others, no byte is changed."""
+
+import struct
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import aiormq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp.commands import Basic
+
+from deadletter.backends.rabbitmq import delays, frames
+from deadletter.backends.rabbitmq.engine import RabbitEngine
+from deadletter.backends.rabbitmq.packing import Story, packed, unpacked
+from deadletter.core.message import Message
+from deadletter.testing.fakes import START
+from deadletter.testing.queue_bench import a_message, release
+from deadletter.testing.queue_delivering import messages
+from engines.rabbitmq_rig import opened, usual
+from servers import Server
+
+_HEADER = struct.pack(">HHQ", 60, 0, 0)
+
+stories = st.builds(
+    Story,
+    attempts=st.integers(0, 2**31),
+    spared=st.integers(0, 2**31),
+    first_at=st.none() | st.integers(0, 2**60),
+    history=st.text(),
+    left=st.integers(0, 2**60),
+    copied=st.just(True),
+)
+
+
+@pytest.fixture
+async def engine(rabbitmq_server: Server) -> AsyncIterator[RabbitEngine]:
+    async with opened(rabbitmq_server.url) as engine:
+        await engine.broker.sink("orders").send([])
+        await usual(engine, 1)  # now there is a queue
+        yield engine
+
+
+async def publish(server: Server, body: bytes, **properties: object) -> None:
+    """Somebody who does not know us sends something."""
+    connection = await aiormq.connect(server.url)
+    channel = await connection.channel()
+    properties.setdefault("delivery_mode", 2)
+    await channel.basic_publish(
+        body,
+        routing_key="orders",
+        properties=Basic.Properties(**properties),  # type: ignore[arg-type]
+    )
+    await connection.close()
+
+
+@given(message=messages, story=stories)
+def test_what_is_packed_is_unpacked_the_same(message: Message, story: Story) -> None:
+    read = unpacked(_HEADER + packed(message, story), message.body, START)
+
+    assert (read.message, read.story, read.lost) == (message, story, 0)
+
+
+@given(
+    message=messages,
+    long=st.sampled_from(["id", "content_type", "reply_to"]),
+)
+def test_what_is_too_long_for_amqp_comes_back_whole(
+    message: Message, long: str
+) -> None:
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    stretched = Message(**{**fields, long: "ü" * 500})
+
+    read = unpacked(_HEADER + packed(stretched), stretched.body, START)
+
+    assert read.message == stretched
+
+
+@given(noise=st.binary(max_size=200), body=st.binary(max_size=20))
+def test_properties_that_are_none_do_not_hide_the_body(
+    noise: bytes, body: bytes
+) -> None:
+    assert unpacked(_HEADER + noise, body, START).message.body == body
+
+
+@given(st.data())
+def test_acks_name_each_delivery_once_and_no_other(data: st.DataObject) -> None:
+    unacked = sorted(data.draw(st.sets(st.integers(1, 60), min_size=1)))
+    tags = set(data.draw(st.lists(st.sampled_from(unacked), min_size=1)))
+
+    forgotten: set[int] = set()
+    for frame in frames.acks(7, tags, unacked):
+        tag, multiple = frames.confirmed(frame[7:-1])
+        named = {t for t in unacked if t <= tag} if multiple else {tag}
+        assert multiple or not named & forgotten
+        forgotten |= named
+
+    assert forgotten == tags
+
+
+@given(st.integers(1, 10 * delays.LONGEST))
+def test_a_delay_waits_among_those_that_wait_less_than_twice_as_long(
+    delay: int,
+) -> None:
+    at = delays.bucket(delay)
+
+    assert at in delays.buckets()
+    assert at <= max(delay, delays.SHORTEST)
+    assert delay < 2 * at or at * 2 > delays.LONGEST
+
+
+async def test_a_message_of_somebody_else_comes_whole(
+    engine: RabbitEngine, rabbitmq_server: Server
+) -> None:
+    at = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+    await publish(
+        rabbitmq_server,
+        b"\x00\xff",
+        message_id="theirs-1",
+        content_type="application/x-odd",
+        correlation_id="c-1",
+        message_type="order",
+        reply_to="answers",
+        timestamp=at,
+        headers={
+            "tenant": "eu",
+            "retries": 3,
+            "deep": {"er": [1, 2]},
+            "traceparent": "00-1-2-01",
+        },
+    )
+
+    (delivery,) = await usual(engine, 1)
+
+    message = delivery.message
+    assert (message.id, message.body, message.sent_at) == ("theirs-1", b"\x00\xff", at)
+    assert (message.content_type, message.reply_to) == ("application/x-odd", "answers")
+    assert message.traceparent == "00-1-2-01"
+    assert dict(message.headers) == {
+        "tenant": b"eu",
+        "retries": b"3",
+        "deep": b'{"er":[1,2]}',
+        "traceparent": b"00-1-2-01",
+        "amqp-correlation-id": b"c-1",
+        "amqp-type": b"order",
+    }
+    assert (delivery.attempt, delivery.suspect) == (1, False)
+
+
+async def test_a_message_without_an_id_keeps_the_one_it_gets(
+    engine: RabbitEngine, rabbitmq_server: Server
+) -> None:
+    await publish(rabbitmq_server, b"one")
+    await publish(rabbitmq_server, b"two")
+    one, two = await usual(engine, 2)
+    source = engine.broker.source("orders")
+
+    await release(source, one)
+    (again,) = await usual(engine, 1)
+
+    assert one.message.id
+    assert one.message.id != two.message.id
+    assert again.message == one.message
+
+
+async def test_what_died_elsewhere_before_survives_a_delay_unchanged(
+    engine: RabbitEngine, rabbitmq_server: Server
+) -> None:
+    # The broker drops what it takes for a circle, and adds to these headers itself.
+    death = {"queue": "orders", "reason": "expired", "count": 3, "exchange": ""}
+    await publish(
+        rabbitmq_server,
+        b"dead once",
+        message_id="d-1",
+        headers={"x-death": [death], "x-first-death-queue": "orders", "a": "b"},
+    )
+    (first,) = await usual(engine, 1)
+    source = engine.broker.source("orders")
+
+    await release(source, first, 0.3, history="told")
+    (second,) = await usual(engine, 1, wait=5.0)
+    await release(source, second, 0.3)
+    (third,) = await usual(engine, 1, wait=5.0)
+
+    assert first.message.header("x-death")
+    assert first.message == second.message == third.message
+    assert (third.attempt, third.history) == (3, "told")
+
+
+async def test_ours_can_be_read_by_others(
+    engine: RabbitEngine, rabbitmq_server: Server
+) -> None:
+    message = a_message(
+        b'{"n": 1}',
+        content_type="application/json",
+        reply_to="answers",
+        headers=(("tenant", b"eu"), ("amqp-correlation-id", b"c-9")),
+    )
+    plain = a_message(headers=(("zebra", b"1"), ("apple", b"2")))
+    reading = engine._mailboxes._box("orders")
+    await reading.give_back()  # they are for somebody else
+    await engine.broker.sink("orders").send([message, plain])
+
+    connection = await aiormq.connect(rabbitmq_server.url)
+    channel = await connection.channel()
+    got = await channel.basic_get("orders")
+    other = await channel.basic_get("orders")
+    await connection.close()
+
+    properties = got.header.properties
+    assert (got.body, properties.message_id) == (message.body, message.id)
+    assert properties.content_type == "application/json"
+    assert (properties.reply_to, properties.delivery_mode) == ("answers", 2)
+    assert properties.correlation_id == "c-9"
+    headers = other.header.properties.headers or {}
+    assert (headers["zebra"], headers["apple"]) == ("1", "2")

@@ -1,0 +1,177 @@
+"""SQS's own dead-lettering beside ours: set up, checked, and drained."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.backends.sqs.mailboxes import SqsBroker
+from deadletter.backends.sqs.options import Redrive, conflict
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.ports import QueueOptions
+from deadletter.testing.fakes import FakeClock
+from deadletter.testing.queue_bench import LEASE, a_message, info, release
+from engines.sqs_rig import SqsBench, made
+
+
+class TestRedrive(SqsBench):
+    async def attributes(self, engine: SqsEngine, mailbox: str) -> dict[str, Any]:
+        answer = await engine.link.call(
+            "get_queue_attributes",
+            QueueUrl=await made(engine, mailbox),
+            AttributeNames=["All"],
+        )
+        return dict(answer["Attributes"])
+
+    async def with_dead_queue(self, engine: SqsEngine, attempts: int = 3) -> None:
+        await engine.broker.create(QueueOptions(name="relay-dlq"))
+        await engine.broker.create(
+            QueueOptions(name="relay", dead_queue="relay-dlq", max_attempts=attempts)
+        )
+
+    async def test_a_dead_queue_becomes_a_redrive_policy(
+        self, engine: SqsEngine
+    ) -> None:
+        await self.with_dead_queue(engine)
+
+        policy = json.loads((await self.attributes(engine, "relay"))["RedrivePolicy"])
+        dead = await self.attributes(engine, "relay-dlq")
+
+        assert policy["deadLetterTargetArn"] == dead["QueueArn"]
+        assert int(policy["maxReceiveCount"]) == 3
+        assert not dead.get("RedrivePolicy")
+        assert dead["MessageRetentionPeriod"] == str(14 * 86_400)
+
+    async def test_a_policy_that_others_set_up_is_read(self, engine: SqsEngine) -> None:
+        await engine.broker.create(QueueOptions(name="relay-dlq"))
+        arn = (await self.attributes(engine, "relay-dlq"))["QueueArn"]
+        policy = {"deadLetterTargetArn": arn, "maxReceiveCount": "7"}
+        await engine.link.call(
+            "set_queue_attributes",
+            QueueUrl=await made(engine, "relay"),
+            Attributes={"RedrivePolicy": json.dumps(policy)},
+        )
+
+        options = (await info(engine.broker, "relay")).options
+
+        assert (options.dead_queue, options.max_attempts) == ("relay-dlq", 7)
+
+    async def test_retries_of_ours_never_reach_the_limit_of_sqs(
+        self, engine: SqsEngine
+    ) -> None:
+        await self.with_dead_queue(engine, attempts=2)
+        await self.sent(engine, to="relay")
+        source = engine.broker.source("relay")
+
+        for number in range(1, 8):
+            delivery = await self.received(engine, of="relay")
+            assert delivery.attempt == number
+            await release(source, delivery, history="told")
+
+        assert (await info(engine.broker, "relay-dlq")).ready == 0
+
+    async def test_what_sqs_moved_is_read_with_all_it_says(
+        self, engine: SqsEngine, clock: FakeClock
+    ) -> None:
+        broker = engine.broker
+        assert isinstance(broker, SqsBroker)
+        await self.with_dead_queue(engine, attempts=2)
+        (message,) = await self.sent(engine, a_message(key="k"), to="relay")
+        url = await made(engine, "relay")
+        for _ in range(3):  # somebody else's consumer, which fails
+            await engine.link.call("receive_message", QueueUrl=url, VisibilityTimeout=0)
+
+        (raw,) = await broker.read_raw("relay-dlq")
+
+        assert raw.message == message
+        assert raw.source_arn == (await self.attributes(engine, "relay"))["QueueArn"]
+        assert raw.receives >= 3
+        assert raw.first_received_at.timestamp() == int(clock.now().timestamp())
+        assert raw.attributes["DeadLetterQueueSourceArn"] == raw.source_arn
+        assert await broker.forget_raw("relay-dlq", [raw]) == [True]
+        assert await broker.forget_raw("relay-dlq", [raw]) == [False]
+
+    async def test_what_sqs_moved_is_no_suspect_to_who_consumes_the_dead_queue(
+        self, engine: SqsEngine
+    ) -> None:
+        await self.with_dead_queue(engine, attempts=2)
+        (message,) = await self.sent(engine, to="relay")
+        url = await made(engine, "relay")
+        for _ in range(3):
+            await engine.link.call("receive_message", QueueUrl=url, VisibilityTimeout=0)
+
+        delivery = await self.received(engine, of="relay-dlq")
+
+        assert (delivery.message, delivery.suspect) == (message, False)
+
+    async def test_a_queue_that_is_not_there_cannot_be_drained(
+        self, engine: SqsEngine
+    ) -> None:
+        broker = engine.broker
+        assert isinstance(broker, SqsBroker)
+
+        with pytest.raises(NotFound, match="check its name and region"):
+            await broker.read_raw("nowhere")
+
+    async def test_a_dead_queue_is_of_the_same_kind(self, engine: SqsEngine) -> None:
+        await engine.broker.create(QueueOptions(name="dead"))
+        await engine.broker.create(QueueOptions(name="dead-fifo.fifo"))
+
+        with pytest.raises(ConfigError, match="FIFO"):
+            await engine.broker.create(QueueOptions(name="o.fifo", dead_queue="dead"))
+        await engine.broker.create(
+            QueueOptions(name="o.fifo", dead_queue="dead-fifo.fifo")
+        )
+
+    async def test_a_limit_that_leaves_no_room_for_a_lost_worker_is_refused(
+        self, engine: SqsEngine
+    ) -> None:
+        await engine.broker.create(QueueOptions(name="dead"))
+
+        with pytest.raises(ConfigError, match="2 or more"):
+            await engine.broker.create(
+                QueueOptions(name="relay", dead_queue="dead", max_attempts=1)
+            )
+
+    async def test_a_conflict_is_found_at_the_queue(self, engine: SqsEngine) -> None:
+        broker = engine.broker
+        assert isinstance(broker, SqsBroker)
+        await engine.broker.create(QueueOptions(name="dead.fifo"))
+        await engine.broker.create(
+            QueueOptions(name="relay.fifo", dead_queue="dead.fifo", max_attempts=3)
+        )
+
+        assert await broker.conflict("relay.fifo", 2) is None
+        sentence = await broker.conflict("relay.fifo", 3)
+        assert sentence is not None
+        assert "Set maxReceiveCount to 4 or more" in sentence
+
+    async def test_visibility_zero_is_a_value(self, engine: SqsEngine) -> None:
+        await self.sent(engine, to="o.fifo")
+        source = engine.broker.source("o.fifo")
+        await release(source, await self.received(engine, of="o.fifo"), 0.0)
+
+        assert len(await source.receive(limit=1, wait=0, lease=LEASE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "attempts", "count", "fine"),
+    [
+        ("o", 5, 2, True),  # retries are copies: only lost workers count
+        ("o", 5, 1, False),
+        ("o", 0, 1, True),  # nobody said how many attempts there are
+        ("o.fifo", 5, 6, True),
+        ("o.fifo", 5, 5, False),
+    ],
+)
+def test_how_many_receives_sqs_must_allow(
+    name: str, attempts: int, count: int, *, fine: bool
+) -> None:
+    redrive = Redrive("arn:aws:sqs:eu-west-1:0:dead", count)
+
+    assert (conflict(name, attempts, redrive=redrive) is None) is fine
+
+
+def test_without_a_redrive_policy_there_is_no_conflict() -> None:
+    assert conflict("o.fifo", 5, redrive=None) is None
