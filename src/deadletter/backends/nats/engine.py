@@ -3,12 +3,13 @@
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
 from nats.aio.client import Client
 
 from deadletter.core.errors import ConfigError
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
-from deadletter.ports.features import Durability, Features
+from deadletter.ports.features import Durability
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 from deadletter.ports.postman import Postman
@@ -17,6 +18,7 @@ from deadletter.ports.time import Clock
 from .address import Address, read_url
 from .advisories import Advisories
 from .errors import KNOWN, NO_JETSTREAM, Declined, Unheard, at_start
+from .features import FEATURES
 from .link import Link
 from .mailboxes import NatsBroker
 from .names import Names
@@ -37,19 +39,7 @@ class NatsEngine:
         durability = Durability.KILL_SAFE
         if address.replicas > 1:
             durability = Durability.REPLICATED
-        self.features = Features(
-            engine="nats",
-            durability=durability,
-            fences=False,  # the server takes an ack from whoever had the message
-            sees_lost=False,
-            sees_delayed=False,
-            due_order=False,
-            dooms=False,
-            tallies=False,
-            dedupes=True,
-            keeps_letters=False,
-            keeps_ledger=False,
-        )
+        self.features = replace(FEATURES, durability=durability)
         self._link = link
         self._broker = NatsBroker(
             link,

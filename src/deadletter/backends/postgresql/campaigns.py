@@ -27,7 +27,7 @@ SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
 WHERE campaign = ANY($1) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken, surely
+SELECT seq, id, state, cap, actor, items, taken, surely, mailbox
 FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
 """
 _START: Final = """
@@ -60,6 +60,7 @@ class Course(Struct, frozen=True):
     items: int
     taken: int
     surely: int  # no item before this one is being sent
+    to: str | None
 
 
 async def existing(connection: Connection, campaign: str) -> Course:

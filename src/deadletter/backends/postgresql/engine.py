@@ -7,6 +7,7 @@ from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock
 
 from .address import Address, read_url
@@ -16,6 +17,7 @@ from .letters import PostgresqlLetters
 from .mailboxes import PostgresqlBroker
 from .opening import prepare
 from .pool import connect
+from .postman import PostgresqlPostman
 from .undertaker import PostgresqlUndertaker
 from .waking import Waking
 
@@ -37,6 +39,7 @@ class PostgresqlEngine:
         self.undertaker: Undertaker | None = PostgresqlUndertaker(
             self._db, broker, clock
         )
+        self.postman: Postman | None = PostgresqlPostman(self._db, self._waking, clock)
 
     async def close(self) -> None:
         """Finish what is under way and let go of all connections."""

@@ -1,35 +1,39 @@
 """Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any, Final
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
-from deadletter.core.replaying import came_back, is_out, take
+from deadletter.core.replaying import Going, came_back, is_out, judge
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import act, append
 from .campaigns import Course, existing, missing
 from .counting import OPENED, STATES, Shifts, counted, opened
 from .letters_moves import BRIEF, Brief, brief_of, given, set_states
-from .letters_rows import WHOLE, check_body
+from .letters_rows import WHOLE, check_body, columns
 from .pool import Connection
 from .replay_items import Tally, count, finish, mark
 
+_HEADS: Final = f"SELECT {BRIEF}, m.replays, i.ordinal"
 _ITEMS: Final = f"""
-SELECT {BRIEF}, m.replays, i.ordinal, c.digest, c.rest, c.body
 FROM deadletter.campaign_items i
 JOIN ({WHOLE}) ON l.seq = i.letter WHERE i.campaign = $1
-"""  # noqa: S608 -- made of constants
-_GIVEN: Final = f"{_ITEMS} AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m"
-_NEXT: Final = f"""{_ITEMS}
+"""
+_AGAIN: Final = f"{_ITEMS} AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m"
+_ON: Final = f"""{_ITEMS}
 AND i.ordinal >= $2 AND i.ordinal < $3 ORDER BY i.ordinal FOR UPDATE OF m
 """
+_GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
+_NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
+# Without bodies, for those who do not need to see them.
+GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
+NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
 _SENDING: Final = """
 SELECT i.ordinal, i.generation, m.state, m.replays
 FROM deadletter.campaign_items i
@@ -44,16 +48,14 @@ WITH going AS (
     WHERE letter = ANY($2)
 )
 UPDATE deadletter.campaign_items
-SET outcome = 'sending', taken_at = $5, generation = $4
+SET outcome = $6, taken_at = $5, sent_at = $7, generation = $4
 WHERE campaign = $1 AND ordinal = ANY($3)
 """
 _COUNT_TAKEN: Final = f"""
-WITH {OPENED}, {STATES}, counted AS (
-    INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
-    VALUES ($9, 'planned', -$10::bigint), ($9, 'sending', $10)
-    ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
-)
-UPDATE deadletter.campaigns SET taken = $11, surely = $12 WHERE seq = $9
+WITH {OPENED}, {STATES}
+INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
+VALUES ($9, 'planned', -$10::bigint), ($9, $11, $10)
+ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
 """  # noqa: S608 -- made of constants
 _MOVE_ON: Final = """
 UPDATE deadletter.campaigns SET taken = $2, surely = $3 WHERE seq = $1
@@ -107,19 +109,45 @@ async def take_next(
     stands = await existing(connection, campaign)
     if stands.state is not CampaignState.RUNNING:
         return {}
-    taken, surely = await _take_again(connection, stands, limit, now)
-    place, is_told = stands.taken, False
-    while place < stands.items and len(taken) < limit:
-        end = min(place + limit - len(taken), stands.items)
-        some = await _take_planned(connection, stands, (place, end, surely), now)
-        taken |= some
-        place = end
-        is_told = bool(some)
-    if not is_told and (place, surely) != (stands.taken, stands.surely):
-        await connection.execute(_MOVE_ON, stands.seq, place, surely)
-    if place == stands.items:
-        await finish(connection, [stands.seq])
+    again, surely = await interrupted(connection, stands, limit, now)
+    taken: dict[int, ReplayTaken] = {}
+    if again:
+        rows = await connection.fetch(_GIVEN, stands.seq, again)
+        taken |= {row[6]: _taken(row, row[5]) for row in rows}
+        surely = again[0]
+
+    async def take_some(start: int, end: int) -> int:
+        rows = await connection.fetch(_NEXT, stands.seq, start, end)
+        going = judge(start, end, rows, stands.cap)
+        await record(connection, stands, going, Outcome.SENDING, now)
+        taken.update((row[6], _taken(row, row[5] + 1)) for row in going.rows)
+        return len(going.rows)
+
+    place = await go_on(stands, limit - len(taken), take_some)
+    await move_on(connection, stands, place, surely)
     return taken
+
+
+async def go_on(
+    stands: Course, limit: int, some: Callable[[int, int], Awaitable[int]]
+) -> int:
+    """Go through planned items, until `some` made up the limit; says how far."""
+    place, got = stands.taken, 0
+    while place < stands.items and got < limit:
+        end = min(place + limit - got, stands.items)
+        got += await some(place, end)
+        place = end
+    return place
+
+
+async def move_on(
+    connection: Connection, stands: Course, taken: int, surely: int
+) -> None:
+    """Write down how far a campaign has come; it may end by that."""
+    if (taken, surely) != (stands.taken, stands.surely):
+        await connection.execute(_MOVE_ON, stands.seq, taken, surely)
+    if taken == stands.items:
+        await finish(connection, [stands.seq])
 
 
 async def sent(
@@ -169,18 +197,18 @@ async def settle(
         await finish(connection, {campaign for campaign, _ in ordinals})
 
 
-async def _take_again(
+async def interrupted(
     connection: Connection, stands: Course, limit: int, now: datetime
-) -> tuple[dict[int, ReplayTaken], int]:
+) -> tuple[list[int], int]:
     """
     What was taken but never reported as sent, unless somebody took it back.
 
-    Also the ordinal before which there surely is nothing of the kind any more.
+    Also the ordinal before which there is nothing of the kind beside these.
     """
     again: list[int] = []
     gone: list[int] = []
     surely = stands.surely
-    while len(again) < limit:
+    while len(again) < limit and surely < stands.taken:
         rows = await connection.fetch(
             _SENDING, stands.seq, surely, stands.taken, limit - len(again)
         )
@@ -194,48 +222,31 @@ async def _take_again(
         surely = rows[-1][0] + 1
     if gone:
         await _skip(connection, stands, gone, Outcome.SENDING, now)
-    if not again:
-        return {}, surely
-    rows = await connection.fetch(_GIVEN, stands.seq, again)
-    return {row[6]: _taken(row, row[5]) for row in rows}, again[0]
+    return again, surely
 
 
-async def _take_planned(
+async def record(
     connection: Connection,
     stands: Course,
-    span: tuple[int, int, int],
+    going: Going,
+    outcome: Outcome,
     now: datetime,
-) -> dict[int, ReplayTaken]:
-    """Those of the planned letters that may go out; the span is written down."""
-    start, end, surely = span
-    taken: dict[int, ReplayTaken] = {}
-    going: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    left = dict.fromkeys(range(start, end))  # the others, also those that are gone
-    past_cap: list[str] = []
-    # Letters are much alike: each question is answered once.
-    verdicts = cache(lambda state, replays: take(State(state), replays, stands.cap))
-    leaving: Counter[tuple[str, str, str]] = Counter()
-    for row in await connection.fetch(_NEXT, stands.seq, start, end):
-        seq, id_, source, fingerprint, before, replays, ordinal = row[:7]
-        outcome, after = verdicts(before, replays)
-        if outcome is Outcome.SENDING:
-            del left[ordinal]
-            taken[ordinal] = _taken(row, replays + 1)
-            going[replays + 1].append((seq, ordinal))
-            leaving[source, fingerprint, before] += 1
-        elif after is State.QUARANTINED and before != after:
-            past_cap.append(shown(id_))
-    if taken:
-        for generation, some in going.items():
-            seqs, ordinals = zip(*some, strict=True)
-            await connection.execute(_TAKE, stands.seq, seqs, ordinals, generation, now)
-        counts = _counted(leaving)
-        values = (stands.seq, len(taken), end, surely)
-        await connection.execute(_COUNT_TAKEN, *counts, *values)
-    if left:
-        await _skip(connection, stands, list(left), Outcome.PLANNED, now)
+) -> None:
+    """Write down that these are on their way, or sent, and why others are not."""
+    if going.rows:
+        sent_at = now if outcome is Outcome.SENT else None
+        by_generation: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for row in going.rows:
+            by_generation[row[5] + 1].append((row[0], row[6]))
+        for generation, some in by_generation.items():
+            given = (*columns(some, 2), generation, now, outcome, sent_at)
+            await connection.execute(_TAKE, stands.seq, *given)
+        counts = (*_counted(going.moved), stands.seq, len(going.rows), outcome)
+        await connection.execute(_COUNT_TAKEN, *counts)
+    if going.left:
+        await _skip(connection, stands, list(going.left), Outcome.PLANNED, now)
+        past_cap = [shown(id_) for id_ in going.past_cap]
         await _quarantine(connection, stands, past_cap, now)
-    return taken
 
 
 def _counted(leaving: Counter[tuple[str, str, str]]) -> list[Any]:

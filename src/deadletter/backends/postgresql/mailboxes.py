@@ -20,6 +20,7 @@ from .waking import Waking
 # Options are judged by those of other mailboxes: one change at a time.
 _LOCK: Final = "LOCK TABLE deadletter.mailboxes IN SHARE ROW EXCLUSIVE MODE"
 _FIND: Final = "SELECT id FROM deadletter.mailboxes WHERE name = $1 AND NOT gone"
+_HOLD: Final = f"{_FIND} FOR SHARE"
 _MAKE: Final = """
 INSERT INTO deadletter.mailboxes (name) VALUES ($1)
 ON CONFLICT (name) DO UPDATE SET gone = false RETURNING id
@@ -130,6 +131,15 @@ class PostgresqlBroker:
     async def _make(self, name: str) -> int:
         rows = await self._db.fetch(_FIND, name) or await self._db.fetch(_MAKE, name)
         return int(rows[0][0])
+
+
+async def held(connection: Connection, name: str) -> int:
+    """The number of a mailbox, made if need be, that nobody deletes before the end."""
+    check_name(name)
+    number = await connection.fetchval(_HOLD, name)
+    if number is None:
+        number = await connection.fetchval(_MAKE, name)
+    return int(number)
 
 
 async def _existing(connection: Connection) -> dict[str, QueueOptions]:

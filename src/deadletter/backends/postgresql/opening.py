@@ -2,11 +2,14 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from deadletter.core.errors import ConfigError
 from deadletter.ports.features import Durability, Features
 
 from .address import Address
 from .errors import TROUBLE, explained
+from .features import FEATURES
 from .pool import connect
 from .schema import migrate
 
@@ -36,7 +39,7 @@ async def prepare(address: Address) -> Features:
         raise explained(error, address.shown) from error
     except ValueError as error:  # the client library's own reading of the URL
         raise ConfigError(f"the PostgreSQL URL cannot be read: {error}") from error
-    return Features(engine="postgresql", durability=_durability(*durable))
+    return replace(FEATURES, durability=_durability(*durable))
 
 
 def _check(version: int, encoding: str, address: Address) -> None:

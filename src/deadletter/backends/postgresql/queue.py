@@ -21,24 +21,33 @@ from .waking import Waking
 _AT_ONCE: Final = 16_000_000  # bytes in one statement; one message may have more
 _BREATH: Final = 0.01  # seconds, when what is due is in somebody else's hands
 
-# The mailbox may have been deleted since we learned its number: then nothing is
-# sent, and the answer is empty.
-_SEND: Final = f"""
+
+def sending(given: str, body: str) -> str:
+    """
+    Puts messages into a mailbox; their bodies are made of a column of type `given`.
+
+    The mailbox may have been deleted since we learned its number: then nothing is
+    sent, and the answer is empty.
+    """
+    return f"""
 WITH box AS (
     SELECT deadletter.clock() + make_interval(secs => expire_after) AS expiry
     FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
 ), put AS (
     INSERT INTO deadletter.messages
         (mailbox, id, body, extra, sent_at, expires_at, due)
-    SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
+    SELECT $1, g.id, {body}, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
         least(deadletter.clock() + $7, g.expires_at, box.expiry)
-    FROM box CROSS JOIN unnest($2::bytea[], $3::bytea[], $4::bytea[],
+    FROM box CROSS JOIN unnest($2::bytea[], $3::{given}[], $4::bytea[],
         $5::timestamptz[], $6::timestamptz[])
-        AS g (id, body, extra, sent_at, expires_at)
+        AS g (id, given, extra, sent_at, expires_at)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
 SELECT pg_notify('deadletter', $1::text) FROM box
 """  # noqa: S608 -- made of constants
+
+
+_SEND: Final = sending("bytea", "g.given")
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
 next AS MATERIALIZED (

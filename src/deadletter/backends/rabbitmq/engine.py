@@ -1,33 +1,19 @@
 """The engine: opened, checked, closed."""
 
 from contextlib import suppress
-from typing import Final
 
 from deadletter.core.errors import BackendError
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
-from deadletter.ports.features import Durability, Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock
 
 from .address import read_url
+from .features import FEATURES
 from .link import Link
 from .mailboxes import RabbitBroker
-
-FEATURES: Final = Features(
-    engine="rabbitmq",
-    durability=Durability.POWER_SAFE,  # quorum queues sync before they confirm
-    exact_delay=False,
-    sees_delayed=False,
-    due_order=False,
-    dooms=False,
-    tallies=False,
-    keeps_options=False,
-    keeps_letters=False,
-    keeps_ledger=False,
-)
 
 
 class RabbitEngine:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, Final
 
+from msgspec.structs import replace
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.connection import (
     Connection,
@@ -17,9 +18,11 @@ from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Features
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
+from deadletter.ports.postman import Postman
 
 from .address import Address, read_url
 from .errors import KNOWN, at_start
+from .features import FEATURES
 from .keys import Keys
 from .ledger import RedisLedger
 from .link import Link, Now, server_time
@@ -49,6 +52,7 @@ class RedisEngine:
         self.letters: LetterStore | None = None
         self.ledger: Ledger | None = RedisLedger(link, keys)
         self.undertaker: Undertaker | None = None
+        self.postman: Postman | None = None
         self._link = link
 
     async def close(self) -> None:
@@ -61,9 +65,7 @@ async def connect(url: str, *, now: Now = server_time) -> RedisEngine:
     address = read_url(url)
     keys = Keys(address.prefix)
     server = await _look(address)
-    features = Features(
-        engine="redis", durability=server.durability, keeps_letters=False
-    )
+    features = replace(FEATURES, durability=server.durability)
     if server.in_cluster:
         return RedisEngine(
             Link(_cluster(address), _cluster(address), now), keys, features

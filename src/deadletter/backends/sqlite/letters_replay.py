@@ -4,14 +4,11 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any, Final
-
-from msgspec import Struct
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import By, State
-from deadletter.core.replaying import came_back, is_out, take
+from deadletter.core.replaying import Going, came_back, is_out, judge
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import act, append
@@ -22,7 +19,7 @@ from .letters_moves import Brief, brief_of, given, set_states
 from .letters_whole import messages
 from .replay_items import Tally, count, finish, mark
 from .rows import micros
-from .sql import Row, fetch, ids, numbers, packed
+from .sql import fetch, ids, numbers, packed
 
 _COPIED: Final = "seq, id, source, fingerprint, state, replays, ordinal"
 _ITEMS: Final = """
@@ -203,41 +200,13 @@ def _take_planned(
     """Those of the letters planned from `start` to `end` that may go out."""
     span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
     found = messages(connection, _COPIED, _NEXT, span)
-    going = judge(stands, start, end, [row for row, _ in found])
+    going = judge(start, end, [row for row, _ in found], stands.cap)
     record(connection, stands, going, Outcome.SENDING, now)
     return [
         ReplayTaken(row[1], row[2], message, row[5] + 1)
         for row, message in found
         if row[6] not in going.left
     ]
-
-
-class Going(Struct, frozen=True):
-    """Of a span of planned items, what may go out and what not."""
-
-    start: int
-    end: int
-    left: dict[int, None]  # ordinals that stay, also those whose letter is gone
-    past_cap: list[str]
-    moved: Counter[tuple[str, str, str]]  # how many, by source, group and old state
-
-
-def judge(stands: Course, start: int, end: int, rows: Sequence[Row]) -> Going:
-    """Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal."""
-    left = dict.fromkeys(range(start, end))
-    past_cap: list[str] = []
-    # Letters are much alike: each question is answered once.
-    verdicts = cache(lambda state, replays: take(State(state), replays, stands.cap))
-    moved: Counter[tuple[str, str, str]] = Counter()
-    for row in rows:
-        _, id_, source, fingerprint, before, replays, ordinal = row[:7]
-        outcome, after = verdicts(before, replays)
-        if outcome is Outcome.SENDING:
-            del left[ordinal]
-            moved[source, fingerprint, before] += 1
-        elif after is State.QUARANTINED and before != after:
-            past_cap.append(id_)
-    return Going(start, end, left, past_cap, moved)
 
 
 def record(

@@ -13,16 +13,17 @@ from typing import Any, Final
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of
+from deadletter.core.replaying import judge
 from deadletter.core.topology import check_name
 from deadletter.ports.postman import Posted
 
 from .campaigns import Course, existing
 from .engine import Database
-from .letters_replay import GIVEN, NEXT, go_on, interrupted, judge, record, sent
+from .letters_replay import GIVEN, NEXT, go_on, interrupted, record, sent
 from .mailboxes import SqliteBroker, make
 from .queue import COUNT_SENT
 from .rows import micros, seconds, sound
-from .sql import Row, fetch, numbers, write
+from .sql import fetch, numbers, write
 
 _COLUMNS: Final = """
 seq, id, source, fingerprint, state, replays, ordinal, size, hex(rest)
@@ -85,13 +86,14 @@ class _Round:
     def _send_planned(self, stands: Course, start: int, end: int) -> int:
         span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
         rows = fetch(self._connection, _COLUMNS, NEXT, span)
-        going = judge(stands, start, end, rows)
-        copies = [(row, row[5] + 1) for row in rows if row[6] not in going.left]
-        self._copy(stands, copies)
+        going = judge(start, end, rows, stands.cap)
+        self._copy(stands, [(row, row[5] + 1) for row in going.rows])
         record(self._connection, stands, going, Outcome.SENT, self._now)
-        return len(copies)
+        return len(going.rows)
 
-    def _copy(self, stands: Course, copies: Sequence[tuple[Row, int]]) -> None:
+    def _copy(
+        self, stands: Course, copies: Sequence[tuple[Sequence[Any], int]]
+    ) -> None:
         """Put copies into their mailboxes, each with its generation."""
         now = micros(self._now)
         per_box = Counter(stands.to or row[2] for row, _ in copies)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.ports.broker import Broker
@@ -19,6 +20,7 @@ from deadletter.ports.time import Clock, Dice
 from .address import Address, read_url
 from .attic import open_attic
 from .errors import KNOWN, at_start
+from .features import FEATURES
 from .link import Link
 from .mailboxes import SqsBroker
 from .names import Names
@@ -58,18 +60,8 @@ async def connect(url: str, *, clock: Clock, dice: Dice) -> SqsEngine:
     address = read_url(url)
     async with AsyncExitStack() as stack:
         link, attic = await _opened(address, stack)
-        features = Features(
-            engine="sqs",
-            durability=Durability.REPLICATED if address.is_amazon else Durability.NONE,
-            ordered=False,
-            exact_delay=False,
-            fences=False,
-            due_order=False,
-            dooms=False,
-            tallies=False,
-            keeps_letters=False,
-            keeps_ledger=False,
-        )
+        durable = Durability.REPLICATED if address.is_amazon else Durability.NONE
+        features = replace(FEATURES, durability=durable)
         registry = Registry(link, Names(address.prefix), clock)
         post = Post(link, attic, clock=clock, dice=dice)
         broker = SqsBroker(link, registry, post, features, clock)
