@@ -1,0 +1,144 @@
+"""What is in a mailbox, from where its partitions end and how far they were worked."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from deadletter.ports.broker import QueueInfo, QueueOptions
+from deadletter.ports.time import Clock
+
+from .address import Address
+from .member import Member
+from .offsets import Progress
+from .rows import Place, Row
+from .topics import Topics
+from .wire import micros
+
+
+class Counting:
+    """Counts what is in mailboxes."""
+
+    def __init__(self, address: Address, topics: Topics, clock: Clock) -> None:
+        self._address = address
+        self._topics = topics
+        self._clock = clock
+
+    async def count(
+        self,
+        queues: Sequence[QueueOptions],
+        members: Mapping[str, Member],
+        partitions: Mapping[str, int],
+    ) -> list[QueueInfo]:
+        """Count these; a member of ours knows its own partitions better."""
+        for queue in queues:
+            if queue.name in members:
+                await members[queue.name].caught_up()
+        places = {queue.name: self._places(queue.name, partitions) for queue in queues}
+        everywhere = [place for theirs in places.values() for place in theirs]
+        ends = await self._topics.ends(everywhere)
+        starts = await self._topics.starts(everywhere)
+        worked = await self._worked(places)
+        counts = []
+        for queue in queues:
+            retry = self._address.retry_topic(queue.name)
+            found = _Found(micros(self._clock.now()))
+            for place in places[queue.name]:
+                is_retry = place[0] == retry
+                member = members.get(queue.name)
+                if member is None or not found.saw(
+                    member, place, ends[place], is_retry=is_retry
+                ):
+                    progress = worked.get(place) or Progress(starts[place])
+                    progress.skip(progress.base, starts[place])
+                    found.guess(progress, ends[place], is_retry=is_retry)
+            counts.append(found.info(queue))
+        return counts
+
+    def _places(self, mailbox: str, partitions: Mapping[str, int]) -> list[Place]:
+        topics = self._address.topic(mailbox), self._address.retry_topic(mailbox)
+        return [
+            (topic, number)
+            for topic in topics
+            for number in range(partitions.get(topic, 0))
+        ]
+
+    async def _worked(
+        self, places: Mapping[str, Sequence[Place]]
+    ) -> dict[Place, Progress]:
+        """How far the groups of these mailboxes have come."""
+        by_group: dict[str, list[Place]] = {}
+        for mailbox, theirs in places.items():
+            retry = self._address.retry_topic(mailbox)
+            for place in theirs:
+                group = self._address.group_of(mailbox)
+                if place[0] == retry:
+                    group = self._address.retry_group_of(mailbox)
+                by_group.setdefault(group, []).append(place)
+        worked: dict[Place, Progress] = {}
+        for group, asked in by_group.items():
+            worked |= await self._topics.progress(group, asked)
+        return worked
+
+
+def present(info: QueueInfo) -> int:
+    """How many messages there are in a mailbox, wherever they stand."""
+    return info.ready + info.delayed + info.claimed + info.suspects
+
+
+class _Found:
+    """Counts, as they come together."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._counts: Counter[str] = Counter()
+        self._tally: Counter[str] = Counter()
+        self._oldest: tuple[int, int, datetime] | None = None
+
+    def saw(self, member: Member, place: Place, end: int, *, is_retry: bool) -> bool:
+        """Count a partition if it is ours."""
+        with member.lock:
+            lane = member.holding.lanes.get(place)
+            if lane is None:
+                return False
+            returned = set(member.holding.returned)
+            for row in lane.rows.values():
+                self._see(row, returned=row in returned)
+            self._counts["delayed" if is_retry else "ready"] += max(
+                0, end - lane.position
+            )
+            self._tally.update(lane.progress.tally)
+        return True
+
+    def _see(self, row: Row, *, returned: bool) -> None:
+        if row.ended:
+            return
+        if row.token is not None:
+            self._counts["claimed"] += 1
+        elif row.trail.suspect or returned:
+            self._counts["suspects"] += 1
+        else:
+            self._counts["ready" if row.due <= self._now else "delayed"] += 1
+            head = (row.due, row.seq, row.message.sent_at)
+            self._oldest = min(self._oldest or head, head)
+
+    def guess(self, progress: Progress, end: int, *, is_retry: bool) -> None:
+        """Count a partition that somebody else has, or nobody."""
+        held = progress.claims
+        self._counts["claimed"] += held
+        waiting = max(0, progress.open_until(end) - held)
+        self._counts["delayed" if is_retry else "ready"] += waiting
+        self._tally.update(progress.tally)
+
+    def info(self, options: QueueOptions) -> QueueInfo:
+        counts = self._counts
+        # Nobody counts what is sent: it is what is there and what has left.
+        sent = counts.total() + self._tally.total()
+        return QueueInfo(
+            options=options,
+            ready=counts["ready"],
+            delayed=counts["delayed"],
+            claimed=counts["claimed"],
+            suspects=counts["suspects"],
+            oldest_at=None if self._oldest is None else self._oldest[2],
+            tally={"sent": sent, **self._tally},
+        )

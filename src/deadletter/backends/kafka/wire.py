@@ -1,0 +1,315 @@
+"""
+A message as a record, and back again.
+
+The user's headers come first, as they are. Behind them stand ours, beginning with
+`dlq-message-id`, in the order of `_OURS`: that is how they are told apart, whatever
+a producer put among its own. A record without them is somebody else's: its id is
+where it stands.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct, structs
+
+from deadletter.core.message import Lineage, Message
+
+RawHeaders: TypeAlias = list[tuple[str, bytes | None]]
+
+_ID: Final = "dlq-message-id"
+_TEXTS: Final = {  # fields that are text
+    "content-type": "content_type",
+    "reply-to": "reply_to",
+    "dlq-idempotency-key": "idempotency_key",
+    "traceparent": "traceparent",
+    "tracestate": "tracestate",
+    "dlq-key": "key",
+}
+_PLAIN_TEXTS: Final = tuple(  # a key has its own place, mostly
+    (name, field) for name, field in _TEXTS.items() if field != "key"
+)
+SPRING: Final = (  # a dead letter's, as Spring for Apache Kafka names them
+    *("kafka_dlt-original-topic", "kafka_dlt-original-partition"),
+    *("kafka_dlt-original-offset", "kafka_dlt-original-timestamp"),
+    *("kafka_dlt-original-timestamp-type", "kafka_dlt-original-consumer-group"),
+    *("kafka_dlt-exception-fqcn", "kafka_dlt-exception-message"),
+    "kafka_dlt-exception-stacktrace",
+)
+_OURS: Final = {
+    name: place
+    for place, name in enumerate(
+        (
+            *(_ID, "dlq-sent-at", "dlq-expires-at", *_TEXTS, "dlq-lineage"),
+            *("dlq-headers", "dlq-attempt", "dlq-spared", "dlq-suspect"),
+            *("dlq-first-at", "dlq-due", "dlq-origin", "dlq-history", *SPRING),
+        )
+    )
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO: Final = timedelta(microseconds=1)
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack_headers: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
+
+
+class Raw(Struct, frozen=True, kw_only=True):
+    """A record as the client library takes and gives it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: RawHeaders
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, rather too many than too few."""
+        taken = len(self.key or b"") + len(self.value or b"") + 100
+        for name, value in self.headers:
+            taken += 4 * len(name) + len(value or b"") + 10
+        return taken
+
+
+class Trail(Struct, frozen=True, kw_only=True):
+    """What a record that was tried before says of that."""
+
+    attempts: int = 0
+    spared: int = 0
+    suspect: bool = False
+    first_at: int | None = None  # microseconds, as are all times here
+    due: int | None = None
+    origin: tuple[str, int, int] | None = None  # topic, partition, offset
+    history: str = ""
+
+
+NEW: Final = Trail()
+
+
+def micros(time: datetime) -> int:
+    """A time as it travels."""
+    return (time - _EPOCH) // _MICRO
+
+
+def when(us: int) -> datetime:
+    """...and as we use it."""
+    return _EPOCH + us * _MICRO
+
+
+def to_record(message: Message) -> Raw:
+    """The record that a message becomes."""
+    headers: RawHeaders = list(message.headers)
+    odd = bool(headers) and not all(_is_plain(name) for name, _ in headers)
+    if odd:
+        packed = _pack([(_text(name), value) for name, value in message.headers])
+        headers = []
+    headers.append((_ID, _text(message.id)))
+    headers.append(("dlq-sent-at", b"%d" % micros(message.sent_at)))
+    if message.expires_at is not None:
+        headers.append(("dlq-expires-at", b"%d" % micros(message.expires_at)))
+    for name, field in _PLAIN_TEXTS:
+        value = getattr(message, field)
+        if value is not None:
+            headers.append((name, _text(value)))
+    key, plain = _key(message.key)
+    if not plain:
+        headers.append(("dlq-key", _text(message.key or "")))
+    if message.lineage is not None:
+        headers.append(("dlq-lineage", _json(message.lineage)))
+    if odd:
+        headers.append(("dlq-headers", packed))
+    return Raw(key=key, value=message.body, headers=headers)
+
+
+def with_trail(raw: Raw, trail: Trail, message: Message) -> Raw:
+    """The record with its story, in place of an older one."""
+    theirs, ours = split(raw.headers)
+    if not ours:  # somebody else's: from now on it has to carry its id and time
+        ours = {_ID: _text(message.id), "dlq-sent-at": b"%d" % micros(message.sent_at)}
+    ours |= {"dlq-attempt": b"%d" % trail.attempts, "dlq-spared": b"%d" % trail.spared}
+    ours["dlq-suspect"] = b"1" if trail.suspect else b"0"
+    if trail.first_at is not None:
+        ours["dlq-first-at"] = b"%d" % trail.first_at
+    if trail.due is not None:
+        ours["dlq-due"] = b"%d" % trail.due
+    if trail.origin is not None:
+        topic, partition, offset = trail.origin
+        ours["dlq-origin"] = f"{topic}/{partition}/{offset}".encode()
+    ours["dlq-history"] = _text(trail.history)
+    inserted = sorted(ours.items(), key=lambda pair: _OURS[pair[0]])
+    return structs.replace(raw, headers=[*theirs, *inserted])
+
+
+def from_record(
+    raw: Raw, topic: str, partition: int, offset: int, sent_ms: int
+) -> tuple[Message, Trail]:
+    """The message that a record is, and what was tried with it."""
+    given = raw.headers
+    if len(given) > 1 and given[-1][0] == "dlq-sent-at" and given[-2][0] == _ID:
+        return _plain(raw, sent_ms), NEW
+    theirs, ours = split(given)
+    trail = _trail(ours) if "dlq-attempt" in ours else NEW
+    headers = tuple([(name, value or b"") for name, value in theirs])
+    if not ours:
+        return _foreign(raw, headers, f"{topic}/{partition}/{offset}", sent_ms), trail
+    if "dlq-headers" in ours:
+        headers = _odd_headers(ours["dlq-headers"]) or headers
+    sent_at = _number(ours.get("dlq-sent-at", b""))
+    expires_at = _number(ours.get("dlq-expires-at", b""))
+    texts = {field: _str(ours[name]) for name, field in _TEXTS.items() if name in ours}
+    if "key" not in texts and raw.key is not None:
+        texts["key"] = _key_str(raw.key)
+    message = Message(
+        id=_str(ours[_ID]),
+        body=raw.value or b"",
+        sent_at=_when(sent_at, sent_ms),
+        headers=headers,
+        expires_at=None if expires_at is None else _when(expires_at, sent_ms),
+        lineage=_read_lineage(ours.get("dlq-lineage")),
+        **texts,
+    )
+    return message, trail
+
+
+def _plain(raw: Raw, sent_ms: int) -> Message:
+    """The message of a record that has just an id and a time of us: most are so."""
+    *theirs, (_, id_), (_, sent_at) = raw.headers
+    return Message(
+        id=_str(id_ or b""),
+        body=raw.value or b"",
+        sent_at=_when(_number(sent_at or b""), sent_ms),
+        headers=tuple([(name, value or b"") for name, value in theirs]),
+        key=None if raw.key is None else _key_str(raw.key),
+    )
+
+
+def split(headers: RawHeaders) -> tuple[RawHeaders, dict[str, bytes]]:
+    """The user's headers, and ours: those at the end, in our order, from our id on."""
+    start = last = len(_OURS)
+    place = len(headers)
+    while place:
+        name, value = headers[place - 1]
+        start = _OURS.get(name, -1)
+        if start < 0 or start >= last or value is None:
+            break
+        last = start
+        place -= 1
+        if start == 0:
+            return headers[:place], dict(headers[place:])  # type: ignore[arg-type]
+    return headers, {}
+
+
+def _foreign(
+    raw: Raw, headers: tuple[tuple[str, bytes], ...], place: str, sent_ms: int
+) -> Message:
+    known = dict(headers)
+    return Message(
+        id=place,
+        body=raw.value or b"",
+        sent_at=_when(None, sent_ms),
+        headers=headers,
+        key=None if raw.key is None else _key_str(raw.key),
+        content_type=_maybe(known.get("content-type")),
+        traceparent=_maybe(known.get("traceparent")),
+        tracestate=_maybe(known.get("tracestate")),
+    )
+
+
+def _trail(ours: dict[str, bytes]) -> Trail:
+    return Trail(
+        attempts=_number(ours.get("dlq-attempt", b"")) or 0,
+        spared=_number(ours.get("dlq-spared", b"")) or 0,
+        suspect=ours.get("dlq-suspect") == b"1",
+        first_at=_number(ours.get("dlq-first-at", b"")),
+        due=_number(ours.get("dlq-due", b"")),
+        origin=_origin(ours.get("dlq-origin", b"")),
+        history=_str(ours.get("dlq-history", b"")),
+    )
+
+
+def _origin(told: bytes) -> tuple[str, int, int] | None:
+    topic, _, rest = told.decode("utf-8", "replace").partition("/")
+    partition, _, offset = rest.partition("/")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        return None
+    return topic, int(partition), int(offset)
+
+
+def _is_plain(name: str) -> bool:
+    # The client library ends a name at a NUL, and takes none that is not UTF-8.
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _key(key: str | None) -> tuple[bytes | None, bool]:
+    """The key's bytes, and whether they say everything."""
+    if key is None:
+        return None, True
+    try:
+        return key.encode(), True
+    except UnicodeEncodeError:
+        pass
+    try:  # bytes that were no text when they came
+        told = key.encode("utf-8", "surrogateescape")
+        return told, _key_str(told) == key
+    except UnicodeEncodeError:
+        return _text(key), False
+
+
+def _key_str(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _str(told: bytes) -> str:
+    try:
+        return told.decode()
+    except UnicodeDecodeError:
+        pass
+    try:
+        return told.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return told.decode("utf-8", "replace")
+
+
+def _maybe(told: bytes | None) -> str | None:
+    return None if told is None else told.decode("utf-8", "replace")
+
+
+def _number(told: bytes) -> int | None:
+    digits = told[1:] if told[:1] == b"-" else told
+    if not digits.isdigit() or len(told) > 20:
+        return None
+    return int(told)
+
+
+def _when(us: int | None, ms: int) -> datetime:
+    try:
+        return when(ms * 1000 if us is None else us)
+    except OverflowError:
+        return when(ms * 1000)
+
+
+def _json(lineage: Lineage) -> bytes:
+    return json.dumps(structs.asdict(lineage)).encode()  # takes any text there is
+
+
+def _read_lineage(told: bytes | None) -> Lineage | None:
+    if told is None:
+        return None
+    try:
+        return msgspec.convert(json.loads(told), Lineage)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _odd_headers(told: bytes) -> tuple[tuple[str, bytes], ...] | None:
+    try:
+        pairs: Sequence[tuple[bytes, bytes]] = _unpack_headers(told)
+        return tuple([(_str(name), value) for name, value in pairs])
+    except msgspec.DecodeError:
+        return None

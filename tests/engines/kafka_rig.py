@@ -1,0 +1,44 @@
+"""Engines on the test broker, each with topics and groups of its own."""
+
+from importlib.metadata import EntryPoint
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from deadletter.assembly import engines
+from deadletter.backends.kafka.engine import KafkaEngine, connect
+from deadletter.ports import Clock
+
+_numbers = count(1)
+_run = uuid4().hex[:8]
+
+
+def fresh(url: str, **parameters: Any) -> str:
+    """The URL with topics and a group that nobody has used."""
+    name = f"t{_run}-{next(_numbers)}-"
+    given = {"prefix": name, "group": f"{name}group", "partitions": 1, **parameters}
+    return f"{url}/?" + "&".join(f"{key}={value}" for key, value in given.items())
+
+
+async def opened(url: str, clock: Clock) -> KafkaEngine:
+    """The engine that a URL names."""
+    return await connect(url, clock=clock)
+
+
+async def see_all(engine: KafkaEngine, mailbox: str) -> None:
+    """Have the engine work a mailbox, and see all that is in it."""
+    member = await engine.mailboxes.box(mailbox).member()
+    await member.caught_up()
+
+
+def make_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have URLs of kafka:// open here, installed or not."""
+    installed = engines.entry_points
+
+    def found(*, group: str) -> list[EntryPoint]:
+        ours = EntryPoint("kafka", "deadletter.backends.kafka:open_engine", group)
+        return [*installed(group=group), ours]
+
+    monkeypatch.setattr(engines, "entry_points", found)
