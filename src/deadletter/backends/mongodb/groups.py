@@ -1,0 +1,203 @@
+"""Groups of like failures: made by deaths, and how they stand."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from deadletter.core.errors import NotFound
+from deadletter.core.escaping import shown, stored
+from deadletter.core.failure import Trouble
+from deadletter.core.grouping import as_of, regressed, regresses, said
+from deadletter.core.letter import (
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    Standing,
+    State,
+)
+
+from .schema import Collections, Document
+from .search_terms import literally
+from .times import number, time
+from .turn import Turn
+
+_DIED_AGAIN: Final = By("office", "it died again")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which groups somebody asks for."""
+
+    source: str | None
+    only_open: bool
+    statuses: frozenset[GroupStatus] | None
+    named: str
+    limit: int
+    now: datetime
+
+
+async def groups(
+    there: Collections, session: AsyncClientSession, asked: Asked
+) -> list[Group]:
+    """Groups, latest first."""
+    if asked.limit < 1:
+        return []
+    conditions: list[Document] = [{"total": {"$gt": 0}}]
+    if asked.source is not None:
+        conditions.append({"source": stored(asked.source)})
+    if asked.only_open:
+        conditions.append({"open": {"$gt": 0}})
+    if asked.named:
+        conditions.append({"_id": {"$regex": rf"\A{literally(asked.named)}"}})
+    if asked.statuses is not None:
+        conditions.append(_standing_as(asked.statuses, asked.now))
+    found = there.groups.find({"$and": conditions}, session=session)
+    latest = found.sort([("last_seen", -1), ("seq", -1)]).limit(asked.limit)
+    return [_group(one, asked.now) async for one in latest]
+
+
+async def counts(
+    there: Collections, session: AsyncClientSession
+) -> dict[str, dict[State, int]]:
+    """How many letters of each state, by source."""
+    found: dict[str, dict[State, int]] = {}
+    async for one in there.sources.find({}, session=session):
+        if states := states_of(one):
+            found[shown(one["_id"])] = states
+    return found
+
+
+async def say(
+    turn: Turn, fingerprint: str, standing: Standing, by: By, now: datetime
+) -> None:
+    """Write down how a group stands."""
+    asked = {"_id": stored(fingerprint)}
+    found = await turn.there.groups.find_one(asked, session=turn.session)
+    if found is None:
+        raise NotFound(f"there is no group {fingerprint}")
+    changes = {"$set": _said(standing)}
+    await turn.there.groups.update_one(asked, changes, session=turn.session)
+    detail = said(_standing(found), standing)
+    turn.act("group", fingerprint, by, at=now, detail=detail)
+
+
+async def count_deaths(
+    turn: Turn, deaths: Mapping[str, Sequence[DeadLetter]], now: datetime
+) -> None:
+    """Groups as these deaths leave them: resolved ones may not be so after all."""
+    if not deaths:
+        return
+    names = {"_id": {"$in": [stored(name) for name in deaths]}}
+    known = turn.there.groups.find(names, session=turn.session)
+    found = {one["_id"]: one async for one in known}
+    for fingerprint, letters in deaths.items():
+        before = found.get(stored(fingerprint))
+        after = _died(before, letters) if before else _first(turn, letters)
+        if before is not None:
+            after |= _regression(turn, fingerprint, before, letters, now)
+        turn.died(fingerprint, after, len(letters))
+
+
+def states_of(document: Document) -> dict[State, int]:
+    """How many letters of each state, by a document that counts them."""
+    states = document.get("states", {})
+    return {State(state): n for state, n in states.items() if n > 0}
+
+
+def _first(turn: Turn, letters: Sequence[DeadLetter]) -> Document:
+    times = [number(letter.head.dead_at) for letter in letters]
+    return {
+        "seq": turn.next_seq(),
+        "source": stored(letters[0].head.source),
+        "first_seen": min(times),
+        **_latest(letters),
+        **_said(Standing()),
+    }
+
+
+def _died(before: Document, letters: Sequence[DeadLetter]) -> Document:
+    times = [number(letter.head.dead_at) for letter in letters]
+    changes: Document = {"first_seen": min(before["first_seen"], *times)}
+    if max(times) >= before["last_seen"]:
+        changes |= _latest(letters)
+    return changes
+
+
+def _latest(letters: Sequence[DeadLetter]) -> Document:
+    # Of several at the same moment, the one that came last.
+    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
+    head = latest.head
+    return {
+        "error_type": stored(head.error_type),
+        "text": stored(head.error_text),
+        "frame": stored(latest.frame),
+        "trouble": head.trouble.value,
+        "code": stored(head.code),
+        "last_seen": number(head.dead_at),
+        "last_seen_at": head.dead_at,  # for people
+    }
+
+
+def _regression(
+    turn: Turn,
+    fingerprint: str,
+    before: Document,
+    letters: Sequence[DeadLetter],
+    now: datetime,
+) -> Document:
+    standing = _standing(before)
+    if not regresses(standing, [letter.head for letter in letters]):
+        return {}
+    after = regressed(standing, now)
+    detail = said(standing, after)
+    turn.act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+    return _said(after)
+
+
+def _standing_as(statuses: frozenset[GroupStatus], now: datetime) -> Document:
+    # As it stands now, see `core.grouping.as_of`.
+    over = {"until": {"$lte": number(now)}}
+    still: Document = {"status": {"$in": sorted(statuses)}, "$nor": [over]}
+    return {"$or": [still, over]} if GroupStatus.ONGOING in statuses else still
+
+
+def _said(standing: Standing) -> Document:
+    return {
+        "status": standing.status.value,
+        "since": number(standing.since),
+        "owner": stored(standing.owner),
+        "note": stored(standing.note),
+        "until": number(standing.until),
+        "version": stored(standing.version),
+    }
+
+
+def _standing(found: Document) -> Standing:
+    return Standing(
+        status=GroupStatus(found["status"]),
+        since=time(found["since"]),
+        owner=shown(found["owner"]),
+        note=shown(found["note"]),
+        until=time(found["until"]),
+        version=shown(found["version"]),
+    )
+
+
+def _group(found: Document, now: datetime) -> Group:
+    return Group(
+        fingerprint=shown(found["_id"]),
+        source=shown(found["source"]),
+        error_type=shown(found["error_type"]),
+        text=shown(found["text"]),
+        frame=shown(found["frame"]),
+        trouble=Trouble(found["trouble"]),
+        code=shown(found["code"]),
+        first_seen=time(found["first_seen"]),
+        last_seen=time(found["last_seen"]),
+        counts=states_of(found),
+        total=found["total"],
+        standing=as_of(_standing(found), now),
+    )

@@ -1,0 +1,212 @@
+"""The office in a MongoDB database: one for any number of nodes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.grouping import check_standing
+from deadletter.core.keeping import check_expiry
+from deadletter.core.letter import (
+    AuditEntry,
+    By,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    Standing,
+    State,
+)
+from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.replaying import check_news
+from deadletter.ports.features import Features
+from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.time import Clock
+
+from . import audit, campaigns, groups, search
+from . import letters_documents as documents
+from . import letters_keep as keeping
+from . import letters_moves as moves
+from . import letters_replay as replay
+from . import letters_verify as verifying
+from .database import Database
+from .turn import Turn
+
+_SLICE: Final = 2_000  # letters to a turn, so that nobody waits long for the next
+
+
+class MongodbLetters:
+    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+
+    def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
+        self.features = features
+        self._db = db
+        self._clock = clock
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        if not letters:
+            return []
+        now = self._clock.now()
+        return await self._db.write(lambda turn: keeping.keep(turn, letters, now))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        return await self._db.read(partial(documents.get, ids=ids))
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        asked = search.Asked(query, limit, after, self._clock.now())
+        return await self._db.read(partial(search.find, asked=asked))
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        asked = search.Asked(query, limit, after, self._clock.now())
+        return await self._db.read(partial(search.find_ids, asked=asked))
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(groups.counts)
+
+    async def groups(
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        limit: int = 100,
+    ) -> Sequence[Group]:
+        """Groups of like failures, latest first."""
+        asked = groups.Asked(
+            source=source,
+            only_open=only_open,
+            statuses=statuses,
+            named=named,
+            limit=limit,
+            now=self._clock.now(),
+        )
+        return await self._db.read(partial(groups.groups, asked=asked))
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """Say how a group stands, audited."""
+        check_standing(standing)
+        now = self._clock.now()
+        await self._db.write(
+            lambda turn: groups.say(turn, fingerprint, standing, by, now)
+        )
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; the ids of those that moved."""
+        now = self._clock.now()
+        moved: list[str] = []
+        for ids in _slices(move.ids):
+            some = replace(move, ids=ids)
+            moved += await self._db.write(
+                partial(moves.move, move=some, by=by, now=now)
+            )
+        return moved
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; the ids of those that exist."""
+        now = self._clock.now()
+        noted: list[str] = []
+        for some in _slices(ids):
+            noted += await self._db.write(
+                partial(moves.note, letters=some, text=text, by=by, now=now)
+            )
+        return noted
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; the ids of those gone."""
+        now = self._clock.now()
+        return await self._db.write(lambda turn: moves.purge(turn, ids, by, now))
+
+    async def expire(
+        self, *, before: dict[State, datetime], by: By, limit: int = 1000
+    ) -> int:
+        """Delete up to `limit` letters of finished states that died before then."""
+        check_expiry(before)
+        now = self._clock.now()
+        return await self._db.write(
+            lambda turn: moves.expire(turn, before, by, limit, now)
+        )
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(
+            partial(audit.page, target=target, after=after, limit=limit)
+        )
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+        now = self._clock.now()
+
+        async def work(turn: Turn) -> None:
+            turn.act(action, target, by, at=now, detail=detail)
+
+        await self._db.write(work)
+
+    async def verify(self) -> Sequence[str]:
+        """What does not add up in here, one sentence each; nothing when all is well."""
+        found = await self._db.read(verifying.problems)
+        after: str | None = ""
+        while after is not None:
+            look = partial(verifying.damaged, after=after)
+            after, damaged = await self._db.read(look)
+            found += damaged
+        return found
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over these letters, or add them to it; audited."""
+        now = self._clock.now()
+        for some in _slices(ids) or [()]:
+            await self._db.write(
+                partial(campaigns.plan, campaign=campaign, letters=some, now=now)
+            )
+
+    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        return await self._db.write(
+            lambda turn: replay.take_next(turn, campaign, limit, now)
+        )
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        now = self._clock.now()
+        await self._db.write(lambda turn: replay.sent(turn, campaign, ids, now))
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """What consumers made of replayed copies; late news of old ones is ignored."""
+        check_news(one.outcome for one in outcomes)
+        if outcomes:
+            now = self._clock.now()
+            await self._db.write(lambda turn: replay.settle(turn, outcomes, now))
+
+    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(partial(campaigns.latest, limit=limit))
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(partial(campaigns.replays, letters=ids))
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        now = self._clock.now()
+        await self._db.write(
+            lambda turn: campaigns.change(turn, campaign, state, by, now)
+        )
+
+
+def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(ids[i : i + _SLICE]) for i in range(0, len(ids), _SLICE)]

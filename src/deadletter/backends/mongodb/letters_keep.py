@@ -1,0 +1,131 @@
+"""Keeping letters: look up, decide by the rules of the core, write, count."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from pymongo import UpdateOne
+
+from deadletter.core.campaign import Outcome
+from deadletter.core.escaping import stored
+from deadletter.core.keeping import Filed, Known, filing
+from deadletter.core.letter import By, DeadLetter, State
+from deadletter.ports.letters import Kept, ReplaySettled
+
+from .groups import count_deaths
+from .letters_documents import KNOWN, changing, document_of, known_of, parts_of
+from .letters_replay import settle
+from .schema import Document
+from .turn import Turn
+
+_DIED_AGAIN: Final = By("office", "it died again")
+_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
+
+
+async def keep(turn: Turn, letters: Sequence[DeadLetter], now: datetime) -> list[Kept]:
+    """Keep letters, all of them or none."""
+    seqs: dict[str, int] = {}
+    filed = await _file(turn, letters, seqs)
+    after = {one.id: one.after for one in filed if one.after is not None}
+    new = {one.id: one.letter for one in filed if one.before is None}
+    await _insert(turn, {id_: (after[id_], letter) for id_, letter in new.items()})
+    await _rewrite(turn, [after[id_] for id_ in after if id_ not in new], seqs)
+    await _count(turn, filed, now)
+    _audit_reopened(turn, filed, now)
+    news = [
+        ReplaySettled(one.id, one.failed, Outcome.FAILED)
+        for one in filed
+        if one.failed is not None and one.before is not None
+    ]
+    await settle(turn, news, now)
+    return [
+        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+    ]
+
+
+async def _file(
+    turn: Turn, letters: Sequence[DeadLetter], seqs: dict[str, int]
+) -> list[Filed]:
+    steps = filing(letters)
+    wanted = next(steps)
+    while True:
+        known = await _look_up(turn, wanted, seqs)
+        try:
+            wanted = steps.send(known)
+        except StopIteration as end:
+            filed: list[Filed] = end.value
+            return filed
+
+
+async def _look_up(
+    turn: Turn, wanted: Sequence[str], seqs: dict[str, int]
+) -> Mapping[str, Known]:
+    asked = {"_id": {"$in": [stored(id_) for id_ in wanted]}}
+    cursor = turn.there.letters.find(asked, KNOWN, session=turn.session)
+    found = await cursor.to_list()
+    caps = await _caps(turn, {one["seq"]: one["replays"] for one in found})
+    seqs |= {one["_id"]: one["seq"] for one in found}
+    return {one["_id"]: known_of(one, caps.get(one["seq"])) for one in found}
+
+
+async def _caps(turn: Turn, replays: Mapping[int, int]) -> dict[int, int]:
+    """The caps of the campaigns that sent letters out last."""
+    out = [{"letter": seq, "generation": n} for seq, n in replays.items() if n > 0]
+    if not out:
+        return {}
+    there, session = turn.there, turn.session
+    items = await there.items.find({"$or": out}, session=session).to_list()
+    senders = {"seq": {"$in": list({item["campaign"] for item in items})}}
+    campaigns = there.campaigns.find(senders, {"seq": 1, "cap": 1}, session=session)
+    caps = {one["seq"]: one["cap"] async for one in campaigns}
+    return {item["letter"]: caps[item["campaign"]] for item in items}
+
+
+async def _insert(turn: Turn, letters: Mapping[str, tuple[Known, DeadLetter]]) -> None:
+    if not letters:
+        return
+    documents: list[Document] = []
+    parts: list[Document] = []
+    for known, letter in letters.values():
+        seq = turn.next_seq()
+        documents.append(document_of(known, letter, seq))
+        parts += parts_of(letter, seq)
+    await turn.there.letters.insert_many(documents, session=turn.session)
+    if parts:
+        await turn.there.parts.insert_many(parts, session=turn.session)
+    turn.count("kept", len(documents))
+
+
+async def _rewrite(
+    turn: Turn, letters: Sequence[Known], seqs: Mapping[str, int]
+) -> None:
+    if not letters:
+        return
+    changes = [
+        UpdateOne({"_id": one.head.id}, {"$set": changing(one, seqs[one.head.id])})
+        for one in letters
+    ]
+    await turn.there.letters.bulk_write(changes, session=turn.session)
+
+
+async def _count(turn: Turn, filed: Sequence[Filed], now: datetime) -> None:
+    deaths: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for one in filed:
+        if one.before is not None and one.after is not None:
+            turn.shift_head(one.before.head, -1)
+        if one.after is not None:
+            turn.shift_head(one.after.head, 1)
+        if one.died:
+            deaths[one.letter.head.fingerprint].append(one.letter)
+    await count_deaths(turn, deaths, now)
+
+
+def _audit_reopened(turn: Turn, filed: Sequence[Filed], now: datetime) -> None:
+    for one in filed:
+        before, after = one.before, one.after
+        if before is None or after is None or before.head.state not in _DECIDED:
+            continue
+        if after.head.state is State.PENDING:
+            detail = f"was {before.head.state}"
+            turn.act("reopen", one.id, _DIED_AGAIN, at=now, detail=detail)

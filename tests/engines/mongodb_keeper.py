@@ -1,0 +1,26 @@
+"""A process that dies in its turn: `python mongodb_keeper.py URL`."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from deadletter.backends.mongodb.letters_keep import keep
+from deadletter.backends.mongodb.turn import Turn
+from deadletter.system import SystemClock
+from deadletter.testing.letters_bench import a_letter
+from engines.mongodb_rig import opened
+
+
+async def main(url: str) -> None:
+    engine = await opened(url)
+
+    async def work(turn: Turn) -> None:
+        await keep(turn, [a_letter(message_id="m-1")], SystemClock().now())
+        await turn.end()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    await engine._db.write(work)
+
+
+asyncio.run(main(sys.argv[1]))
