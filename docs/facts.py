@@ -19,6 +19,13 @@ from prometheus_client import CollectorRegistry
 
 from deadletter import settings
 from deadletter.assembly import open_engine
+from deadletter.backends.kafka.features import FEATURES as KAFKA
+from deadletter.backends.mongodb.features import FEATURES as MONGODB
+from deadletter.backends.nats.features import FEATURES as NATS
+from deadletter.backends.postgresql.features import FEATURES as POSTGRESQL
+from deadletter.backends.rabbitmq.features import FEATURES as RABBITMQ
+from deadletter.backends.redis.features import FEATURES as REDIS
+from deadletter.backends.sqs.features import FEATURES as SQS
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import campaign, decision, errors, events, failure, letter
@@ -32,6 +39,15 @@ from deadletter.ports import Features
 
 __all__ = ["profiles_table"]  # beside what is made here
 
+SERVERS = {
+    "postgresql": POSTGRESQL,
+    "redis": REDIS,
+    "sqs": SQS,
+    "kafka": KAFKA,
+    "amqp": RABBITMQ,
+    "nats": NATS,
+    "mongodb": MONGODB,
+}
 ENGINES = ("memory://", "sqlite:///{}/a.db", "sqlite:///{}/b.db?synchronous=normal")
 
 
@@ -260,7 +276,8 @@ def exit_codes_table() -> str:
 def guarantees_table() -> str:
     """What each engine promises."""
     with tempfile.TemporaryDirectory() as place:
-        engines = [asyncio.run(_features(url.format(place))) for url in ENGINES]
+        embedded = [asyncio.run(_features(url.format(place))) for url in ENGINES]
+    engines = [*embedded, *SERVERS.values()]
     told = comments(Features)
     rows = [
         [
@@ -271,7 +288,8 @@ def guarantees_table() -> str:
         for name in Features.__struct_fields__
         if name != "engine"
     ]
-    heads = ["`memory://`", "`sqlite:///…`", "`sqlite:///…?synchronous=normal`"]
+    heads = ["`memory://`", "`sqlite:///…`", "`…?synchronous=normal`"]
+    heads += [f"`{name}://`" for name in SERVERS]
     return table(["promise", "meaning", *heads], rows)
 
 

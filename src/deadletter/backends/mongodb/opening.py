@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from deadletter.core.errors import ConfigError
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.time import Dice
@@ -9,6 +11,7 @@ from deadletter.ports.time import Dice
 from .address import Address
 from .database import Client, Database, connect
 from .errors import TROUBLE, explained
+from .features import FEATURES
 from .schema import prepare
 
 _OLDEST: Final = 13  # the wire version of MongoDB 5.0, the first with snapshot reads
@@ -58,19 +61,5 @@ def features_of(hello: dict[str, Any]) -> Features:
     # Every write waits for a majority, and for the journals. Of a sharded cluster
     # nobody tells us how many that is.
     members = len(hello.get("hosts", [])) + len(hello.get("passives", []))
-    return Features(
-        engine="mongodb",
-        durability=Durability.REPLICATED if members > 1 else Durability.POWER_SAFE,
-        ordered=False,  # this and what follows is about mailboxes: there are none
-        exact_delay=False,
-        counts_attempts=False,
-        keeps_history=False,
-        fences=False,
-        finds_suspects=False,
-        sees_lost=False,
-        sees_delayed=False,
-        due_order=False,
-        dooms=False,
-        tallies=False,
-        keeps_options=False,
-    )
+    durable = Durability.REPLICATED if members > 1 else Durability.POWER_SAFE
+    return replace(FEATURES, durability=durable)
