@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -90,6 +90,7 @@ CONTESTANTS = (
     ),
 )  # fmt: skip
 
+One = TypeVar("One", bound=Contestant)
 Turn: TypeAlias = tuple[str, Contestant, int]
 Results: TypeAlias = dict[tuple[str, str], Measured]
 """By workload and name."""
@@ -105,12 +106,12 @@ def present(contestants: Sequence[Contestant] = CONTESTANTS) -> list[Contestant]
 
 
 def turns(
-    contestants: Sequence[Contestant],
+    contestants: Sequence[One],
     workloads: Sequence[str],
     *,
     rounds: int,
     scale: float,
-) -> Iterator[Turn]:
+) -> Iterator[tuple[str, One, int]]:
     """Everybody's turns, round by round."""
     for workload in workloads:
         for _ in range(rounds):
@@ -130,15 +131,24 @@ def workplace() -> Iterator[Path]:
 def play(turn: Turn) -> Measured:
     """One turn: a process of its own, in a folder of its own."""
     workload, one, n = turn
+    program = [sys.executable, "-m", f"peers.{one.module}"]
     with workplace() as folder:
-        words = ["-m", f"peers.{one.module}", workload, str(folder), str(n)]
-        words.append(one.setting)
+        words = [workload, str(folder), str(n), one.setting]
+        return alone([*program, *words], f"{one.name}, {workload}")
+
+
+def alone(command: Sequence[str], who: str) -> Measured:
+    """Run a contestant to its end, and take what it says last for its result."""
+    try:
         done = subprocess.run(
-            [sys.executable, *words],
+            command,
             cwd=BENCH, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
-    if done.returncode != 0:
-        raise Failed(f"{one.name}, {workload}: {done.stderr.strip()[-2000:]}")
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{who}: not done after {error.timeout:.0f} seconds") from error
+    if done.returncode != 0 or not done.stdout:
+        said = done.stderr.strip()[-2000:] or f"ended by {done.returncode}, silently"
+        raise Failed(f"{who}: {said}")
     return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), Measured)
 
 
@@ -155,10 +165,11 @@ def contest(
     for turn in turns(contestants, workloads, rounds=rounds, scale=scale):
         on_turn(turn)
         taken.setdefault((turn[0], turn[1].name), []).append(play(turn))
-    return {key: _median(found) for key, found in taken.items()}
+    return {key: median_of(found) for key, found in taken.items()}
 
 
-def _median(found: Sequence[Measured]) -> Measured:
+def median_of(found: Sequence[Measured]) -> Measured:
+    """What counts of several rounds."""
     return Measured(
         found[0].n,
         median(one.seconds for one in found),

@@ -58,10 +58,10 @@ def machine() -> dict[str, object]:
     }
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """What was measured, in which version."""
     found = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -69,9 +69,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
+def write(path: Path, rows: Sequence[Row], packages: Sequence[str] = PACKAGES) -> None:
     """Rows as JSON, with the machine and the versions."""
-    document = {"machine": machine(), "versions": versions(), "rows": rows}
+    document = {"machine": machine(), "versions": versions(packages), "rows": rows}
     packed = msgspec.json.format(msgspec.json.encode(document))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(packed + b"\n")

@@ -154,7 +154,7 @@ def _kill(db: sqlite3.Connection, n: int) -> Measured:
             try:
                 boom()
             except Poison as error:
-                story = f"{history}{_told(error, attempts)}\n"
+                story = f"{history}{told(error, attempts)}\n"
                 if attempts < ATTEMPTS:
                     again.append((story, id_))
                 else:
@@ -168,7 +168,8 @@ def _kill(db: sqlite3.Connection, n: int) -> Measured:
     return watch.stop()
 
 
-def _told(error: Poison, attempt: int) -> str:
+def told(error: Poison, attempt: int) -> str:
+    """One failed attempt as JSON: what a letter keeps of it."""
     # Frames by name: `traceback` reads source files and takes twenty times as long.
     stack, trace = [], error.__traceback__
     while trace is not None:
