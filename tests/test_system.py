@@ -58,7 +58,7 @@ def test_within_one_frozen_millisecond_ids_still_sort() -> None:
 def test_when_a_millisecond_is_full_the_next_one_begins() -> None:
     dice = SystemDice(lambda: 5)
     dice.new_id()
-    dice._of_process[os.getpid()]._tail = 2**74 - 1  # the last id there is in it
+    dice._chances._tail = 2**74 - 1  # the last id there is in it
 
     after = dice.new_id()
 

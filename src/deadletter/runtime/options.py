@@ -8,7 +8,7 @@ from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.policy import DLQPolicy
 
-SLOTS: Final = 100  # async handlers running at once
+SLOTS: Final = 200  # async handlers running at once
 THREADS: Final = 16  # ...and sync ones, each on a thread
 BRAKE: Final = BrakePolicy()
 
