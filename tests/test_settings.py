@@ -137,7 +137,9 @@ def test_an_unknown_key_names_the_nearest_known_one(
 def test_a_key_like_none_of_ours_gets_the_whole_list(folder: Path) -> None:
     write(folder, "zzz = 1")
 
-    with pytest.raises(ConfigError, match=r"Known: url, office, app, .*work\.processes"):
+    with pytest.raises(
+        ConfigError, match=r"Known: url, office, app, .*work\.processes"
+    ):
         load_settings(environ={})
 
 

@@ -120,15 +120,12 @@ class Pages(Struct):
 
     def leaf(self, name: str) -> Leaf:
         """The mailbox of that name, made if it is not there."""
-        leaf = self.leaves.get(name)
-        if leaf is None:
-            leaf = self.leaves[name] = Leaf(options=QueueOptions(name=name))
+        leaf = self.leaves.setdefault(name, Leaf(options=QueueOptions(name=name)))
         leaf.is_gone = False
         return leaf
 
     def existing(self) -> dict[str, QueueOptions]:
-        leaves = self.leaves.items()
-        return {name: leaf.options for name, leaf in leaves if not leaf.is_gone}
+        return {n: leaf.options for n, leaf in self.leaves.items() if not leaf.is_gone}
 
 
 class Notebook:
@@ -169,8 +166,7 @@ class NotebookMailbox:
     features = FEATURES
 
     def __init__(self, notebook: Notebook, mailbox: str) -> None:
-        self.mailbox = mailbox
-        self._notebook = notebook
+        self.mailbox, self._notebook = mailbox, notebook
 
     async def receive(
         self, *, limit: int, wait: float, lease: float, alone: bool = False
@@ -312,6 +308,9 @@ class NotebookBroker:
         """All mailboxes, by name."""
         pages, now = self._notebook.pages, self._notebook.clock.now()
         return [info(pages.leaves[name], now) for name in sorted(pages.existing())]
+
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        return None  # mailboxes here have no limits of their own
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""

@@ -254,6 +254,24 @@ async def test_a_consumer_that_would_work_against_us_is_told(
         await theirs.delete_stream("OTHERS")
 
 
+@pytest.mark.parametrize(("limit", "fine"), [(-1, True), (100, False)])
+async def test_a_consumer_that_gives_up_by_itself_is_a_conflict(
+    nats_server: Server, limit: int, *, fine: bool
+) -> None:
+    async with foreign(nats_server) as theirs:
+        await theirs.add_stream(name="OTHERS", subjects=["others"])
+        await theirs.add_consumer(
+            "OTHERS", durable_name="mine", ack_policy="explicit", max_deliver=limit
+        )
+        url = fresh(nats_server.url, stream="OTHERS", consumer="mine")
+        async with opened(url) as engine:
+            sentence = await engine.broker.conflict("others", attempts=3)
+        await theirs.delete_stream("OTHERS")
+
+    assert (sentence is None) is fine
+    assert fine or "--max-deliver=-1" in str(sentence)
+
+
 async def test_a_second_reader_of_a_work_queue_is_told(nats_server: Server) -> None:
     async with foreign(nats_server) as theirs:
         await theirs.add_stream(name="Q", subjects=["q"], retention="workqueue")

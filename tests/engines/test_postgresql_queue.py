@@ -7,6 +7,7 @@ import pytest
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock
+from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.postgresql_time import ToldTime, told_database, told_time
@@ -37,4 +38,8 @@ class TestPostgresql(_Told, QueueContract, OptionsContract):
 
 
 class TestPostgresqlBurials(_Told, UndertakerContract):
+    pass
+
+
+class TestPostgresqlPostman(_Told, PostmanContract):
     pass

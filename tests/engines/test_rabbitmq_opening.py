@@ -125,6 +125,9 @@ async def test_a_delivery_limit_that_would_be_in_our_way_is_refused(
             rabbitmq_server.url, "orders", x_queue_type="quorum", x_delivery_limit=2
         )
 
+        sentence = await engine.broker.conflict("orders", attempts=1)
+        assert sentence is not None
+        assert "Make it anew with 5 or more" in sentence
         with pytest.raises(ConfigError, match=r"x-delivery-limit 2.*with 5 or more"):
             await usual(engine, 1)
 
@@ -145,6 +148,7 @@ async def test_a_quorum_queue_with_arguments_of_its_own_is_taken_as_it_is(
 
         await engine.broker.sink("orders").send([a_message()])
 
+        assert await engine.broker.conflict("orders", attempts=100) is None
         assert len(await usual(engine, 1)) == 1
 
 

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -44,32 +46,75 @@ async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(
 
 
 STARTED_AND_LEFT = """
-import sys, time
+import os, sys, time
 from servers import Redis
 server = Redis()
 server.start()
+if "child" in sys.argv and not os.fork():
+    time.sleep(60)  # with all that its parent had open
 print(server._pid, server.directory, flush=True)
 time.sleep(60)
 """
 
 
-async def test_a_server_is_gone_when_its_starter_is_killed(
-    redis_server: Server,
-) -> None:
+@contextmanager
+def started_and_left(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """A process that has started a server, the pid of that, and its directory."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    starter = subprocess.Popen(  # noqa: ASYNC220  one line is read from it
-        [sys.executable, "-c", STARTED_AND_LEFT],
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTED_AND_LEFT, *words],
         stdout=subprocess.PIPE,
         env={**environment, "DLQ_TEST_REDIS_URL": ""},
+        start_new_session=True,
         text=True,
     )
     assert starter.stdout is not None
-    pid, directory = starter.stdout.readline().split()
+    try:
+        pid, directory = starter.stdout.readline().split()
+        yield starter, int(pid), Path(directory)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)
+        starter.wait()
+        starter.stdout.close()
 
-    starter.send_signal(signal.SIGKILL)
-    starter.wait()
-    starter.stdout.close()
 
-    await eventually(lambda: not Path(directory).exists())
+async def is_gone(server: int, directory: Path) -> None:
+    await eventually(lambda: not directory.exists())
     with pytest.raises(ProcessLookupError):
-        os.kill(int(pid), 0)
+        os.kill(server, 0)
+
+
+BY = [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("by", BY)
+async def test_a_server_is_gone_when_its_starter_is_killed(
+    redis_server: Server, by: signal.Signals
+) -> None:
+    with started_and_left() as (starter, server, directory):
+        starter.send_signal(by)
+        starter.wait()
+
+        await is_gone(server, directory)
+
+
+@pytest.mark.parametrize("by", BY)
+async def test_a_server_is_gone_when_all_around_its_starter_are_killed(
+    redis_server: Server, by: signal.Signals
+) -> None:
+    with started_and_left() as (starter, server, directory):
+        os.killpg(starter.pid, by)  # as `timeout` does, and Ctrl-C
+        starter.wait()
+
+        await is_gone(server, directory)
+
+
+async def test_a_server_is_gone_although_its_starter_has_left_a_child(
+    redis_server: Server,
+) -> None:
+    with started_and_left("child") as (starter, server, directory):
+        starter.kill()
+        starter.wait()
+
+        await is_gone(server, directory)

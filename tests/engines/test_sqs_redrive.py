@@ -142,8 +142,8 @@ class TestRedrive(SqsBench):
             QueueOptions(name="relay.fifo", dead_queue="dead.fifo", max_attempts=3)
         )
 
-        assert await broker.conflict("relay.fifo", 2) is None
-        sentence = await broker.conflict("relay.fifo", 3)
+        assert await broker.conflict("relay.fifo", attempts=2) is None
+        sentence = await broker.conflict("relay.fifo", attempts=3)
         assert sentence is not None
         assert "Set maxReceiveCount to 4 or more" in sentence
 
@@ -160,9 +160,13 @@ class TestRedrive(SqsBench):
     [
         ("o", 5, 2, True),  # retries are copies: only lost workers count
         ("o", 5, 1, False),
-        ("o", 0, 1, True),  # nobody said how many attempts there are
+        ("o", 0, 2, True),
+        ("o", 0, 1, False),
         ("o.fifo", 5, 6, True),
         ("o.fifo", 5, 5, False),
+        ("o.fifo", 0, 1000, True),  # as many as it takes: the most there is
+        ("o.fifo", 0, 999, False),
+        ("o.fifo", 2000, 1000, True),
     ],
 )
 def test_how_many_receives_sqs_must_allow(

@@ -70,6 +70,23 @@ async def test_messages_of_lost_workers_are_named(
     assert "orders (1)" in check.text
 
 
+async def test_a_mailbox_that_takes_messages_away_is_named(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.broker.create(QueueOptions(name="bills"))
+    await engine.broker.create(QueueOptions(name="orders"))
+    before = (await checked(engine, clock))["limits"]
+
+    async def conflict(mailbox: str, *, attempts: int) -> str | None:
+        return f"{mailbox} allows {attempts - 1}" if mailbox == "orders" else None
+
+    monkeypatch.setattr(engine.broker, "conflict", conflict)
+    after = (await checked(engine, clock))["limits"]
+
+    assert before.health is Health.OK
+    assert after == Check("limits", Health.FAIL, "orders allows 0.")
+
+
 def queue(name: str, dead_queue: str | None = None) -> QueueInfo:
     options = QueueOptions(name=name, dead_queue=dead_queue)
     return QueueInfo(options=options, ready=0, delayed=0, claimed=0, suspects=0)

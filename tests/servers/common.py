@@ -171,6 +171,7 @@ class Server(ABC):
                 stderr=log,
                 cwd=self.directory,
                 env={**os.environ, **self.environment()},
+                start_new_session=True,
                 text=True,
             )
         self._pid = int(_of(self._guard.stdout).readline())

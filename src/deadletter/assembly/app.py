@@ -11,6 +11,7 @@ What a consumer developer holds in hand.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -27,11 +28,13 @@ from deadletter.ports import Clock, Dice, Engine, LetterStore
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handlers import Middleware
+from deadletter.runtime.loop import Loop
 from deadletter.runtime.options import BRAKE, SLOTS, WorkerOptions
 from deadletter.runtime.typed import encode, typed
 from deadletter.system import SystemClock, SystemDice, process_name
 
 from .engines import default_settings, open_engine
+from .intakes import Dead, intakes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,6 +65,7 @@ class App:
         self._dice = dice or SystemDice()
         self._handlers: dict[str, Registration] = {}
         self._letter_handlers: dict[str, LetterHandler] = {}
+        self._dead: list[Dead] = []
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
 
@@ -153,6 +157,15 @@ class App:
 
         return register
 
+    def drain(self, server: str, *places: str) -> None:
+        """
+        Take in the dead letters of others while handlers run.
+
+        `server` is an amqp://, kafka://, nats://, redis:// or sqs:// URL; without
+        places, those that can be told from others are drained.
+        """
+        self._dead.append(Dead(server, places))
+
     async def send(
         self,
         mailbox: str,
@@ -229,22 +242,31 @@ class App:
             observe=observe,
             version=self.version,
         )
-        loops = await crew.assemble()
-        group = LoopGroup(
-            loops,
-            clock=self._clock,
-            observe=observe,
-            shutdown_timeout=self._patience(),
-            health_port=health_port,
-            health_host=health_host,
-            depth=partial(_open_letters, letters),
-            watchdog_threshold=watchdog,
-            install_signals=install_signals,
-        )
-        try:
+        async with AsyncExitStack() as stack:
+            loops: list[Loop] = []
+            if self._handlers or self._letter_handlers or not self._dead:
+                stack.push_async_callback(crew.disband)
+                loops += await crew.assemble()
+            loops += await intakes(
+                stack,
+                self._dead,
+                letters,
+                clock=self._clock,
+                dice=self._dice,
+                observe=observe,
+            )
+            group = LoopGroup(
+                loops,
+                clock=self._clock,
+                observe=observe,
+                shutdown_timeout=self._patience(),
+                health_port=health_port,
+                health_host=health_host,
+                depth=partial(_open_letters, letters),
+                watchdog_threshold=watchdog,
+                install_signals=install_signals,
+            )
             return await _until(stop, group)
-        finally:
-            await crew.disband()
 
     def run(
         self,

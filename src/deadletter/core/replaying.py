@@ -6,10 +6,13 @@ News of a copy counts only while that very copy is out: late news of older ones
 changes nothing, and neither does news that comes twice.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .campaign import CampaignState, Outcome
@@ -36,6 +39,37 @@ def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
     if State.QUARANTINED in MOVES[state]:
         return Outcome.SKIPPED, State.QUARANTINED
     return Outcome.SKIPPED, state
+
+
+class Going(Struct, frozen=True):
+    """Of a span of planned items, what may go out and what not."""
+
+    start: int
+    end: int
+    rows: list[Sequence[Any]]  # that may go
+    left: dict[int, None]  # ordinals that stay, also those whose letter is gone
+    past_cap: list[str]
+    moved: Counter[tuple[str, str, str]]  # how many, by source, group and old state
+
+
+def judge(start: int, end: int, rows: Iterable[Sequence[Any]], cap: int) -> Going:
+    """Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal."""
+    going: list[Sequence[Any]] = []
+    left = dict.fromkeys(range(start, end))
+    past_cap: list[str] = []
+    # Letters are much alike: each question is answered once.
+    verdicts = cache(lambda state, replays: take(State(state), replays, cap))
+    moved: Counter[tuple[str, str, str]] = Counter()
+    for row in rows:
+        _, id_, source, fingerprint, before, replays, ordinal = row[:7]
+        outcome, after = verdicts(before, replays)
+        if outcome is Outcome.SENDING:
+            going.append(row)
+            del left[ordinal]
+            moved[source, fingerprint, before] += 1
+        elif after is State.QUARANTINED and before != after:
+            past_cap.append(id_)
+    return Going(start, end, going, left, past_cap, moved)
 
 
 def copied(message: Message, lineage: Lineage, now: datetime) -> Message:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
-from deadletter.ports import Clock, Durability, Engine, LetterStore, QueueInfo
+from deadletter.ports import Broker, Clock, Durability, Engine, LetterStore, QueueInfo
 
 from .letters import Letters
 
@@ -49,7 +49,8 @@ async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check
     try:
         queues = await engine.broker.queues()
         checks.append(_ok("reachable", f"{len(queues)} mailboxes answer."))
-        checks += [_topology(queues), _suspects(queues)]
+        checks += [_topology(queues), await _limits(engine.broker, queues)]
+        checks.append(_suspects(queues))
         if engine.letters is None:
             checks.append(_warn("office", "This engine keeps no letters."))
         else:
@@ -125,6 +126,15 @@ def _topology(queues: Sequence[QueueInfo]) -> Check:
         text = f"{problem}. Change it with `dlq queues update {name} --dead-queue …`."
         return Check("dead queues", Health.FAIL, text)
     return _ok("dead queues", f"{len(has_dead)} of {len(names)} mailboxes have one.")
+
+
+async def _limits(broker: Broker, queues: Sequence[QueueInfo]) -> Check:
+    # How often handlers try is their policy, so the least there is.
+    for queue in queues:
+        problem = await broker.conflict(queue.options.name, attempts=1)
+        if problem is not None:
+            return Check("limits", Health.FAIL, f"{problem}.")
+    return _ok("limits", "No mailbox takes messages away while they are tried.")
 
 
 def _suspects(queues: Sequence[QueueInfo]) -> Check:

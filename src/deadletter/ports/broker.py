@@ -140,5 +140,13 @@ class Broker(Protocol):
     async def queues(self) -> Sequence[QueueInfo]:
         """All mailboxes, by name."""
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """
+        Why this mailbox's own limits get in the way of so many attempts.
+
+        None when they do not. 0 attempts are as many as it takes. The sentence says
+        what to change.
+        """
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""

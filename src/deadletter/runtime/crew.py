@@ -77,6 +77,7 @@ class Crew:
                 'there is nothing to work: register a handler with @app.handler("…")'
             )
         queues = await self._declare()
+        await self._check_limits()
         solitude = Solitude()
         loops: list[Loop] = []
         policies = {}
@@ -131,6 +132,16 @@ class Crew:
                 known[options.name] = structs.replace(options, dead_queue=target)
                 await broker.update(known[options.name])
         return known
+
+    async def _check_limits(self) -> None:
+        """Refuse to work a mailbox that takes messages away while we still try."""
+        for registration in self._handlers:
+            attempts = registration.options.policy.allowed_attempts
+            problem = await self._engine.broker.conflict(
+                registration.mailbox, attempts=attempts
+            )
+            if problem is not None:
+                raise ConfigError(problem)
 
     def _worker(self, registration: Registration, solitude: Solitude) -> Worker:
         handler, options = self._adapt(registration)

@@ -36,6 +36,14 @@ class OptionsContract(MailboxBench):
 
         assert (await info(engine.broker)).options == options
 
+    async def test_a_plain_mailbox_has_no_limits_of_its_own(
+        self, engine: Engine
+    ) -> None:
+        await engine.broker.create(QueueOptions(name="orders"))
+
+        for attempts in (0, 1, 1000):
+            assert await engine.broker.conflict("orders", attempts=attempts) is None
+
     async def test_creating_the_same_again_is_fine(self, engine: Engine) -> None:
         await engine.broker.create(QueueOptions(name="orders", max_attempts=7))
         await self.sent(engine)

@@ -65,6 +65,10 @@ class MemoryBroker:
         now = self.clock.now()
         return [self._boxes[name].info(now) for name in sorted(self._existing())]
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         now = self.clock.now()

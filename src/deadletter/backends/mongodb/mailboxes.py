@@ -38,6 +38,10 @@ class NoMailboxes:
         """None, so that whoever only wants to know is told."""
         return []
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Nobody can have lost anything here."""
         _refuse()

@@ -19,7 +19,14 @@ from .names import Names
 from .notes import Notes
 from .queue import NatsSink, NatsSource
 from .registry import Listed, Registry
-from .streams import consumer_info, delete, purge, stream_state
+from .streams import (
+    consumer_config,
+    consumer_info,
+    delete,
+    gives_up,
+    purge,
+    stream_state,
+)
 
 
 class NatsBroker:
@@ -99,6 +106,17 @@ class NatsBroker:
         """All mailboxes, by name."""
         listed = await self._registry.read()
         return [await self._info(options) for _, options in sorted(listed.items())]
+
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """
+        Why the server would stop delivering a message that is still tried.
+
+        It counts every delivery, also those that are no attempts, so any limit of
+        its own is too few.
+        """
+        place = self._box(mailbox).place
+        config = await consumer_config(self._link, place)
+        return None if config is None else gives_up(config, place)
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """

@@ -159,16 +159,26 @@ def _new(place: Place, ack_wait: int) -> dict[str, Any]:
     }
 
 
-def _check_consumer(config: dict[str, Any], place: Place) -> None:
-    called = f"the consumer {place.durable} of the stream {place.stream}"
-    edit = f"nats consumer edit {place.stream} {place.durable}"
+def gives_up(config: dict[str, Any], place: Place) -> str | None:
+    """Why a consumer would lose messages by itself; None when it would not."""
     limit = config.get("max_deliver", _NO_LIMIT)
-    if limit > 0:
-        raise ConfigError(
-            f"{called} gives up by itself after {limit} deliveries (max_deliver), and"
-            f" leaves messages in the stream where nobody sees them: {edit}"
-            " --max-deliver=-1"
-        )
+    if limit <= 0:
+        return None
+    return (
+        f"{_called(place)} gives up by itself after {limit} deliveries (max_deliver),"
+        " and leaves messages in the stream where nobody sees them: nats consumer edit"
+        f" {place.stream} {place.durable} --max-deliver=-1"
+    )
+
+
+def _called(place: Place) -> str:
+    return f"the consumer {place.durable} of the stream {place.stream}"
+
+
+def _check_consumer(config: dict[str, Any], place: Place) -> None:
+    called = _called(place)
+    if problem := gives_up(config, place):
+        raise ConfigError(problem)
     if config.get("backoff"):
         raise ConfigError(
             f"{called} has a backoff of its own, which cuts our leases short: make it"

@@ -16,7 +16,7 @@ from .audit import act, append
 from .campaigns import Course, existing, missing
 from .counting import OPENED, STATES, Shifts, counted, opened
 from .letters_moves import BRIEF, Brief, brief_of, given, set_states
-from .letters_rows import WHOLE, check_body, columns
+from .letters_rows import WHOLE, check_body
 from .pool import Connection
 from .replay_items import Tally, count, finish, mark
 
@@ -41,16 +41,20 @@ LEFT JOIN deadletter.letter_marks m ON m.letter = i.letter
 WHERE i.campaign = $1 AND i.outcome = 'sending' AND i.ordinal >= $2 AND i.ordinal < $3
 ORDER BY i.ordinal LIMIT $4
 """
-_TAKE: Final = """
+_GOING: Final = """
+campaign = $1 AND ordinal >= $2 AND ordinal < $3 AND ordinal <> ALL($4)
+"""
+_TAKE: Final = f"""
 WITH going AS (
     UPDATE deadletter.letter_marks
-    SET state = 'replaying', replays = $4, revision = revision + 1
-    WHERE letter = ANY($2)
+    SET state = 'replaying', replays = $5, revision = revision + 1
+    WHERE letter = ANY(ARRAY(
+        SELECT letter FROM deadletter.campaign_items WHERE {_GOING}))
 )
 UPDATE deadletter.campaign_items
-SET outcome = $6, taken_at = $5, sent_at = $7, generation = $4
-WHERE campaign = $1 AND ordinal = ANY($3)
-"""
+SET outcome = $6, taken_at = $7, sent_at = $8, generation = $5
+WHERE {_GOING}
+"""  # noqa: S608 -- made of constants
 _COUNT_TAKEN: Final = f"""
 WITH {OPENED}, {STATES}
 INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
@@ -235,12 +239,11 @@ async def record(
     """Write down that these are on their way, or sent, and why others are not."""
     if going.rows:
         sent_at = now if outcome is Outcome.SENT else None
-        by_generation: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for row in going.rows:
-            by_generation[row[5] + 1].append((row[0], row[6]))
-        for generation, some in by_generation.items():
-            given = (*columns(some, 2), generation, now, outcome, sent_at)
-            await connection.execute(_TAKE, stands.seq, *given)
+        span = (stands.seq, going.start, going.end)
+        for replays in {row[5] for row in going.rows}:  # mostly the same for all
+            others = [row[6] for row in going.rows if row[5] != replays]
+            given = ([*going.left, *others], replays + 1, outcome, now, sent_at)
+            await connection.execute(_TAKE, *span, *given)
         counts = (*_counted(going.moved), stands.seq, len(going.rows), outcome)
         await connection.execute(_COUNT_TAKEN, *counts)
     if going.left:

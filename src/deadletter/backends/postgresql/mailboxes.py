@@ -107,6 +107,10 @@ class PostgresqlBroker:
         """All mailboxes, by name."""
         return await self._db.read(_queues)
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         swept, given_back = await self._db.write(

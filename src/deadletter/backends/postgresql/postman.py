@@ -106,15 +106,14 @@ class _Round:
             by_source["" if stands.to else copy[0][2]].append(copy)
         for source, some in sorted(by_source.items()):
             box = await self._enter(stands.to or shown(source))
-            columns = zip(
-                *(self._columns(stands, row, generation) for row, generation in some),
-                strict=True,
-            )
-            await self._connection.fetch(_COPY, box, *columns, _AT_ONCE)
+            copied = [self._copied(stands, row, generation) for row, generation in some]
+            *columns, expiries = zip(*copied, strict=True)
+            until = expiries if any(expiries) else ()
+            await self._connection.fetch(_COPY, box, *columns, until, _AT_ONCE)
             self.letters += len(some)
             self.size += sum(row[7] for row, _ in some)
 
-    def _columns(self, stands: Course, row: Any, generation: int) -> tuple[Any, ...]:
+    def _copied(self, stands: Course, row: Any, generation: int) -> tuple[Any, ...]:
         lineage = Lineage(
             letter_id=shown(row[1]), generation=generation, campaign=stands.id
         )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pamqp import commands as spec
 
+from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 
 from .channel import Channel
@@ -188,6 +189,8 @@ class Inbox:
 
     async def _reopened(self) -> Channel:
         await self._places.mailbox(self.mailbox)
+        if problem := self._places.in_the_way(self.mailbox):
+            raise ConfigError(problem)
         await self._places.suspects(self.mailbox)
         channel = await self._link.consuming()
         channel.on_deliver = self._delivered

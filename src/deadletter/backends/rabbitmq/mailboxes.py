@@ -81,6 +81,18 @@ class RabbitBroker:
         """The mailboxes this process has to do with, by name."""
         return [await self._info(name) for name in sorted(self._options)]
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """
+        Why the broker would take a message away while it is still tried.
+
+        It counts only deliveries that were lost, so it does not matter how many
+        attempts there are.
+        """
+        check(mailbox)
+        with in_our_words():
+            await self._places.mailbox(mailbox)
+        return self._places.in_the_way(mailbox)
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """
         Make suspects of what stuck workers in this process hold.

@@ -59,11 +59,23 @@ class Places:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._made: set[str] = set()
+        self._limits: dict[str, object] = {}  # of mailboxes that have one
 
     async def mailbox(self, name: str) -> None:
         """The mailbox itself, as it is or a new one."""
         if name not in self._made:
             await self._adopt(name)
+
+    def in_the_way(self, mailbox: str) -> str | None:
+        """Why a mailbox should not be received from; None when it can."""
+        limit = self._limits.get(mailbox)
+        if not isinstance(limit, int) or not 0 <= limit < _TOO_FEW:
+            return None
+        return (
+            f"the queue {mailbox} has x-delivery-limit {limit}: the broker would drop"
+            f" or move messages that we still try. Make it anew with {_TOO_FEW} or more"
+            " (or none), or use another queue"
+        )
 
     async def suspects(self, mailbox: str) -> str:
         """The place for suspects of a mailbox."""
@@ -125,7 +137,7 @@ class Places:
                     raise _unfit(name, error) from error
                 arguments[found[1]] = _value(found[2], found[3])
             else:
-                _check_limit(name, arguments.get("x-delivery-limit"))
+                self._limits[name] = arguments.get("x-delivery-limit")
                 return
 
     async def _declare(self, name: str, arguments: dict[str, Any]) -> None:
@@ -145,15 +157,6 @@ def _value(text: str | None, kind: str | None) -> object:
     return (
         text if kind == "longstr" else int(text) if text.lstrip("-").isdigit() else text
     )
-
-
-def _check_limit(name: str, limit: object) -> None:
-    if isinstance(limit, int) and 0 <= limit < _TOO_FEW:
-        raise ConfigError(
-            f"the queue {name} has x-delivery-limit {limit}: the broker would drop or"
-            f" move messages that we still try. Make it anew with {_TOO_FEW} or more"
-            " (or none), or use another queue"
-        )
 
 
 def _unfit(name: str, error: Closed) -> Exception:

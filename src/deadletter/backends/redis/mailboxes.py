@@ -84,6 +84,10 @@ class RedisBroker:
             for name, options in sorted(listed.items())
         ]
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         listed = await self._registry.read()

@@ -99,6 +99,10 @@ class SqliteBroker:
         now = micros(self._db.clock.now())
         return await self._db.read(lambda c: _queues(c, now))
 
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
+
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         token, by = self._tokens.next(), seconds(lease)

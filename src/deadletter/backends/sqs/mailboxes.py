@@ -158,12 +158,12 @@ class SqsBroker:
                 waiting.add(name)
         return Swept(sum(lost.values()), frozenset(waiting))
 
-    async def conflict(self, mailbox: str, max_attempts: int) -> str | None:
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """Why SQS would take a message away before so many attempts; None if not."""
         queue = await self._registry.find(mailbox)
         if queue is None:
             return None
-        return conflict(mailbox, max_attempts, redrive=redrive_of(queue.attributes))
+        return conflict(mailbox, attempts, redrive=redrive_of(queue.attributes))
 
     async def read_raw(self, mailbox: str, **how: int) -> Sequence[RawMessage]:
         """Messages as they are, for draining; see `raw.receive_raw`."""

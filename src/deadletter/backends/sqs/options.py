@@ -105,7 +105,7 @@ def options_of(
     )
 
 
-def conflict(name: str, max_attempts: int, *, redrive: Redrive | None) -> str | None:
+def conflict(name: str, attempts: int, *, redrive: Redrive | None) -> str | None:
     """
     Why SQS would take messages away before a worker has tried so often.
 
@@ -114,8 +114,10 @@ def conflict(name: str, max_attempts: int, *, redrive: Redrive | None) -> str | 
     """
     if redrive is None:
         return None
-    needed = max_attempts + 1 if is_fifo(name) else 2
-    if max_attempts and redrive.max_receive_count < needed:
+    needed = 2
+    if is_fifo(name):
+        needed = min(attempts + 1, MOST_RECEIVES) if attempts else MOST_RECEIVES
+    if redrive.max_receive_count < needed:
         return (
             f"{name}: SQS moves a message to {redrive.queue} after"
             f" {redrive.max_receive_count} receives (maxReceiveCount), but its handler"

@@ -1,0 +1,55 @@
+"""The loops that take in the dead letters of others while an App works."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from msgspec import Struct
+
+from deadletter.core.errors import NotFound
+from deadletter.core.events import Observer
+from deadletter.ports import Clock, Dice, Drain, Foreign, LetterStore
+from deadletter.runtime.intake import Intake
+
+from .foreign import opened_foreign
+
+
+class Dead(Struct, frozen=True):
+    """A server of others, and its dead places; those that can be told without."""
+
+    server: str
+    places: tuple[str, ...] = ()
+
+
+async def dead_places(foreign: Foreign, named: Sequence[str]) -> list[Drain]:
+    """The ways into the places that were named, or that can be told from others."""
+    places = named or await foreign.places()
+    if not places:
+        raise NotFound(
+            "no dead queue can be told from others there: name it, as in "
+            "`dlq drain SERVER orders-dlq`"
+        )
+    return [foreign.drain(place) for place in dict.fromkeys(places)]
+
+
+async def intakes(
+    stack: AsyncExitStack,
+    dead: Sequence[Dead],
+    letters: LetterStore,
+    *,
+    clock: Clock,
+    dice: Dice,
+    observe: Observer,
+) -> list[Intake]:
+    """A loop for every dead place; their servers are let go of with the stack."""
+    loops: list[Intake] = []
+    for one in dead:
+        foreign = await stack.enter_async_context(
+            opened_foreign(one.server, clock=clock)
+        )
+        loops += [
+            Intake(
+                drain=drain, letters=letters, clock=clock, dice=dice, observe=observe
+            )
+            for drain in await dead_places(foreign, one.places)
+        ]
+    return loops

@@ -1,0 +1,166 @@
+"""
+Draining a dead place into the office: taken, kept as letters, then forgotten.
+
+A crash between any two of these repeats them, and none of them minds: what was
+taken and not forgotten comes again, and is the same letter.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.dialects import Found, letter_of
+from deadletter.core.errors import Refused
+from deadletter.core.events import Buried, Observer
+from deadletter.core.failure import Failure
+from deadletter.core.letter import DeadLetter
+from deadletter.ports import Clock, Dice, Drain, Kept, LetterStore
+
+from .heartbeat import Heartbeat
+from .keeping import all_but_refused, say_refused
+from .reach import Reach
+
+BATCH: Final = 100
+_WAIT: Final = 5.0  # seconds for the first of a batch: stopping takes no longer
+
+
+class TakenIn(Struct, frozen=True):
+    """One thing that was found, and what became of it."""
+
+    letter: DeadLetter
+    kept: Kept | None  # None: the office refused it, and it stays where it is
+
+
+class Intake:
+    """Drains one dead place, once or for as long as it runs."""
+
+    def __init__(
+        self,
+        *,
+        drain: Drain,
+        letters: LetterStore,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+        batch: int = BATCH,
+    ) -> None:
+        self.name = f"intake {drain.place}"
+        self.heartbeat = Heartbeat(clock)
+        self._drain = drain
+        self._letters = letters
+        self._clock = clock
+        self._observe = observe
+        self._batch = batch
+        self._reach = Reach(
+            drain.place,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            beat=self.heartbeat.beat,
+        )
+        self._refused: list[Found] = []  # held, lest they come again at once
+
+    def ready(self) -> str | None:
+        """What cannot be reached at the moment; None when all can."""
+        down = [f"{what}: {text}" for what, text in self._reach.down.items()]
+        return f"out of reach: {'; '.join(down)}" if down else None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Drain until `stop` is set, waiting out whatever cannot be reached."""
+        reach = self._reach
+        try:
+            while not stop.is_set():
+                self.heartbeat.beat()
+                take = partial(self._drain.take, self._batch, wait=_WAIT)
+                found = await reach.patiently("source", take)
+                if not found:
+                    continue
+                letters = self._read(found)
+                keep = partial(all_but_refused, self._letters.keep, letters)
+                answers = await reach.patiently("office", keep)
+                taken, kept = self._sorted(found, letters, answers)
+                await reach.patiently("source", partial(self._drain.forget, kept))
+                self._tell(taken)
+        finally:
+            await self.end()
+
+    async def once(self, limit: int) -> Sequence[TakenIn]:
+        """
+        Drain up to `limit` things now; nothing when the place is empty.
+
+        What cannot be reached is an error at once: nothing was forgotten then.
+        """
+        found = await self._drain.take(min(limit, self._batch))
+        if not found:
+            return ()
+        letters = self._read(found)
+        answers = await all_but_refused(self._letters.keep, letters)
+        taken, kept = self._sorted(found, letters, answers)
+        await self._drain.forget(kept)
+        self._tell(taken)
+        return taken
+
+    async def look(self, limit: int) -> Sequence[DeadLetter]:
+        """The letters that draining would make of up to `limit` things; all stay."""
+        found = await self._drain.take(limit)
+        await self._drain.hand_back(found)
+        return self._read(found)
+
+    async def end(self) -> None:
+        """Take no more, and leave what the office refused where it was."""
+        refused, self._refused = self._refused, []
+        try:
+            if refused:
+                await self._drain.hand_back(refused)
+        finally:
+            await self._drain.close()
+
+    def _read(self, found: Sequence[Found]) -> list[DeadLetter]:
+        now = self._clock.now()
+        return [letter_of(one, now) for one in found]
+
+    def _tell(self, taken: Sequence[TakenIn]) -> None:
+        for one in taken:
+            if one.kept is not None:
+                self._observe(_buried(one.letter, one.kept))
+
+    def _sorted(
+        self,
+        found: Sequence[Found],
+        letters: Sequence[DeadLetter],
+        answers: Sequence[Kept | Refused],
+    ) -> tuple[list[TakenIn], list[Found]]:
+        taken: list[TakenIn] = []
+        kept: list[Found] = []
+        for one, letter, answer in zip(found, letters, answers, strict=True):
+            if isinstance(answer, Refused):
+                say_refused(letter, answer, self._observe)
+                self._refused.append(one)
+                taken.append(TakenIn(letter, None))
+                continue
+            kept.append(one)
+            taken.append(TakenIn(letter, answer))
+        return taken, kept
+
+
+def _buried(letter: DeadLetter, kept: Kept) -> Buried:
+    head = letter.head
+    return Buried(
+        mailbox=head.source,
+        message_id=head.message_id,
+        letter_id=kept.id,
+        attempt=head.attempts,
+        reason=head.reason,
+        text=head.reason_text,
+        failure=Failure(
+            trouble=head.trouble,
+            code=head.code,
+            error_type=head.error_type,
+            text=head.error_text,
+        ),
+        is_new=kept.is_new,
+        consumer=head.consumer,
+    )

@@ -1,0 +1,152 @@
+"""dlq drain, and dlq replay --through, on a real server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from cli.conftest import Command
+from deadletter.cli.exit_codes import ExitCode
+from engines.conftest import (
+    every_server_is_back_afterwards,
+    redis_server,
+    started_servers,
+)
+from intake.rig import raw, recorded
+from office.making import make_letter
+from servers import Server
+
+__all__ = ["every_server_is_back_afterwards", "redis_server", "started_servers"]
+
+pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("redis_server")]
+
+
+@pytest.fixture
+def client(redis_server: Server) -> Iterator[Any]:
+    client: Any = Redis.from_url(redis_server.url)
+    client.flushdb()
+    for one in recorded("bullmq")["keys"]:
+        if one["type"] == "hash":
+            fields = {raw(f): raw(v) for f, v in one["value"]}
+            client.hset(one["key"], mapping=fields)
+        elif one["type"] == "zset":
+            client.zadd(one["key"], {raw(m): score for m, score in one["value"]})
+    yield client
+    client.close()
+
+
+def test_letters_are_taken_in_and_counted(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    ran = dlq("drain", redis_server.url, "bullmq:mail")
+
+    assert ran.code == ExitCode.OK
+    assert "2 letters taken in" in ran.out
+    assert "bullmq:mail" in ran.out
+    assert "smtp timeout" in dlq("list").out
+    assert client.zcard("bull:mail:failed") == 0
+
+
+def test_without_a_name_places_are_looked_for(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    ran = dlq("--json", "drain", redis_server.url)
+
+    assert ran.document == {
+        "found": 2,
+        "new": 2,
+        "known": 0,
+        "refused": 0,
+        "places": [
+            {
+                "place": "bullmq:mail",
+                "source": "mail",
+                "dialect": "bullmq",
+                "letters": 2,
+            }
+        ],
+    }
+
+
+def test_no_more_are_taken_than_was_said(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    assert dlq("--json", "drain", redis_server.url, "--limit", "1").document["new"] == 1
+    assert client.zcard("bull:mail:failed") == 1
+
+
+def test_looking_takes_nothing(dlq: Command, client: Any, redis_server: Server) -> None:
+    ran = dlq("drain", redis_server.url, "--dry-run")
+
+    assert "nothing was taken" in ran.out
+    assert "smtp timeout for w1" in ran.out
+    assert client.zcard("bull:mail:failed") == 2
+    assert dlq("--json", "list").documents == []
+
+
+def test_letters_go_back_through_the_server_they_were_found_on(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    dlq("drain", redis_server.url)
+
+    ran = dlq("--json", "replay", "source:mail", "--through", redis_server.url, "--yes")
+
+    assert ran.code == ExitCode.OK, ran.err
+    assert client.lrange("bull:mail:wait", 0, -1) == [b"w1"]
+    assert client.zcard("bull:mail:prioritized") == 1
+    states = {one["state"] for one in dlq("--json", "list").documents}
+    assert states == {"replaying"}
+
+
+def test_letters_of_ours_do_not_go_to_other_peoples_servers(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    dlq.keep(make_letter())
+
+    ran = dlq("replay", "*", "--through", redis_server.url, "--yes")
+
+    assert ran.code == ExitCode.UNAVAILABLE
+    assert "cannot go back" in ran.err
+    assert dlq("--json", "replay", "status").documents == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sqlite:///office.db",), "nothing can be drained"),
+        (("redis://127.0.0.1:1",), "is it running"),
+        (("SERVER", "orders"), "rq:QUEUE"),
+        (("SERVER", "--follow", "--limit", "3"), "neither --limit"),
+    ],
+)
+def test_what_cannot_be_drained_says_why(
+    dlq: Command, redis_server: Server, words: tuple[str, ...], said: str
+) -> None:
+    real = [redis_server.url if word == "SERVER" else word for word in words]
+
+    ran = dlq("drain", *real)
+
+    assert ran.code in {ExitCode.USAGE, ExitCode.UNAVAILABLE}
+    assert said in ran.err
+
+
+def test_an_empty_place_is_said_to_be_empty(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    assert "Nothing lies there" in dlq("drain", redis_server.url, "rq:none").out
+
+
+def test_what_was_drained_is_audited(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    dlq("drain", redis_server.url, "--reason", "monday")
+
+    entries = dlq.do(lambda engine: engine.letters.audit())
+
+    [entry] = [one for one in entries if one.action == "drain"]
+    assert (entry.target, entry.reason, entry.detail) == (
+        "bullmq:mail",
+        "monday",
+        "2 letters",
+    )
