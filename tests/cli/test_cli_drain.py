@@ -1,5 +1,9 @@
 """dlq drain, and dlq replay --through, on a real server."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,6 +133,26 @@ def test_what_cannot_be_drained_says_why(
 
     assert ran.code in {ExitCode.USAGE, ExitCode.UNAVAILABLE}
     assert said in ran.err
+
+
+def test_following_goes_on_until_told_to_stop(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    words = ["--json", "drain", redis_server.url, "bullmq:mail", "--follow"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "deadletter.cli", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        said = [json.loads(running.stdout.readline()) for _ in range(2)]
+        running.send_signal(signal.SIGTERM)
+        code = running.wait(20)
+
+    assert code == ExitCode.OK
+    assert {one["event"] for one in said} == {"buried"}
+    assert len(dlq("--json", "list").documents) == 2
+    assert client.zcard("bull:mail:failed") == 0
 
 
 def test_an_empty_place_is_said_to_be_empty(

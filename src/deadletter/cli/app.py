@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     ("restore", "moves:restore", DECIDE, "Take discarded letters out of the bin."),
     ("purge", "moves:purge", DECIDE, "Delete letters for good."),
     ("work", "work:work", RUN, "Run the handlers of an App."),
+    ("drain", "drain:drain", RUN, "Take in the dead letters of others."),
     ("send", "send:send", RUN, "Send a message."),
     ("queues", "queues:app", RUN, "List, create, update, delete mailboxes."),
     ("classify", "classify:classify", RUN, "Say what an error would mean."),

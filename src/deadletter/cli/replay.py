@@ -22,6 +22,7 @@ from .options import AtMost, Flag, Reason, Seconds, Yes
 from .progress import bar
 from .targets import choose
 from .times import many, span
+from .way_back import check_way_back, way_back
 
 ASK_FROM = 100  # letters; fewer are sent without a question
 _DOUBTFUL = frozenset({Verdict.PROCESSED, Verdict.EXPIRED})  # never without one
@@ -41,6 +42,7 @@ async def replay(
     limit: AtMost = None,
     rate: Rate = None,
     to: str | None = None,
+    through: str | None = None,
     cap: Cap = CAP,
     wait: Seconds = None,
     reason: Reason = "",
@@ -60,14 +62,17 @@ async def replay(
         limit: At most so many letters.
         rate: Letters a second; as fast as it goes without.
         to: Another mailbox than the one each came from.
+        through: The server that `dlq drain` found them on; each goes back there in
+            the form it had.
         cap: Letters that were replayed so often are quarantined instead.
         wait: Seconds to wait for the outcome of every letter.
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
     by = desk.by(reason)
-    async with desk.office() as office:
+    async with desk.office() as here, way_back(here, through, desk) as office:
         chosen = await choose(office.letters, letters, limit=limit)
+        await check_way_back(office, chosen.ids, to)
         plan = await office.replay.judge(
             chosen.ids, query=chosen.said, to=to, cap=cap, more=chosen.more
         )
@@ -164,6 +169,7 @@ async def resume(
     *,
     rate: Rate = None,
     wait: Seconds = None,
+    through: str | None = None,
     take_over: Flag = False,
     reason: Reason = "",
     desk: AtDesk,
@@ -175,11 +181,12 @@ async def resume(
         campaign: The replay's id, or the beginning of it.
         rate: Letters a second; as it was planned without.
         wait: Seconds to wait for the outcome of every letter.
+        through: The server it was sent through so far, if it was.
         take_over: The process that was sending it is gone for sure. Were it not,
             letters could be sent twice.
         reason: Why; goes into the audit.
     """
-    async with desk.office() as office:
+    async with desk.office() as here, way_back(here, through, desk) as office:
         found = await office.replay.resume(
             campaign, desk.by(reason), take_over=take_over
         )

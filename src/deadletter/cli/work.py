@@ -107,8 +107,13 @@ def _several(
 
 
 def _listen(desk: Desk, app: App, least: int) -> None:
-    log = _documents(desk, least) if desk.as_json else _lines(desk, least)
+    log = log_lines(desk, least)
     app.observe = fan_out(log_events(desk.clock, log=log), app.observe)
+
+
+def log_lines(desk: Desk, least: int = logging.INFO) -> Log:
+    """What happens, line by line, as a person or a program wants to read it."""
+    return _documents(desk, least) if desk.as_json else _lines(desk, least)
 
 
 def _lines(desk: Desk, least: int) -> Log:

@@ -1,7 +1,7 @@
 """From what was found to the letter it becomes; every dialect is asked."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -39,6 +39,7 @@ Dialect: TypeAlias = Callable[[Found], Told | None]
 MALFORMED: Final = "malformed"
 """What whoever drains says of a thing that is not what its place should hold."""
 
+_UNKNOWN: Final = datetime(1970, 1, 1, tzinfo=UTC)  # when nobody knows
 _NAME: Final = 240  # characters of a name that somebody else made up
 _MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
 
@@ -82,9 +83,8 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
         return _own(found, now)
     told = _told(found)
     message = _message(found, told, now)
-    # Nobody knows: the nearest thing that does not change when it is found again.
-    known = told.dead_at or found.at or told.first_failed_at or message.sent_at
-    dead_at = min(known, now)
+    known = told.dead_at or found.at or told.first_failed_at or told.sent_at
+    dead_at = min(known or now, now)
     failure = _failure(told)
     # What its place says counts before what it says itself.
     source = _name(found.source) or _name(told.source) or _name(found.place)
@@ -115,14 +115,21 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
     return DeadLetter(
         head=head,
         message=marked(message, origin),
-        history=append(
-            "",
-            attempt_of(
-                failure, number=attempts, at=dead_at, generation=message.generation
-            ),
-        ),
+        history=_story(failure, attempts, known, message.generation),
         position=told.position or found.position,
         retry_wish=wish_of(message),
+    )
+
+
+def _story(
+    failure: Failure, attempts: int, at: datetime | None, generation: int
+) -> str:
+    """One line, the same whenever it is found: told twice, it is one death."""
+    if at is None and not failure.text:
+        failure = structs.replace(failure, text="nobody wrote down when or why")
+    return append(
+        "",
+        attempt_of(failure, number=attempts, at=at or _UNKNOWN, generation=generation),
     )
 
 

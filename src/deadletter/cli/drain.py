@@ -1,0 +1,253 @@
+"""dlq drain: take in the dead letters of others."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from msgspec import Struct
+from rich.table import Table
+
+from deadletter.assembly.foreign import opened_foreign
+from deadletter.assembly.intakes import dead_places
+from deadletter.core.dialects import origin_of
+from deadletter.core.errors import ConfigError
+from deadletter.core.events import Event, Observer
+from deadletter.core.letter import DeadLetter
+from deadletter.observe.logs import log_events
+from deadletter.ports import Drain
+from deadletter.runtime.group import LoopGroup
+from deadletter.runtime.intake import Intake, TakenIn
+
+from .desk import AtDesk, Desk, Office
+from .exit_codes import ExitCode
+from .options import AtMost, Flag, Reason
+from .progress import bar
+from .tables import (
+    cell,
+    error_of,
+    firm_column,
+    number,
+    number_column,
+    short,
+    table,
+    text_column,
+)
+from .times import many
+from .work import log_lines
+
+LOOK: Final = 1_000  # things looked at without taking them, unless told otherwise
+_SAMPLES: Final = 20
+
+
+class Row(Struct, frozen=True):
+    """What one dead place held, of one mailbox and in one dialect."""
+
+    place: str
+    source: str
+    dialect: str
+
+
+class Sums:
+    """What draining comes to."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[Row] = Counter()
+        self.new = 0
+        self.known = 0  # letters that were here already
+        self.refused = 0  # by the office: they stay where they are
+
+    @property
+    def taken(self) -> int:
+        return self.rows.total()
+
+    def add(self, place: str, taken: Sequence[TakenIn]) -> None:
+        """Count what was taken there."""
+        for one in taken:
+            if one.kept is None:
+                self.refused += 1
+                continue
+            self.new += one.kept.is_new
+            self.known += not one.kept.is_new
+            self.rows[_row(place, one.letter)] += 1
+
+
+async def drain(
+    server: str,
+    /,
+    *queues: str,
+    limit: AtMost = None,
+    dry_run: Flag = False,
+    follow: Flag = False,
+    health_port: Annotated[int | None, Parameter(show_default=False)] = None,
+    reason: Reason = "",
+    desk: AtDesk,
+) -> ExitCode:
+    """
+    Take in the dead letters of others, until there are no more.
+
+    Reads what brokers and frameworks write about a death. A message leaves its dead
+    place once its letter is kept; what cannot be read is kept too. Send letters back
+    with `dlq replay … --through SERVER`.
+
+    Args:
+        server: Where they are: sqs://, amqp://, kafka://, redis://, nats://.
+        queues: The dead queues, topics or registries, such as orders-dlq, rq:default,
+            bullmq:mail, dramatiq:default, celery:dead; those that can be told from
+            others without.
+        limit: At most so many letters.
+        dry_run: Only look: nothing is kept, and everything stays where it is.
+        follow: Go on until told to stop, and say what happens.
+        health_port: With --follow, answer /health/live and /health/ready there.
+        reason: Why; goes into the audit.
+    """
+    if follow and (dry_run or limit is not None):
+        raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
+    async with opened_foreign(server, clock=desk.clock) as foreign:
+        drains = await dead_places(foreign, queues)
+        async with desk.office(make=True) as office:
+            if follow:
+                return await _follow(desk, office, drains, health_port)
+            if dry_run:
+                await _look(desk, office, drains, limit or LOOK)
+                return ExitCode.OK
+            return await _take(desk, office, drains, limit, reason)
+
+
+def _intake(desk: Desk, office: Office, drain: Drain, observe: Observer) -> Intake:
+    return Intake(
+        drain=drain,
+        letters=office.store,
+        clock=desk.clock,
+        dice=desk.dice,
+        observe=observe,
+    )
+
+
+async def _take(
+    desk: Desk, office: Office, drains: Sequence[Drain], limit: int | None, reason: str
+) -> ExitCode:
+    sums = Sums()
+    for drain in drains:
+        left = None if limit is None else limit - sums.taken
+        if left == 0:
+            break
+        before = sums.taken
+        await _empty(desk, office, drain, left, sums)
+        detail = f"{sums.taken - before} letters"
+        await office.store.record("drain", drain.place, desk.by(reason), detail)
+    _show(desk, sums)
+    if sums.refused:
+        desk.err.print(
+            f"The office refuses {many(sums.refused, 'letter')}: what they are about "
+            "stays where it is.",
+            soft_wrap=True,
+        )
+        return ExitCode.UNAVAILABLE
+    return ExitCode.OK
+
+
+async def _empty(
+    desk: Desk, office: Office, drain: Drain, left: int | None, sums: Sums
+) -> None:
+    intake = _intake(desk, office, drain, _nobody)
+    depth = await drain.depth()
+    total = depth if left is None else min(depth, left)
+    try:
+        with bar(desk, drain.place, total) as advance:
+            while left is None or left > 0:
+                taken = await intake.once(left or LOOK)
+                if not taken:
+                    return
+                sums.add(drain.place, taken)
+                advance(len(taken))
+                left = None if left is None else left - len(taken)
+    finally:
+        await intake.end()
+
+
+async def _look(
+    desk: Desk, office: Office, drains: Sequence[Drain], limit: int
+) -> None:
+    sums = Sums()
+    seen: list[DeadLetter] = []
+    for drain in drains:
+        intake = _intake(desk, office, drain, _nobody)
+        letters = await intake.look(limit - len(seen))
+        await intake.end()
+        sums.rows.update(_row(drain.place, letter) for letter in letters)
+        seen += letters
+        if len(seen) >= limit:
+            break
+    _show(desk, sums, is_look=True)
+    if desk.as_json or not seen:
+        return
+    shown = table()
+    firm_column(shown, "letter")
+    text_column(shown, "mailbox")
+    text_column(shown, "message")
+    text_column(shown, "why")
+    for letter in seen[:_SAMPLES]:
+        head = letter.head
+        shown.add_row(
+            cell(short(head.id, desk.out.width), "cyan"),
+            cell(head.source),
+            cell(head.message_id),
+            cell(error_of(head)),
+        )
+    desk.show(shown)
+    if len(seen) > _SAMPLES:
+        desk.hint(f"…and {len(seen) - _SAMPLES:,} more.")
+
+
+async def _follow(
+    desk: Desk, office: Office, drains: Sequence[Drain], port: int | None
+) -> ExitCode:
+    observe = log_events(desk.clock, log=log_lines(desk))
+    loops = [_intake(desk, office, drain, observe) for drain in drains]
+    group = LoopGroup(loops, clock=desk.clock, observe=observe, health_port=port)
+    desk.hint("Draining until you press Ctrl-C.")
+    return ExitCode.OK if await group.run() == 0 else ExitCode.UNEXPECTED
+
+
+def _row(place: str, letter: DeadLetter) -> Row:
+    origin = origin_of(letter.message)
+    dialect = origin.dialect if origin is not None else "deadletter"
+    return Row(place, letter.head.source, dialect or "unknown")
+
+
+def _show(desk: Desk, sums: Sums, *, is_look: bool = False) -> None:
+    if desk.as_json:
+        places = [
+            {"place": r.place, "source": r.source, "dialect": r.dialect, "letters": n}
+            for r, n in sums.rows.most_common()
+        ]
+        counts = {"new": sums.new, "known": sums.known, "refused": sums.refused}
+        desk.document({"found": sums.taken, **counts, "places": places})
+        return
+    if not sums.taken:
+        desk.tell("Nothing lies there.")
+        return
+    desk.show(_table(sums.rows))
+    if is_look:
+        desk.tell(f"{many(sums.taken, 'letter')} found; nothing was taken.")
+        return
+    known = f", {sums.known:,} of them known already" if sums.known else ""
+    desk.tell(f"{many(sums.taken, 'letter')} taken in{known}.")
+
+
+def _table(rows: Counter[Row]) -> Table:
+    shown = table()
+    text_column(shown, "found in")
+    text_column(shown, "mailbox")
+    firm_column(shown, "dialect")
+    number_column(shown, "letters")
+    for row, count in rows.most_common():
+        shown.add_row(
+            cell(row.place), cell(row.source, "cyan"), cell(row.dialect), number(count)
+        )
+    return shown
+
+
+def _nobody(event: Event) -> None:
+    """What happens is in the table at the end."""

@@ -1,0 +1,1 @@
+"""Draining the dead places of others, one file per engine; none knows another."""

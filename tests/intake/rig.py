@@ -1,0 +1,70 @@
+"""What tests of draining share: an office, an intake, and recorded messages."""
+
+import json
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deadletter.assembly.foreign import WayBack
+from deadletter.backends.memory import MemoryEngine
+from deadletter.core.letter import By, DeadLetter
+from deadletter.core.query.ast import EVERYTHING
+from deadletter.office.replay import Replay
+from deadletter.ports import Drain, Foreign, LetterStore
+from deadletter.runtime.intake import Intake
+from deadletter.system import SystemClock
+from deadletter.testing.fakes import SeededDice
+
+RECORDED = Path(__file__).with_name("recorded")
+BY = By("tester")
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """What a real framework wrote; `made_with` says which."""
+    found: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
+    return found
+
+
+def raw(text: str) -> bytes:
+    return b64decode(text)
+
+
+def intake(drain: Drain, office: MemoryEngine) -> Intake:
+    return Intake(
+        drain=drain,
+        letters=store(office),
+        clock=SystemClock(),
+        dice=SeededDice(),
+        observe=lambda event: None,
+    )
+
+
+def store(office: MemoryEngine) -> LetterStore:
+    assert office.letters is not None
+    return office.letters
+
+
+async def drained(drain: Drain, office: MemoryEngine) -> list[DeadLetter]:
+    """Empty a place; the letters as they are kept."""
+    loop = intake(drain, office)
+    ids: list[str] = []
+    while taken := await loop.once(1000):
+        ids += [one.kept.id for one in taken if one.kept is not None]
+    await loop.end()
+    return list(await store(office).get(ids))
+
+
+async def letters(office: MemoryEngine) -> Sequence[DeadLetter]:
+    """Everything in an office."""
+    page = await store(office).find(EVERYTHING, limit=1000)
+    return await store(office).get([head.id for head in page.heads])
+
+
+async def sent_back(
+    foreign: Foreign, url: str, office: MemoryEngine, *, to: str | None = None
+) -> None:
+    """Replay everything through a server."""
+    replay = Replay(store(office), WayBack(foreign, url), SystemClock(), SeededDice())
+    campaign = await replay.start("is:pending", BY, to=to)
+    await replay.run(campaign.id)

@@ -1,0 +1,332 @@
+"""Frameworks on Redis: what really they wrote, taken in and given back."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from deadletter.assembly.foreign import opened_foreign
+from deadletter.backends.memory import MemoryEngine
+from deadletter.core.decision import Reason
+from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.failure import Trouble
+from deadletter.core.letter import DeadLetter
+from deadletter.intake.redis import Frameworks
+from intake.rig import drained, intake, letters, raw, recorded, sent_back
+from servers import Server
+
+
+@pytest.fixture
+async def client(redis_server: Server) -> AsyncIterator[Any]:
+    client = Redis.from_url(redis_server.url)
+    await client.flushdb()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def frameworks(redis_server: Server, client: Any) -> AsyncIterator[Frameworks]:
+    async with opened_foreign(redis_server.url) as foreign:
+        assert isinstance(foreign, Frameworks)
+        yield foreign
+
+
+async def restore(client: Any, name: str) -> None:
+    """Put back into Redis what a framework wrote there."""
+    for one in recorded(name)["keys"]:
+        key, value = one["key"], one["value"]
+        match one["type"]:
+            case "string":
+                await client.set(key, raw(value))
+            case "list":
+                await client.rpush(key, *map(raw, value))
+            case "hash":
+                await client.hset(key, mapping={raw(f): raw(v) for f, v in value})
+            case "zset":
+                await client.zadd(key, {raw(m): score for m, score in value})
+            case "set":
+                await client.sadd(key, *map(raw, value))
+            case "stream":
+                for at, fields in value:
+                    entry = {raw(f): raw(v) for f, v in fields}
+                    await client.xadd(key, entry, id=at)
+
+
+class TestRQ:
+    async def letter(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> DeadLetter:
+        await restore(client, "rq")
+        [letter] = await drained(frameworks.drain("rq:pictures"), office)
+        return letter
+
+    async def test_a_failed_job_becomes_a_letter(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> None:
+        letter = await self.letter(client, frameworks, office)
+
+        head = letter.head
+        assert (head.source, head.message_id) == ("pictures", "thumb-1")
+        assert (head.error_type, head.error_text) == ("OSError", "cannot read cat.png")
+        assert head.reason is Reason.FATAL_ERROR
+        assert "tasks_rq.py" in letter.story()[-1].stack
+        assert f"{letter.story()[-1].at:%Y-%m-%dT%H:%M:%S}" == "2026-11-16T05:52:55"
+        assert await client.zcard("rq:failed:pictures") == 0
+
+    async def test_what_a_job_would_run_stays_as_it_is(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> None:
+        letter = await self.letter(client, frameworks, office)
+
+        assert letter.message.body == await client.hget("rq:job:thumb-1", "data")
+
+    async def test_a_job_is_queued_again_as_it_was(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        letter = await self.letter(client, frameworks, office)
+        before = await client.hgetall("rq:job:thumb-1")
+        await client.delete("rq:job:thumb-1")  # RQ forgets jobs after a year
+
+        await sent_back(frameworks, redis_server.url, office)
+
+        after = await client.hgetall("rq:job:thumb-1")
+        assert await client.lrange("rq:queue:pictures", 0, -1) == [b"thumb-1"]
+        assert after == before | {
+            b"status": b"queued",
+            b"started_at": b"",
+            b"ended_at": b"",
+        }
+        assert after[b"data"] == letter.message.body
+
+
+class TestBullMQ:
+    async def letters(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> dict[str, DeadLetter]:
+        await restore(client, "bullmq")
+        found = await drained(frameworks.drain("bullmq:mail"), office)
+        return {letter.head.message_id: letter for letter in found}
+
+    async def test_failed_jobs_become_letters(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> None:
+        found = await self.letters(client, frameworks, office)
+
+        head = found["w1"].head
+        assert found["w1"].message.body == b'{"to":"ann@example.org"}'
+        assert (head.source, head.consumer, head.attempts) == ("mail", "welcome", 2)
+        assert (head.error_type, head.error_text) == ("Error", "smtp timeout for w1")
+        assert head.trouble is Trouble.TRANSIENT
+        assert "bull.js" in found["w1"].story()[-1].stack
+        assert not await client.exists("bull:mail:failed", "bull:mail:w1")
+
+    async def test_jobs_wait_again_with_their_attempts_to_be_made_anew(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        await self.letters(client, frameworks, office)
+
+        await sent_back(frameworks, redis_server.url, office)
+
+        job = await client.hgetall("bull:mail:w1")
+        assert await client.lrange("bull:mail:wait", 0, -1) == [b"w1"]
+        assert job == {
+            b"data": b'{"to":"ann@example.org"}',
+            b"opts": job[b"opts"],
+            b"timestamp": job[b"timestamp"],
+            b"name": b"welcome",
+            b"delay": b"0",
+            b"priority": b"0",
+        }
+        assert await client.zrange("bull:mail:prioritized", 0, -1, withscores=True) == [
+            (b"i7", 3 * 2**32 + 1)
+        ]
+        assert await client.zrange("bull:mail:marker", 0, -1) == [b"0"]
+
+    async def test_a_paused_queue_of_an_older_version_has_a_list_of_its_own(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        await self.letters(client, frameworks, office)
+        meta = {"version": "bullmq:5.1.0", "paused": "1"}
+        await client.hset("bull:mail:meta", mapping=meta)
+
+        await sent_back(frameworks, redis_server.url, office)
+
+        assert await client.lrange("bull:mail:paused", 0, -1) == [b"w1"]
+        assert not await client.exists("bull:mail:marker")
+
+
+class TestDramatiq:
+    async def test_a_dead_message_becomes_a_letter_and_goes_back_byte_for_byte(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        await restore(client, "dramatiq_redis")
+        [(name, body)] = (await client.hgetall("dramatiq:default.XQ.msgs")).items()
+
+        [letter] = await drained(frameworks.drain("dramatiq:default"), office)
+        gone = not await client.exists(
+            "dramatiq:default.XQ", "dramatiq:default.XQ.msgs"
+        )
+        await sent_back(frameworks, redis_server.url, office)
+
+        assert gone
+        assert (letter.head.source, letter.head.attempts) == ("default", 2)
+        assert letter.head.error_text == "order o-1 has no price"
+        assert await client.lrange("dramatiq:default", 0, -1) == [name]
+        assert await client.hgetall("dramatiq:default.msgs") == {name: body}
+
+
+class TestCelery:
+    async def test_a_task_becomes_a_letter_and_goes_back_byte_for_byte(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        await restore(client, "celery_redis")
+        [envelope] = await client.lrange("celery", 0, -1)
+
+        [letter] = await drained(frameworks.drain("celery:celery"), office)
+        gone = not await client.exists("celery")
+        await sent_back(frameworks, redis_server.url, office)
+
+        assert gone
+        assert letter.head.consumer == "shop.send_mail"
+        assert letter.head.message_id == "11111111-aaaa-4bbb-8ccc-222222222222"
+        assert msgspec.json.decode(letter.message.body)[0] == ["ann@example.org"]
+        assert await client.lrange("celery", 0, -1) == [envelope]
+
+    async def test_what_a_task_says_of_its_queue_leads_nowhere(
+        self, client: Any, frameworks: Frameworks, office: MemoryEngine
+    ) -> None:
+        await restore(client, "celery_redis")
+        [envelope] = await client.lrange("celery", 0, -1)
+        lie = envelope.replace(b'"routing_key": "celery"', b'"routing_key": "secrets"')
+        await client.lpush("dead", lie)
+
+        [letter] = await drained(frameworks.drain("celery:dead"), office)
+
+        assert letter.head.source == "dead"
+
+    async def test_tasks_of_every_priority_are_found(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        await restore(client, "celery_redis")
+        [envelope] = await client.lrange("celery", 0, -1)
+        await client.rename("celery", "celery\x06\x163")
+
+        await drained(frameworks.drain("celery:celery"), office)
+        await sent_back(frameworks, redis_server.url, office)
+
+        assert await client.lrange("celery\x06\x163", 0, -1) == [envelope]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        *(b"", b"\xff\x00", b"[]", b'{"body": 3}'),
+        b'{"body": "", "properties": {"body_encoding": "base64"}}',
+        b'{"body": "YWI\\u003d", "properties": {"body_encoding": "base64"}}',
+    ],
+)
+async def test_what_is_no_task_is_kept_as_malformed_and_goes_back_too(
+    client: Any,
+    frameworks: Frameworks,
+    redis_server: Server,
+    office: MemoryEngine,
+    rubbish: bytes,
+) -> None:
+    await client.lpush("dead", rubbish)
+
+    [letter] = await drained(frameworks.drain("celery:dead"), office)
+    await sent_back(frameworks, redis_server.url, office)
+
+    assert letter.head.reason is Reason.UNDECODABLE
+    assert letter.head.trouble is Trouble.MALFORMED
+    assert letter.message.body == rubbish
+    assert await client.lrange("dead", 0, -1) == [rubbish]
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("rq:failed:q", "rq:q"),
+        ("bull:q:failed", "bullmq:q"),
+        ("dramatiq:q.XQ", "dramatiq:q"),
+    ],
+)
+async def test_a_job_whose_contents_are_gone_is_kept_all_the_same(
+    client: Any, frameworks: Frameworks, office: MemoryEngine, key: str, place: str
+) -> None:
+    await client.zadd(key, {b"\xffghost": 5})
+
+    [letter] = await drained(frameworks.drain(place), office)
+
+    assert letter.head.reason is Reason.UNDECODABLE
+    assert await client.zcard(key) == 0
+
+
+async def test_places_are_found_by_their_keys(
+    client: Any, frameworks: Frameworks
+) -> None:
+    for name in ("rq", "bullmq", "dramatiq_redis", "celery_redis"):
+        await restore(client, name)
+
+    found = await frameworks.places()
+
+    assert found == ["bullmq:mail", "dramatiq:default", "rq:pictures"]
+
+
+async def test_taken_twice_is_one_letter(
+    client: Any, frameworks: Frameworks, office: MemoryEngine
+) -> None:
+    await restore(client, "bullmq")
+    killed = frameworks.drain("bullmq:mail")
+    await intake(killed, office).look(10)
+    killed.forget = killed.close  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        await intake(killed, office).once(10)
+    held = await letters(office)
+
+    again = await drained(frameworks.drain("bullmq:mail"), office)
+
+    assert {letter.id for letter in again} == {letter.id for letter in held}
+    assert [one.head.revision for one in await letters(office)] == [0, 0]
+
+
+async def test_wrong_names_and_addresses_say_what_to_do(
+    client: Any, frameworks: Frameworks, redis_server: Server
+) -> None:
+    await client.set("celery", "text")
+    with pytest.raises(ConfigError, match="no queue of that framework"):
+        await frameworks.drain("celery:celery").take(1)
+    with pytest.raises(ConfigError, match="rq:QUEUE"):
+        frameworks.drain("orders")
+    with pytest.raises(ConfigError, match="password"):
+        async with opened_foreign(redis_server.url.replace("postmark", "wrong")):
+            pass
+    with pytest.raises(Unavailable, match="is it running"):
+        async with opened_foreign("redis://127.0.0.1:1"):
+            pass
