@@ -8,6 +8,7 @@ from deadletter.ports.broker import QueueInfo, QueueOptions
 from deadletter.ports.time import Clock
 
 from .address import Address
+from .groups import Groups
 from .member import Member
 from .offsets import Progress
 from .rows import Place, Row
@@ -18,9 +19,12 @@ from .wire import micros
 class Counting:
     """Counts what is in mailboxes."""
 
-    def __init__(self, address: Address, topics: Topics, clock: Clock) -> None:
+    def __init__(
+        self, address: Address, topics: Topics, groups: Groups, clock: Clock
+    ) -> None:
         self._address = address
         self._topics = topics
+        self._groups = groups
         self._clock = clock
 
     async def count(
@@ -37,22 +41,32 @@ class Counting:
         everywhere = [place for theirs in places.values() for place in theirs]
         ends = await self._topics.ends(everywhere)
         starts = await self._topics.starts(everywhere)
-        worked = await self._worked(places)
-        counts = []
-        for queue in queues:
-            retry = self._address.retry_topic(queue.name)
-            found = _Found(micros(self._clock.now()))
-            for place in places[queue.name]:
-                is_retry = place[0] == retry
-                member = members.get(queue.name)
-                if member is None or not found.saw(
-                    member, place, ends[place], is_retry=is_retry
-                ):
-                    progress = worked.get(place) or Progress(starts[place])
-                    progress.skip(progress.base, starts[place])
-                    found.guess(progress, ends[place], is_retry=is_retry)
-            counts.append(found.info(queue))
-        return counts
+        now = micros(self._clock.now())
+        found = {queue.name: _Found(now) for queue in queues}
+        others = {
+            name: [
+                place
+                for place in theirs
+                if not found[name].saw(
+                    members.get(name),
+                    place,
+                    ends[place],
+                    is_retry=self._is_retry(name, place),
+                )
+            ]
+            for name, theirs in places.items()
+        }
+        worked = await self._worked(others)
+        for name, theirs in others.items():
+            for place in theirs:
+                progress = worked.get(place) or Progress(starts[place])
+                progress.skip(progress.base, starts[place])
+                is_retry = self._is_retry(name, place)
+                found[name].guess(progress, ends[place], is_retry=is_retry)
+        return [found[queue.name].info(queue) for queue in queues]
+
+    def _is_retry(self, mailbox: str, place: Place) -> bool:
+        return place[0] == self._address.retry_topic(mailbox)
 
     def _places(self, mailbox: str, partitions: Mapping[str, int]) -> list[Place]:
         topics = self._address.topic(mailbox), self._address.retry_topic(mailbox)
@@ -68,15 +82,14 @@ class Counting:
         """How far the groups of these mailboxes have come."""
         by_group: dict[str, list[Place]] = {}
         for mailbox, theirs in places.items():
-            retry = self._address.retry_topic(mailbox)
             for place in theirs:
                 group = self._address.group_of(mailbox)
-                if place[0] == retry:
+                if self._is_retry(mailbox, place):
                     group = self._address.retry_group_of(mailbox)
                 by_group.setdefault(group, []).append(place)
         worked: dict[Place, Progress] = {}
         for group, asked in by_group.items():
-            worked |= await self._topics.progress(group, asked)
+            worked |= await self._groups.progress(group, asked)
         return worked
 
 
@@ -94,8 +107,12 @@ class _Found:
         self._tally: Counter[str] = Counter()
         self._oldest: tuple[int, int, datetime] | None = None
 
-    def saw(self, member: Member, place: Place, end: int, *, is_retry: bool) -> bool:
+    def saw(
+        self, member: Member | None, place: Place, end: int, *, is_retry: bool
+    ) -> bool:
         """Count a partition if it is ours."""
+        if member is None:
+            return False
         with member.lock:
             lane = member.holding.lanes.get(place)
             if lane is None:

@@ -112,9 +112,9 @@ class Holding:
         self._ahead.extend(rows)
 
     @property
-    def has_ready(self) -> bool:
-        """Whether there are some that were counted ahead."""
-        return bool(self._ahead)
+    def ready(self) -> int:
+        """How many there are that were counted ahead."""
+        return len(self._ahead)
 
     def take_ready(self, until: int, limit: int) -> list[Row]:
         """Those that were counted ahead."""
@@ -245,8 +245,10 @@ class Holding:
         line = self._suspects if alone else self._ready
         return line[0][0] if line else None
 
-    def at_hand(self, soon: int) -> bool:
-        """Whether something is in work, or may be by then."""
+    def at_hand(self, lanes: Iterable[Lane], soon: int) -> bool:
+        """Whether something of these may be in work, now or by then."""
+        if not any(lane.rows for lane in lanes):
+            return False
         if self.claimed or self.returned or self._ahead:
             return True
         return any(

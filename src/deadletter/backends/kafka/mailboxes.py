@@ -16,6 +16,7 @@ from deadletter.ports.time import Clock
 
 from .address import Address
 from .counting import Counting, present
+from .groups import Groups
 from .mailbox import Mailbox
 from .member import Member, Subscription
 from .producing import Producing
@@ -51,7 +52,7 @@ class KafkaBroker:
         self._registry = Registry(
             address.registry, asking, topics=topics, producing=producing
         )
-        self._counting = Counting(address, topics, clock)
+        self._counting = Counting(address, topics, Groups(consumer), clock)
 
     def source(self, mailbox: str) -> KafkaSource:
         """Deliveries of one mailbox, which is made if it is not there yet."""
@@ -119,6 +120,10 @@ class KafkaBroker:
         partitions = await self._topics.names()
         options = [existing[name] for name in sorted(existing)]
         return await self._counting.count(options, self._members(), partitions)
+
+    async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
+        """None: mailboxes here have no limits of their own."""
+        return None
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """

@@ -60,7 +60,8 @@ class Member:
         self.trouble: KafkaError | None = None
         self._loop = asyncio.get_running_loop()
         self._bells: set[asyncio.Event] = set()
-        self._ahead: asyncio.Task[None] | None = None
+        self._ahead: asyncio.Future[None] | None = None
+        self._wanted = 0  # how many are taken at a time by who wants some ahead
         self._size = 0  # how many are counted ahead
         self._waited = False  # whether somebody had to wait for them
         self._name = subscriptions[0].topics[0]
@@ -99,19 +100,30 @@ class Member:
         else:
             await asyncio.gather(*asking)
 
+    async def commit_ended(self, lanes: Collection[Lane]) -> None:
+        """The same of lanes where some ended; the next ones are counted with it."""
+        if not self._wanted or self.counts_ahead:
+            await self.commit(lanes)
+            return
+        along: asyncio.Future[None] = self._loop.create_future()
+        self._ahead = along
+        try:
+            await self._commit_ahead(lanes)
+        finally:
+            along.set_result(None)
+
     def count_ahead(self, batch: int) -> None:
         """
         Count some for whoever comes next, unless that is under way.
 
-        Twice as many when somebody had to wait for the last ones, and fewer again
-        when nobody did: slow handlers have no more than a batch counted for them.
+        At once if there are too few for him, or else with what ends next: one commit
+        tells of both.
         """
         if self.counts_ahead:
             return
-        size = self._size * 2 if self._waited else self._size * 7 // 8
-        self._size = min(max(size, batch), _AHEAD * batch)
-        self._waited = False
-        self._ahead = self._loop.create_task(self._count_ahead(self._size))
+        self._wanted = batch
+        if self.holding.ready < batch:
+            self._ahead = self._loop.create_task(self._count_ahead())
 
     @property
     def counts_ahead(self) -> bool:
@@ -120,27 +132,37 @@ class Member:
 
     async def until_counted(self) -> None:
         """Wait for those that are being counted, if there are no others."""
-        if self._ahead is not None and self.counts_ahead and not self.holding.has_ready:
+        if self._ahead is not None and self.counts_ahead and not self.holding.ready:
             self._waited = True
             await asyncio.wait({self._ahead})
 
-    async def _count_ahead(self, most: int) -> None:
+    async def _count_ahead(self) -> None:
+        with suppress(DeadLetterError):  # whoever comes next meets it
+            await self._commit_ahead(())
+
+    async def _commit_ahead(self, lanes: Collection[Lane]) -> None:
+        """
+        Count as many as are wanted, and have the broker know, of these lanes too.
+
+        Twice as many when somebody had to wait for the last ones, and fewer again
+        when nobody did: slow handlers have no more than a batch counted for them.
+        """
+        batch, self._wanted = self._wanted, 0
+        size = self._size * 2 if self._waited else self._size * 7 // 8
+        self._size = min(max(size, batch), _AHEAD * batch)
+        self._waited = False
         with self.lock:
-            rows = self.holding.claim_ahead(micros(self.clock.now()), most)
-        if not rows:
-            return
+            rows = self.holding.claim_ahead(micros(self.clock.now()), self._size)
         try:
-            await self.commit({row.lane for row in rows})
-        except BaseException as error:
+            await self.commit({*lanes, *(row.lane for row in rows)})
+        except BaseException:
             with self.lock:
                 self.holding.give_back_ahead(rows)
             self.ring()
-            if not isinstance(error, DeadLetterError):  # whoever comes next meets it
-                raise
-        else:
-            with self.lock:
-                self.holding.keep_ready(rows)
-            self.ring()
+            raise
+        with self.lock:
+            self.holding.keep_ready(rows)
+        self.ring()
 
     async def caught_up(self) -> None:
         """Wait until we have seen all that is in our partitions now."""

@@ -19,6 +19,7 @@ from deadletter.ports.time import Clock
 
 from .committing import Committing
 from .errors import AWAY, PARTITION_EOF, broken, kafka_error
+from .groups import committed
 from .holding import MAX_BYTES, Holding
 from .offsets import WINDOW, Progress, read_note
 from .rows import Lane
@@ -111,7 +112,7 @@ class Polling:
         """
         with self._shared.lock:
             in_hand = self._shared.holding.at_hand(
-                micros(self._shared.clock.now()) + _SOON
+                self._ours(), micros(self._shared.clock.now()) + _SOON
             )
         if not in_hand:
             return _POLL
@@ -229,7 +230,7 @@ class Polling:
         """How far these were worked; asked until the broker says."""
         while given and not self._stopping.is_set():
             try:
-                known = self._consumer.committed(given, timeout=10)
+                known = committed(self._consumer, given, within=10)
                 first = self._shared.topics.beginnings(
                     [(p.topic, p.partition) for p in known]
                 )

@@ -169,7 +169,7 @@ class KafkaSource:
 
     async def _told(self, member: Member, rows: Sequence[Row | None]) -> list[bool]:
         ended = [row for row in rows if row is not None]
-        await member.commit({row.lane for row in ended})
+        await member.commit_ended({row.lane for row in ended})
         with member.lock:
             ours = [row is not None and not row.lane.gone for row in rows]
             for row in ended:

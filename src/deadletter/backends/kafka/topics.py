@@ -5,12 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in __all__
     AdminClient,
     ConfigResource,
@@ -22,7 +17,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in __al
 from deadletter.core.errors import NotFound
 
 from .errors import UNSETTLED, kafka_error, translated
-from .offsets import Progress, read_note
 from .rows import Place
 
 _PATIENCE: Final = 20.0  # seconds
@@ -143,25 +137,6 @@ class Topics:
         return {
             (place.topic, place.partition): answer.result().offset
             for place, answer in answers.items()
-        }
-
-    async def progress(
-        self, group: str, places: Iterable[Place]
-    ) -> dict[Place, Progress]:
-        """How far a group has worked partitions; those it has never are missing."""
-        asked = ConsumerGroupTopicPartitions(
-            group, [TopicPartition(*place) for place in places]
-        )
-        if not asked.topic_partitions:
-            return {}
-        with _words(f"looking at the group {group}"):
-            found = await _patiently(
-                lambda: self._admin.list_consumer_group_offsets([asked])
-            )
-        return {
-            (place.topic, place.partition): read_note(place.offset, place.metadata)
-            for place in found[group].topic_partitions
-            if place.offset >= 0
         }
 
     async def _edges(
