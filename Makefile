@@ -28,12 +28,15 @@ run: $(READY) ## a living demo: a small shop whose orders fail in instructive wa
 # Engines without their server are skipped, and then their code is not covered.
 COVERED = $(if $(wildcard .servers/.ready),90,0)
 
+# The long tests of engines (state machines, servers killed under load) are test-all's.
+WHICH = not (engines and slow)
+
 test: $(READY) ## everything that can run here, with coverage
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=$(COVERED)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "$(WHICH)" --cov --cov-report=term --cov-fail-under=$(COVERED)
 
 test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(MAKE) --no-print-directory services
-	@CI=true $(MAKE) --no-print-directory test
+	@CI=true $(MAKE) --no-print-directory test WHICH="engines or not engines"
 
 check: $(READY) lint types fast ## lint, format, types, rings, fast tests
 

@@ -20,6 +20,7 @@ from deadletter.testing.waiting import eventually
 from engines.kafka_rig import fresh, make_known
 from servers import Server
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("kafka_worker.py")
 ODD = 7  # one in so many fails for good
 

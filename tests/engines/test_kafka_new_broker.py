@@ -15,6 +15,7 @@ from engines.conftest import serve
 from engines.kafka_rig import fresh, opened
 from servers import Kafka, Server
 
+pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name("kafka_worker.py")
 COUNTER = Path(__file__).with_name("kafka_counter.py")
 
