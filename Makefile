@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fast types lint format bench services test-all faults lock docs clean
+.PHONY: help setup run test engines check fast types lint format bench services test-all faults lock docs clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,18 +25,19 @@ setup: $(READY) ## the virtual environment, pinned and hashed
 run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways
 	@$(BIN)/python examples/shop/demo.py
 
-# Engines without their server are skipped, and then their code is not covered.
-COVERED = $(if $(wildcard .servers/.ready),90,0)
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+COVERED = --cov --cov-report=term --cov-fail-under=90
 
-# The long tests of engines (state machines, servers killed under load) are test-all's.
-WHICH = not (engines and slow)
+test: $(READY) ## everything that needs no server, with coverage
+	@$(PYTEST) -m "not engines" $(COVERED) --cov-config=tests/embedded.coveragerc
+	@echo "Not run: the engines on real servers. make engines does, with those that are here; make test-all gets them first."
 
-test: $(READY) ## everything that can run here, with coverage
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "$(WHICH)" --cov --cov-report=term --cov-fail-under=$(COVERED)
+engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
+	@$(PYTEST) -m engines tests/engines tests/intake
 
 test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(MAKE) --no-print-directory services
-	@CI=true $(MAKE) --no-print-directory test WHICH="engines or not engines"
+	@CI=true $(PYTEST) $(COVERED)
 
 check: $(READY) lint types fast ## lint, format, types, rings, fast tests
 
