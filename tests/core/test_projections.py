@@ -290,6 +290,25 @@ def test_a_mailbox_letter_comes_back_as_it_was(
     assert mailbox.export(mailbox.import_(given_)) == given_
 
 
+@pytest.mark.parametrize(
+    ("error_type", "told"),
+    [
+        ("ValueError", "builtins.ValueError"),
+        ("__dict__", "__dict__"),
+        ("print", "print"),
+        ("shop.Broken", "shop.Broken"),
+    ],
+)
+def test_only_errors_of_python_itself_live_in_builtins(
+    error_type: str, told: str
+) -> None:
+    head = structs.replace(letter().head, error_type=error_type)
+
+    exported = mailbox.export(structs.replace(letter(), head=head))
+
+    assert exported.last_error_type == told
+
+
 def test_a_business_key_that_is_no_uuid_is_no_request_id() -> None:
     head = structs.replace(letter().head, business_key="courier-x:evt_123")
 

@@ -84,4 +84,6 @@ def _uuid(text: str | None) -> UUID | None:
 
 def _qualified(error_type: str) -> str:
     """With its module, always: what tracebacks show bare lives in builtins."""
-    return f"builtins.{error_type}" if hasattr(builtins, error_type) else error_type
+    known = vars(builtins).get(error_type)
+    is_error = isinstance(known, type) and issubclass(known, BaseException)
+    return f"builtins.{error_type}" if is_error else error_type
