@@ -1,15 +1,13 @@
 """The SQLite office finds exactly the letters that match, whatever is asked."""
 
-import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from deadletter.backends.sqlite import search
 from deadletter.backends.sqlite.letters_keep import keep
@@ -17,19 +15,11 @@ from deadletter.backends.sqlite.letters_whole import whole
 from deadletter.backends.sqlite.schema import migrate
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.query import (
-    FIELDS,
-    All,
-    Field,
-    Kind,
     Node,
-    Not,
-    Op,
-    Term,
     matches,
 )
-from deadletter.core.query.pattern import pattern
 from deadletter.testing.generate import NOW, letters, queries
-from deadletter.testing.letters_bench import a_letter
+from deadletter.testing.odd_searches import odd_searches
 
 _EVERY = "SELECT *, seq AS tag FROM letters JOIN letter_contents ON letter = seq"
 
@@ -46,10 +36,6 @@ _ODD = [
     "a[b]?*c",
     "ÄäA",
 ]
-_TEXTS = [
-    field for field in FIELDS.values() if field.kind is Kind.TEXT and field.name != "id"
-]
-_OPEN = Term("is", Op.IS, ("open",))
 
 
 @pytest.fixture(scope="module")
@@ -60,53 +46,12 @@ def office() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def odd_letter(attribute: str, text: str) -> DeadLetter:
-    """A letter with odd text in one place of its head."""
-    letter = a_letter()
-    head = replace(letter.head, **{attribute: text})
-    message = replace(letter.message, id=head.message_id)
-    return replace(letter, head=head, message=message)
-
-
-@st.composite
-def patterns_of(draw: st.DrawFn, texts: list[str]) -> str:
-    """Patterns that fit one of these texts, or nearly."""
-    text = draw(st.sampled_from(texts))
-    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    ends = [0, *cuts, len(text)]
-    parts = [text[start:end] for start, end in itertools.pairwise(ends)]
-    place = draw(st.integers(0, 2 * len(parts)))
-    if place < len(parts):
-        parts[place] = draw(st.sampled_from(["", "z", text.swapcase()]))
-    return pattern(parts)
-
-
-_places = st.sampled_from(
-    [
-        lambda term: term,
-        Not,
-        lambda term: All((term, _OPEN)),
-    ]
-)
-
-
-@given(
-    field=st.sampled_from(_TEXTS),
-    texts=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4, unique=True),
-    data=st.data(),
-    within=_places,
-)
+@given(odd=odd_searches(_ODD))
 @settings(max_examples=400, deadline=None)
 def test_odd_text_is_found_like_any_other(
-    office: sqlite3.Connection,
-    field: Field,
-    texts: list[str],
-    data: st.DataObject,
-    within: Callable[[Node], Node],
+    office: sqlite3.Connection, odd: tuple[list[DeadLetter], Node]
 ) -> None:
-    patterns = data.draw(st.lists(patterns_of(texts), min_size=1, max_size=2))
-    query = within(Term(field.name, Op.IS, tuple(patterns)))
-    letters = [odd_letter(field.attribute, text) for text in texts]
+    letters, query = odd
 
     found, expected = _searched(office, letters, query, limit=3)
 

@@ -8,6 +8,7 @@ set, it fails instead. Each process of a parallel run has servers of its own.
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,39 +68,23 @@ def serve(kind: type[Server], started: list[Server]) -> Iterator[Server]:
         server.close()
 
 
-@pytest.fixture(scope="session")
-def postgresql_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(PostgreSQL, started_servers)
+def server_of(kind: type[Server]) -> Any:
+    """A server for the whole session, started when the first test asks."""
+
+    @pytest.fixture(scope="session")
+    def server(started_servers: list[Server]) -> Iterator[Server]:
+        yield from serve(kind, started_servers)
+
+    return server
 
 
-@pytest.fixture(scope="session")
-def redis_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(Redis, started_servers)
-
-
-@pytest.fixture(scope="session")
-def nats_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(Nats, started_servers)
-
-
-@pytest.fixture(scope="session")
-def mongodb_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(MongoDB, started_servers)
-
-
-@pytest.fixture(scope="session")
-def sqs_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(Sqs, started_servers)
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(RabbitMQ, started_servers)
-
-
-@pytest.fixture(scope="session")
-def kafka_server(started_servers: list[Server]) -> Iterator[Server]:
-    yield from serve(Kafka, started_servers)
+postgresql_server = server_of(PostgreSQL)
+redis_server = server_of(Redis)
+nats_server = server_of(Nats)
+mongodb_server = server_of(MongoDB)
+sqs_server = server_of(Sqs)
+rabbitmq_server = server_of(RabbitMQ)
+kafka_server = server_of(Kafka)
 
 
 @pytest.fixture(scope="session")

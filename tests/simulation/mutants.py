@@ -24,7 +24,7 @@ from deadletter.ports import (
     Settlement,
     Source,
 )
-from deadletter.runtime import settle
+from deadletter.runtime import burying, settle
 from deadletter.runtime.attempt import Attempts
 from deadletter.runtime.braking import Braking
 from deadletter.runtime.burying import Keep
@@ -145,8 +145,8 @@ def body_decoded_on_the_way(patch: MonkeyPatch) -> None:
         message = replace(delivery.message, body=body)
         return original(replace(delivery, message=message), *args, **more)
 
-    original = settle.letter_of
-    patch.setattr(settle, "letter_of", burial)
+    original = burying.letter_of
+    patch.setattr(burying, "letter_of", burial)
 
 
 def overtaken_original_waits(patch: MonkeyPatch) -> None:
@@ -181,8 +181,8 @@ def letter_of_another_message(patch: MonkeyPatch) -> None:
         message = replace(delivery.message, id=f"{delivery.message.id}?")
         return original(replace(delivery, message=message), *args, **more)
 
-    original = settle.letter_of
-    patch.setattr(settle, "letter_of", burial)
+    original = burying.letter_of
+    patch.setattr(burying, "letter_of", burial)
 
 
 def wrong_reason(patch: MonkeyPatch) -> None:
@@ -191,8 +191,8 @@ def wrong_reason(patch: MonkeyPatch) -> None:
     ) -> DeadLetter:
         return original(delivery, failure, Bury(Reason.OPERATOR, ""), **more)
 
-    original = settle.letter_of
-    patch.setattr(settle, "letter_of", burial)
+    original = burying.letter_of
+    patch.setattr(burying, "letter_of", burial)
 
 
 def counts_twice(patch: MonkeyPatch) -> None:

@@ -7,12 +7,31 @@ stores keep apart from the entries.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 from hashlib import blake2b
+from typing import Final
 
 from msgspec.structs import replace
 
-from .letter import AuditEntry
+from .letter import AuditEntry, By
+
+DIED_AGAIN: Final = By("office", "it died again")
+"""Who opens again what a further death has opened again, and why."""
+
+
+def act(
+    action: str, target: str, by: By, *, at: datetime, detail: str = ""
+) -> AuditEntry:
+    """An act before it is numbered and sealed."""
+    return AuditEntry(
+        seq=0,
+        at=at,
+        actor=by.actor,
+        action=action,
+        target=target,
+        reason=by.reason,
+        detail=detail,
+    )
 
 
 def entry_hash(previous: str, entry: AuditEntry) -> str:

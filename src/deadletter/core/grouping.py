@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .errors import ConfigError
@@ -24,6 +25,17 @@ LONGEST_NOTE: Final = 4_000
 _LONGEST_NAME: Final = 200
 # Bounded, and each part starts where the one before it ended: linear.
 _RELEASE: Final = re.compile(r"v?(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which groups somebody asks for."""
+
+    source: str | None
+    only_open: bool
+    statuses: frozenset[GroupStatus] | None
+    named: str
+    limit: int
+    now: datetime
 
 
 def check_standing(standing: Standing) -> None:

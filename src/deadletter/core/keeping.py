@@ -10,17 +10,20 @@ meanwhile nor counts again. Attempts never shrink, and no body ever disappears.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .attempts import join, read
+from .audit import DIED_AGAIN, act
 from .errors import ConfigError, Conflict
 from .ids import body_digest, letter_id
-from .letter import DeadLetter, LetterHead, State
+from .letter import AuditEntry, DeadLetter, LetterHead, State
 from .replaying import came_back
 
+_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 _NOT_RUN: Final = frozenset({"worker-lost", "expired", "cut"})
 
 
@@ -92,6 +95,18 @@ def filing(letters: Iterable[DeadLetter]) -> Filing:
             known[one.id] = one.after
         filed.append(one)
     return filed
+
+
+def reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
+    """The acts by which letters that somebody had decided on are open again."""
+    return [
+        act("reopen", one.id, DIED_AGAIN, at=now, detail=f"was {before.head.state}")
+        for one in filed
+        if (before := one.before) is not None
+        and before.head.state in _DECIDED
+        and one.after is not None
+        and one.after.head.state is State.PENDING
+    ]
 
 
 def check_expiry(states: Iterable[State]) -> None:
@@ -287,7 +302,7 @@ def _last_seen(head: LetterHead, new: LetterHead) -> LetterHead:
 
 def _state(before: Known) -> State:
     head = before.head
-    if head.state in {State.CLOSED, State.DISCARDED}:
+    if head.state in _DECIDED:
         return State.PENDING
     if head.state in {State.REPLAYING, State.REPLAYED}:
         return came_back(head.replays, before.cap)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Final, Protocol
 
-from .errors import ConfigError, Conflict
+from .errors import ConfigError, Conflict, NotFound
 
 MAX_NAME: Final = 512
 MAX_ATTEMPTS: Final = 65_536
@@ -59,6 +59,22 @@ def validate(options: Options, existing: Mapping[str, Options]) -> None:
         )
     if options.dead_queue is not None:
         _check_dead_queue(options.name, options.dead_queue, users, existing)
+
+
+def check_creation(options: Options, existing: Mapping[str, Options]) -> None:
+    """Refuse to make what cannot be, or is there already with other options."""
+    validate(options, existing)
+    if existing.get(options.name, options) != options:
+        raise Conflict(
+            f"queue {options.name} exists with other options: update it instead"
+        )
+
+
+def check_update(options: Options, existing: Mapping[str, Options]) -> None:
+    """Refuse to change what is not there, or into what cannot be."""
+    if options.name not in existing:
+        raise NotFound(f"there is no queue {options.name!a}: create it first")
+    validate(options, existing)
 
 
 def check_deletion(

@@ -8,14 +8,18 @@ out, and closes the letter again if the message was handled.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from deadletter.core.burial import burial as letter_of
+from deadletter.core.decision import Bury
 from deadletter.core.errors import Refused
 from deadletter.core.events import Observer
 from deadletter.ports import Burial, Kept, LetterStore, Source, Undertaker
 
+from .finished import Finished
 from .keeping import all_but_refused, say_refused
 
 T = TypeVar("T")
@@ -73,6 +77,25 @@ def keeper(
         return [next(kept) if flag else None for flag in ours]
 
     return in_turn
+
+
+def burial_of(
+    finished: Finished, *, now: datetime, consumer: str, version: str
+) -> Burial:
+    """The delivery that is given up, with its letter."""
+    assert isinstance(finished.decision, Bury)
+    assert finished.failure is not None
+    delivery = finished.held.delivery
+    letter = letter_of(
+        delivery,
+        finished.failure,
+        finished.decision,
+        history=finished.history or "",
+        now=now,
+        consumer=consumer,
+        version=version,
+    )
+    return Burial(delivery, letter)
 
 
 async def bury(

@@ -11,9 +11,7 @@ A crash between any two steps repeats them; none of them minds.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
-from deadletter.core.burial import burial as letter_of
 from deadletter.core.campaign import Outcome
 from deadletter.core.capture import capture
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
@@ -25,7 +23,6 @@ from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
-    Burial,
     Clock,
     Dice,
     Fate,
@@ -38,7 +35,7 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .burying import Unkept, bury, keeper
+from .burying import Unkept, burial_of, bury, keeper
 from .copying import copy_letters
 from .finished import Finished, as_kept, report
 from .held import Held
@@ -214,7 +211,10 @@ class Settler:
         """Keep the letters of those given up; what was kept and what was not ours."""
         now = self._clock.now()
         doomed = [f for f in careful if isinstance(f.decision, Bury)]
-        burials = [Burial(f.held.delivery, self._letter(f, now)) for f in doomed]
+        burials = [
+            burial_of(f, now=now, consumer=self._consumer, version=self._version)
+            for f in doomed
+        ]
         kept: dict[int, Kept] = {}
         lost: set[int] = set()
         copied: list[DeadLetter] = []
@@ -233,19 +233,6 @@ class Settler:
             reach=self._reach,
         )
         return kept, lost
-
-    def _letter(self, finished: Finished, now: datetime) -> DeadLetter:
-        assert isinstance(finished.decision, Bury)
-        assert finished.failure is not None
-        return letter_of(
-            finished.held.delivery,
-            finished.failure,
-            finished.decision,
-            history=finished.history or "",
-            now=now,
-            consumer=self._consumer,
-            version=self._version,
-        )
 
     async def _confirm(self, careful: Sequence[Finished]) -> None:
         outcomes = [

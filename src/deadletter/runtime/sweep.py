@@ -13,13 +13,10 @@ from typing import Final
 
 from msgspec import structs
 
-from deadletter.core.burial import burial
 from deadletter.core.campaign import Outcome
 from deadletter.core.decision import Bury, Fail
 from deadletter.core.errors import BackendError
 from deadletter.core.events import Observer, OutOfReach, SuspectsFound
-from deadletter.core.failure import Failure
-from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.refusal import doom, refusal, refused_history
@@ -27,7 +24,6 @@ from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
-    Burial,
     Clock,
     Dice,
     Fate,
@@ -40,7 +36,7 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .burying import AT_ONCE, bury, keeper
+from .burying import AT_ONCE, burial_of, bury, keeper
 from .copying import copy_letters
 from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
@@ -178,12 +174,11 @@ class Sweep:
     ) -> dict[Held, Kept]:
         """Keep the letters of those that are given up, and copy them."""
         burials = {
-            finished.held: Burial(
-                finished.held.delivery,
-                self._letter(finished, finished.failure, finished.decision, now),
+            finished.held: burial_of(
+                finished, now=now, consumer=self.name, version=self._version
             )
             for finished in ended
-            if isinstance(finished.decision, Bury) and finished.failure is not None
+            if isinstance(finished.decision, Bury)
         }
         keep = keeper(
             self._broker.source(mailbox),
@@ -205,19 +200,6 @@ class Sweep:
             observe=self._observe,
         )
         return kept
-
-    def _letter(
-        self, finished: Finished, failure: Failure, decision: Bury, now: datetime
-    ) -> DeadLetter:
-        return burial(
-            finished.held.delivery,
-            failure,
-            decision,
-            history=finished.history or "",
-            now=now,
-            consumer=self.name,
-            version=self._version,
-        )
 
     async def _reply(self, ended: Sequence[Finished], now: datetime) -> None:
         """Send the bad news, now that it is certain."""

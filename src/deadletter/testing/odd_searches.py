@@ -39,7 +39,7 @@ def patterns_of(draw: st.DrawFn, texts: list[str]) -> str:
     parts = [text[start:end] for start, end in itertools.pairwise(ends)]
     place = draw(st.integers(0, 2 * len(parts)))
     if place < len(parts):
-        parts[place] = draw(st.sampled_from(["", "z", text.swapcase()]))
+        parts[place] = draw(st.sampled_from(["", "z", "0", text.swapcase()]))
     return pattern(parts)
 
 

@@ -7,9 +7,14 @@ from typing import Any
 
 from msgspec import structs
 
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.errors import NotFound
 from deadletter.core.message import Delivery
-from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.core.topology import (
+    check_creation,
+    check_deletion,
+    check_name,
+    check_update,
+)
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
@@ -71,11 +76,7 @@ class KafkaBroker:
         """
         async with self._changing:
             existing = await self._existing()
-            validate(options, existing)
-            if existing.get(options.name, options) != options:
-                raise Conflict(
-                    f"queue {options.name} exists with other options: update it instead"
-                )
+            check_creation(options, existing)
             await self.box(options.name).partitions()
             await self._registry.set(options)
 
@@ -83,9 +84,7 @@ class KafkaBroker:
         """Change a mailbox's options."""
         async with self._changing:
             existing = await self._existing()
-            if options.name not in existing:
-                raise NotFound(f"there is no queue {options.name!a}: create it first")
-            validate(options, existing)
+            check_update(options, existing)
             await self._registry.set(options)
 
     async def delete(self, name: str, *, force: bool = False) -> int:

@@ -16,7 +16,13 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayIte
 from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import check_standing, said
 from deadletter.core.ids import body_digest
-from deadletter.core.keeping import Filed, Known, check_expiry, check_purge, file
+from deadletter.core.keeping import (
+    Known,
+    check_expiry,
+    check_purge,
+    file,
+    reopened,
+)
 from deadletter.core.letter import (
     AuditEntry,
     By,
@@ -40,8 +46,6 @@ from .letters_campaigns import Campaigns
 from .letters_shelf import OnShelf, Shelf
 
 _LOOK: Final = 10_000  # letters looked at for one page
-_DIED_AGAIN: Final = By("office", "it died again")
-_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 
 
 class MemoryLetters:
@@ -62,8 +66,7 @@ class MemoryLetters:
         for one in filed:
             self._shelf.put(one)
         self._shelf.regress([one.letter.head for one in filed if one.died], now)
-        for one in filed:
-            self._audit_reopening(one)
+        self._shelf.audit(reopened(filed, now))
         self._campaigns.settle(
             [
                 ReplaySettled(one.id, one.failed, Outcome.FAILED)
@@ -250,13 +253,6 @@ class MemoryLetters:
             kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
             for kept in self._shelf.given(ids)
         }
-
-    def _audit_reopening(self, filed: Filed) -> None:
-        before, after = filed.before, filed.after
-        if before is None or after is None or before.head.state not in _DECIDED:
-            return
-        if after.head.state is State.PENDING:
-            self._audit("reopen", filed.id, _DIED_AGAIN, f"was {before.head.state}")
 
     def _delete(self, letters: Sequence[OnShelf], action: str, by: By) -> None:
         self._shelf.remove(letters, f"{action}d")

@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
 
 from msgspec import Struct, structs
 
-from deadletter.core.audit import seal
+from deadletter.core.audit import DIED_AGAIN, act, seal
 from deadletter.core.errors import NotFound
 from deadletter.core.grouping import as_of, regressed, regresses, said
 from deadletter.core.keeping import Filed, Known
@@ -20,8 +19,6 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
-
-_DIED_AGAIN: Final = By("office", "it died again")
 
 
 class OnShelf(Struct, kw_only=True):
@@ -96,18 +93,13 @@ class Shelf:
         self, action: str, target: str, by: By, *, at: datetime, detail: str = ""
     ) -> None:
         """Write an act at the end of the audit."""
+        self.audit([act(action, target, by, at=at, detail=detail)])
+
+    def audit(self, acts: Iterable[AuditEntry]) -> None:
+        """Write acts at the end of the audit."""
         last = self.entries[-1] if self.entries else None
-        entry = AuditEntry(
-            seq=0,
-            at=at,
-            actor=by.actor,
-            action=action,
-            target=target,
-            reason=by.reason,
-            detail=detail,
-        )
         self.entries += seal(
-            [entry], seq=last.seq if last else 0, previous=last.hash if last else ""
+            acts, seq=last.seq if last else 0, previous=last.hash if last else ""
         )
 
     def counts(self) -> dict[str, dict[State, int]]:
@@ -150,7 +142,7 @@ class Shelf:
                 continue
             after = regressed(group.standing, now)
             detail = said(self.stand(fingerprint, after), after)
-            self.record("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+            self.record("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
 
     def _count_death(self, letter: DeadLetter) -> None:
         head = letter.head

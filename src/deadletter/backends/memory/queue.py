@@ -4,9 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from itertools import count
 
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.errors import NotFound
 from deadletter.core.message import Delivery, Message
-from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.core.topology import (
+    check_creation,
+    check_deletion,
+    check_name,
+    check_update,
+)
 from deadletter.ports.broker import QueueInfo, QueueOptions, Settlement, Swept
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
@@ -36,19 +41,13 @@ class MemoryBroker:
     async def create(self, options: QueueOptions) -> None:
         """Make a mailbox. The same again is fine; with other options a Conflict."""
         existing = self._existing()
-        validate(options, existing)
-        if existing.get(options.name, options) != options:
-            raise Conflict(
-                f"queue {options.name} exists with other options: update it instead"
-            )
+        check_creation(options, existing)
         self.box(options.name).options = options
 
     async def update(self, options: QueueOptions) -> None:
         """Change a mailbox's options."""
         existing = self._existing()
-        if options.name not in existing:
-            raise NotFound(f"there is no queue {options.name!a}: create it first")
-        validate(options, existing)
+        check_update(options, existing)
         self.box(options.name).options = options
 
     async def delete(self, name: str, *, force: bool = False) -> int:

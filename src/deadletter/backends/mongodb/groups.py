@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
-from msgspec import Struct
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from deadletter.core.audit import DIED_AGAIN
 from deadletter.core.errors import NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import as_of, regressed, regresses, said
+from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
 from deadletter.core.letter import (
     By,
     DeadLetter,
@@ -24,19 +23,6 @@ from .schema import Collections, Document
 from .search_terms import literally
 from .times import number, time
 from .turn import Turn
-
-_DIED_AGAIN: Final = By("office", "it died again")
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """Which groups somebody asks for."""
-
-    source: str | None
-    only_open: bool
-    statuses: frozenset[GroupStatus] | None
-    named: str
-    limit: int
-    now: datetime
 
 
 async def groups(
@@ -153,7 +139,7 @@ def _regression(
         return {}
     after = regressed(standing, now)
     detail = said(standing, after)
-    turn.act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+    turn.act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
     return _said(after)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.grouping import check_standing
+from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
     AuditEntry,
@@ -84,7 +84,7 @@ class MongodbLetters:
         limit: int = 100,
     ) -> Sequence[Group]:
         """Groups of like failures, latest first."""
-        asked = groups.Asked(
+        asked = Asked(
             source=source,
             only_open=only_open,
             statuses=statuses,

@@ -3,14 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from pymongo import UpdateOne
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
-from deadletter.core.keeping import Filed, Known, filing
-from deadletter.core.letter import By, DeadLetter, State
+from deadletter.core.keeping import Filed, Known, filing, reopened
+from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
 from .groups import count_deaths
@@ -18,9 +17,6 @@ from .letters_documents import KNOWN, changing, document_of, known_of, parts_of
 from .letters_replay import settle
 from .schema import Document
 from .turn import Turn
-
-_DIED_AGAIN: Final = By("office", "it died again")
-_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 
 
 async def keep(turn: Turn, letters: Sequence[DeadLetter], now: datetime) -> list[Kept]:
@@ -32,7 +28,7 @@ async def keep(turn: Turn, letters: Sequence[DeadLetter], now: datetime) -> list
     await _insert(turn, {id_: (after[id_], letter) for id_, letter in new.items()})
     await _rewrite(turn, [after[id_] for id_ in after if id_ not in new], seqs)
     await _count(turn, filed, now)
-    _audit_reopened(turn, filed, now)
+    turn.audit(reopened(filed, now))
     news = [
         ReplaySettled(one.id, one.failed, Outcome.FAILED)
         for one in filed
@@ -119,13 +115,3 @@ async def _count(turn: Turn, filed: Sequence[Filed], now: datetime) -> None:
         if one.died:
             deaths[one.letter.head.fingerprint].append(one.letter)
     await count_deaths(turn, deaths, now)
-
-
-def _audit_reopened(turn: Turn, filed: Sequence[Filed], now: datetime) -> None:
-    for one in filed:
-        before, after = one.before, one.after
-        if before is None or after is None or before.head.state not in _DECIDED:
-            continue
-        if after.head.state is State.PENDING:
-            detail = f"was {before.head.state}"
-            turn.act("reopen", one.id, _DIED_AGAIN, at=now, detail=detail)

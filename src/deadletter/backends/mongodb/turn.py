@@ -15,7 +15,7 @@ from typing import TypeAlias
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.audit import seal
+from deadletter.core.audit import act, seal
 from deadletter.core.errors import Unavailable
 from deadletter.core.escaping import stored
 from deadletter.core.letter import OPEN, AuditEntry, By, LetterHead, State
@@ -67,17 +67,11 @@ class Turn:
         self, action: str, target: str, by: By, *, at: datetime, detail: str = ""
     ) -> None:
         """Have an act audited."""
-        self._acts.append(
-            AuditEntry(
-                seq=0,
-                at=at,
-                actor=by.actor,
-                action=action,
-                target=target,
-                reason=by.reason,
-                detail=detail,
-            )
-        )
+        self.audit([act(action, target, by, at=at, detail=detail)])
+
+    def audit(self, acts: Iterable[AuditEntry]) -> None:
+        """Have acts audited."""
+        self._acts += acts
 
     async def end(self) -> None:
         """Write down what was counted and what was done."""

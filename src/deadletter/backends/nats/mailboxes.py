@@ -6,9 +6,14 @@ from typing import Any
 
 from msgspec import structs
 
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.errors import NotFound
 from deadletter.core.message import Delivery
-from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.core.topology import (
+    check_creation,
+    check_deletion,
+    check_name,
+    check_update,
+)
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
@@ -62,11 +67,7 @@ class NatsBroker:
         """Make a mailbox. The same again is fine; with other options a Conflict."""
 
         def change(existing: Listed) -> Listed:
-            validate(options, existing)
-            if existing.get(options.name, options) != options:
-                raise Conflict(
-                    f"queue {options.name} exists with other options: update it instead"
-                )
+            check_creation(options, existing)
             return {**existing, options.name: options}
 
         await self._registry.change(change)
@@ -76,9 +77,7 @@ class NatsBroker:
         """Change a mailbox's options."""
 
         def change(existing: Listed) -> Listed:
-            if options.name not in existing:
-                raise NotFound(f"there is no queue {options.name!a}: create it first")
-            validate(options, existing)
+            check_update(options, existing)
             return {**existing, options.name: options}
 
         await self._registry.change(change)

@@ -1,12 +1,11 @@
 """The audit: appended to in the transaction of each act, never changed."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.audit import check_chain, seal
 from deadletter.core.escaping import stored
-from deadletter.core.letter import AuditEntry, By
+from deadletter.core.letter import AuditEntry
 
 from .letters_rows import columns
 from .pool import Connection
@@ -35,21 +34,6 @@ _OF_TARGET: Final = f"""{_SELECT}
 WHERE a.seq > $1 AND "left"(a.target, 200) = "left"($3, 200) AND a.target = $3
 ORDER BY a.seq LIMIT $2
 """
-
-
-def act(
-    action: str, target: str, by: By, *, at: datetime, detail: str = ""
-) -> AuditEntry:
-    """An act as it is handed to `append`, which numbers and seals it."""
-    return AuditEntry(
-        seq=0,
-        at=at,
-        actor=by.actor,
-        action=action,
-        target=target,
-        reason=by.reason,
-        detail=detail,
-    )
 
 
 async def append(connection: Connection, acts: Sequence[AuditEntry]) -> None:

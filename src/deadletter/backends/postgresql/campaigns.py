@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.letter import By
 from deadletter.core.replaying import check_change
 
-from .audit import act, append
+from .audit import append
 from .pool import Connection
 from .replay_items import count
 from .text import legible, storable

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from msgspec import Struct
-
+from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.errors import NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import as_of, regressed, regresses, said
+from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
 from deadletter.core.letter import (
     By,
     DeadLetter,
@@ -21,7 +20,7 @@ from deadletter.core.letter import (
     State,
 )
 
-from .audit import act, append
+from .audit import append
 from .pool import Connection
 from .text import legible, storable
 
@@ -46,18 +45,6 @@ UPDATE deadletter.groups
 SET status = $2, since = $3, owner = $4, note = $5, until = $6, version = $7
 WHERE fingerprint = $1
 """
-_DIED_AGAIN: Final = By("office", "it died again")
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """Which groups somebody asks for."""
-
-    source: str | None
-    only_open: bool
-    statuses: frozenset[GroupStatus] | None
-    named: str
-    limit: int
-    now: datetime
 
 
 async def groups(connection: Connection, asked: Asked) -> list[Group]:
@@ -109,7 +96,7 @@ async def regress(
         after = regressed(found[fingerprint], now)
         await _set(connection, fingerprint, after)
         detail = said(found[fingerprint], after)
-        entry = act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+        entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
         await append(connection, [entry])
 
 

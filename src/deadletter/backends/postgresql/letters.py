@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.escaping import stored
-from deadletter.core.grouping import check_standing
+from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
     AuditEntry,
@@ -93,7 +94,7 @@ class PostgresqlLetters:
         limit: int = 100,
     ) -> Sequence[Group]:
         """Groups of like failures, latest first."""
-        asked = groups.Asked(
+        asked = Asked(
             source=source,
             only_open=only_open,
             statuses=statuses,
@@ -153,7 +154,7 @@ class PostgresqlLetters:
 
     async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
         """Write an act on something other than a letter into the audit."""
-        entry = audit.act(action, target, by, at=self._clock.now(), detail=detail)
+        entry = act(action, target, by, at=self._clock.now(), detail=detail)
         await self._db.write(lambda c: audit.append(c, [entry]))
 
     async def verify(self) -> Sequence[str]:

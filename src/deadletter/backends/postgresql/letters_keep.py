@@ -7,11 +7,11 @@ from typing import Final
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
-from deadletter.core.keeping import Filed, Known, filing
-from deadletter.core.letter import AuditEntry, By, DeadLetter, State
+from deadletter.core.keeping import Filed, Known, filing, reopened
+from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
-from .audit import act, append
+from .audit import append
 from .counting import OPENED, STATES, Shifts, counted, opened, shift
 from .database import Again, Work
 from .groups import died, regress
@@ -115,8 +115,6 @@ WITH died AS (
 ), {OPENED}, {STATES}, kept AS (UPDATE deadletter.office SET kept = kept + $20)
 SELECT fingerprint FROM died WHERE status = 'resolved'
 """  # noqa: S608 -- made of constants
-_DIED_AGAIN: Final = By("office", "it died again")
-_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 
 
 def keeping(
@@ -151,7 +149,7 @@ async def _keep(
         await _insert(connection, [(after[id_], new[id_]) for id_ in new])
         await _rewrite(connection, [after[id_] for id_ in after.keys() - new], places)
         await _count(connection, filed, len(new), now)
-        await append(connection, _reopened(filed, now))
+        await append(connection, reopened(filed, now))
     news = [
         ReplaySettled(one.id, one.failed, Outcome.FAILED)
         for one in filed
@@ -245,17 +243,6 @@ async def _count(
     if resolved:
         heads = {name: [one.head for one in of] for name, of in deaths.items()}
         await regress(connection, heads, now)
-
-
-def _reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
-    return [
-        act("reopen", one.id, _DIED_AGAIN, at=now, detail=f"was {before.head.state}")
-        for one in filed
-        if (before := one.before) is not None
-        and before.head.state in _DECIDED
-        and one.after is not None
-        and one.after.head.state is State.PENDING
-    ]
 
 
 def _parts(

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from deadletter.core.audit import act
 from deadletter.core.escaping import shown, stored
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports.letters import Move
 
-from .audit import act, append
+from .audit import append
 from .counting import Shifts, count
 from .letters_rows import JOINED
 from .pool import Connection

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By, State
@@ -12,7 +13,7 @@ from deadletter.core.packing import unpack_message
 from deadletter.core.replaying import Going, came_back, is_out, judge
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
-from .audit import act, append
+from .audit import append
 from .campaigns import Course, existing, missing
 from .counting import OPENED, STATES, Shifts, counted, opened
 from .letters_moves import BRIEF, Brief, brief_of, given, set_states

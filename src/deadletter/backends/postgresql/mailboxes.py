@@ -5,8 +5,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.core.errors import NotFound
+from deadletter.core.topology import (
+    check_creation,
+    check_deletion,
+    check_name,
+    check_update,
+)
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
@@ -163,21 +168,14 @@ def _options(row: Any) -> QueueOptions:
 
 async def _create(connection: Connection, options: QueueOptions) -> None:
     existing = await _existing(connection)
-    validate(options, existing)
-    present = existing.get(options.name)
-    if present is not None and present != options:
-        raise Conflict(
-            f"queue {options.name} exists with other options: update it instead"
-        )
+    check_creation(options, existing)
     await connection.execute(_MAKE, options.name)
     await _set(connection, options)
 
 
 async def _update(connection: Connection, options: QueueOptions) -> None:
     existing = await _existing(connection)
-    if options.name not in existing:
-        raise NotFound(f"there is no queue {options.name!a}: create it first")
-    validate(options, existing)
+    check_update(options, existing)
     await _set(connection, options)
 
 

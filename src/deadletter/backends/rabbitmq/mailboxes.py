@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.topology import check_deletion, validate
+from deadletter.core.topology import check_deletion, check_update, validate
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
@@ -57,9 +57,7 @@ class RabbitBroker:
 
     async def update(self, options: QueueOptions) -> None:
         """Change a mailbox's options, for this process."""
-        if options.name not in self._options:
-            raise NotFound(f"there is no queue {options.name!a}: create it first")
-        validate(options, self._options)
+        check_update(options, self._options)
         self._set(options)
 
     async def delete(self, name: str, *, force: bool = False) -> int:

@@ -2,11 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Final
 
 from deadletter.core.audit import check_chain, seal
-from deadletter.core.letter import AuditEntry, By
+from deadletter.core.letter import AuditEntry
 
 from .rows import micros, when
 from .sql import Row, fetch, stored, write
@@ -25,21 +24,6 @@ FROM audit a LEFT JOIN audit p ON p.seq = a.seq - 1
 """
 _FROM: Final = f"{_SELECT} WHERE a.seq > ? ORDER BY a.seq LIMIT ?"
 _OF_TARGET: Final = f"{_SELECT} WHERE a.target = ? AND a.seq > ? ORDER BY a.seq LIMIT ?"
-
-
-def act(
-    action: str, target: str, by: By, *, at: datetime, detail: str = ""
-) -> AuditEntry:
-    """An act as it is handed to `append`, which numbers and seals it."""
-    return AuditEntry(
-        seq=0,
-        at=at,
-        actor=by.actor,
-        action=action,
-        target=target,
-        reason=by.reason,
-        detail=detail,
-    )
 
 
 def append(connection: sqlite3.Connection, acts: Iterable[AuditEntry]) -> None:

@@ -8,12 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.replaying import check_change
 
-from .audit import act, append
+from .audit import append
 from .replay_items import count
 from .rows import micros, when
 from .sql import Row, fetch, ids, numbers, shown, stored

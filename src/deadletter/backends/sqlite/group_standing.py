@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.errors import NotFound
 from deadletter.core.grouping import regressed, regresses, said
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing
 
-from .audit import act, append
+from .audit import append
 from .rows import micros, when
 from .sql import Row, fetch, stored
 
@@ -23,7 +24,6 @@ _SET: Final = """
 UPDATE groups SET status = ?, since = ?, owner = ?, note = ?, until = ?, version = ?
 WHERE fingerprint = ?
 """
-_DIED_AGAIN: Final = By("office", "it died again")
 
 
 def say(
@@ -56,7 +56,7 @@ def regress(
         after = regressed(standing, now)
         _set(connection, fingerprint, after)
         detail = said(standing, after)
-        entry = act("regress", fingerprint, _DIED_AGAIN, at=now, detail=detail)
+        entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
         append(connection, [entry])
 
 

@@ -12,15 +12,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from msgspec import Struct
-
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import as_of
+from deadletter.core.grouping import Asked, as_of
 from deadletter.core.letter import (
     OPEN,
     DeadLetter,
     Group,
-    GroupStatus,
     LetterHead,
     State,
 )
@@ -97,17 +94,6 @@ def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
         by_open[fingerprint] += n if state in OPEN else 0
     rows = [(stored(fingerprint), n) for fingerprint, n in by_open.items() if n]
     write(connection, _SHIFT_OPEN, rows, _SHIFTED)
-
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """Which groups somebody asks for."""
-
-    source: str | None
-    only_open: bool
-    statuses: frozenset[GroupStatus] | None
-    named: str
-    limit: int
-    now: datetime
 
 
 def add_deaths(

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Final
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.keeping import Filed, Known, file
-from deadletter.core.letter import AuditEntry, By, DeadLetter, State
+from deadletter.core.keeping import Filed, Known, file, reopened
+from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
-from .audit import act, append
+from .audit import append
 from .groups import Shifts, add_deaths, count, shift
 from .letters_replay import settle
 from .letters_rows import HEAD, ROW, head_of, row_of
@@ -48,8 +48,6 @@ _TOLD: Final = """
 ) UPDATE letter_contents SET history = told.history, frame = told.frame
 FROM told WHERE letter_contents.letter = told.letter
 """
-_DIED_AGAIN: Final = By("office", "it died again")
-_DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 
 
 def keep(
@@ -64,7 +62,7 @@ def keep(
         _number(connection, list(new), places)
         _write(connection, after, new, places)
         _count(connection, filed, now)
-        append(connection, _reopened(filed, now))
+        append(connection, reopened(filed, now))
     settle(
         connection,
         [
@@ -137,14 +135,3 @@ def _count(
         if one.after is not None:
             shift(shifts, one.after.head, 1)
     count(connection, shifts)
-
-
-def _reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
-    return [
-        act("reopen", one.id, _DIED_AGAIN, at=now, detail=f"was {before.head.state}")
-        for one in filed
-        if (before := one.before) is not None
-        and before.head.state in _DECIDED
-        and one.after is not None
-        and one.after.head.state is State.PENDING
-    ]

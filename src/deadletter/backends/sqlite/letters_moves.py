@@ -8,11 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.audit import act
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports.letters import Move
 
-from .audit import act, append
+from .audit import append
 from .groups import Shifts, count
 from .rows import micros
 from .sql import Row, fetch, ids, numbers

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import By, State
 from deadletter.core.replaying import Going, came_back, is_out, judge
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
-from .audit import act, append
+from .audit import append
 from .campaigns import Course, existing
 from .groups import Shifts
 from .groups import count as count_letters

@@ -6,8 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.core.errors import NotFound
+from deadletter.core.topology import (
+    check_creation,
+    check_deletion,
+    check_name,
+    check_update,
+)
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
@@ -152,21 +157,14 @@ def _options(row: tuple[Any, ...]) -> QueueOptions:
 
 def _create(connection: sqlite3.Connection, options: QueueOptions) -> None:
     existing = _existing(connection)
-    validate(options, existing)
-    present = existing.get(options.name)
-    if present is not None and present != options:
-        raise Conflict(
-            f"queue {options.name} exists with other options: update it instead"
-        )
+    check_creation(options, existing)
     make(connection, options.name)
     _set(connection, options)
 
 
 def _update(connection: sqlite3.Connection, options: QueueOptions) -> None:
     existing = _existing(connection)
-    if options.name not in existing:
-        raise NotFound(f"there is no queue {options.name!a}: create it first")
-    validate(options, existing)
+    check_update(options, existing)
     _set(connection, options)
 
 
