@@ -8,12 +8,12 @@ store says that nothing is left, checks what it did, and reports.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -40,6 +40,9 @@ class Measured(Struct, frozen=True):
 
 Play: TypeAlias = Callable[[Path, int, str], Measured]
 """One workload: an empty folder, how many messages, and a setting of the peer."""
+
+
+_numbers: Final = count(1)
 
 
 class Poison(Exception):
@@ -95,7 +98,7 @@ def bodies(n: int) -> list[bytes]:
 
 def boom() -> None:
     """Fail, each time with another text, so that kept stories can be counted."""
-    raise Poison(f"order {os.urandom(6).hex()} cannot be booked")
+    raise Poison(f"order {next(_numbers):012x} cannot be booked")
 
 
 def must_be(found: object, wanted: object, what: str) -> None:

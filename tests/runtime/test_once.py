@@ -45,7 +45,7 @@ class Desk:
     async def claimed(self, *ids: str) -> list[Held]:
         batch = [Held(_delivery(name), 0.0) for name in ids]
         ran: list[Held] = []
-        await self.once.start(batch, self.reach, run=ran.append, skip=_never)
+        await self.once.start(batch, self.reach, run=ran.extend, skip=_never)
         assert ran == batch
         return ran
 

@@ -7,7 +7,7 @@ reads source files, which may have changed since.
 
 import os
 from functools import lru_cache
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Final
 
 from .plain import cut, plain_line
@@ -18,6 +18,8 @@ _LAST: Final = 15
 _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
 _RUNTIME: Final = _OURS + "runtime/"
+_MOST_STACKS: Final = 1024  # a program fails in far fewer places
+_stacks: Final[dict[tuple[int, ...], tuple[list[CodeType], str]]] = {}
 _traceback: Final = BaseException.__dict__["__traceback__"].__get__
 
 
@@ -40,7 +42,7 @@ def frames_of(error: BaseException) -> list[TracebackType]:
 def render(frames: list[TracebackType]) -> str:
     """One line per frame; of many only the first and the last."""
     if len(frames) <= _FIRST + _LAST:
-        return "\n".join([_line(frame) for frame in frames])
+        return _known(frames)
     left_out = f"  ... {len(frames) - _FIRST - _LAST} frames left out ..."
     first = [_line(frame) for frame in frames[:_FIRST]]
     last = [_line(frame) for frame in frames[-_LAST:]]
@@ -61,6 +63,20 @@ def top_frame(frames: list[TracebackType]) -> str:
         if _is_application(code.co_filename):
             return _name(trace)
     return _name(frames[-1])
+
+
+def _known(frames: list[TracebackType]) -> str:
+    """The lines of a few frames, which most errors of a kind have in common."""
+    codes = [frame.tb_frame.f_code for frame in frames]
+    # By id: code hashes itself anew each time. Kept, so that its id stays its own.
+    key = (*map(id, codes), *[frame.tb_lineno for frame in frames])
+    known = _stacks.get(key)
+    if known is None:
+        if len(_stacks) >= _MOST_STACKS:
+            _stacks.clear()
+        lines = "\n".join([_line(frame) for frame in frames])
+        known = _stacks[key] = (codes, lines)
+    return known[1]
 
 
 def _is_ours(trace: TracebackType) -> bool:

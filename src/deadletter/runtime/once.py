@@ -35,7 +35,7 @@ class Once:
         batch: Sequence[Held],
         reach: Reach,
         *,
-        run: Callable[[Held], None],
+        run: Callable[[Sequence[Held]], None],
         skip: Callable[[Held, Decision, Fate], None],
     ) -> None:
         """Claim the keys of a batch and run what is ours to run."""
@@ -43,15 +43,17 @@ class Once:
         claims = await reach.patiently(
             "ledger", lambda: self._ledger.begin(keys, lease=self._lease)
         )
+        mine = []
         for held, claim in zip(batch, claims, strict=True):
             if claim.mine:
                 self._claims[held] = claim
-                run(held)
+                mine.append(held)
             elif claim.state is LedgerState.PROCESSING:
                 skip(held, Retry(BUSY_PAUSE, charged=False), Fate.DUPLICATE)
             else:
                 # Or it is in the office, and a replayed copy of it was faster.
                 skip(held, Ack("handled before"), Fate.DUPLICATE)
+        run(mine)
 
     async def finish(
         self, ended: Sequence[tuple[Held, Decision]], reach: Reach

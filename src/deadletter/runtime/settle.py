@@ -87,9 +87,10 @@ class Settler:
 
     def add(self, finished: Finished) -> None:
         """Have it settled with the next flush."""
+        if not self._waiting:
+            self._idle.clear()
+            self._wake.set()
         self._waiting.append(finished)
-        self._idle.clear()
-        self._wake.set()
 
     async def run(self) -> None:
         """Flush whatever is waiting, until cancelled."""

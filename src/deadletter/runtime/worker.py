@@ -34,6 +34,7 @@ from .lease import LeaseKeeper
 from .once import Once
 from .options import WorkerOptions
 from .reach import Reach
+from .running import Running
 from .settle import Settler
 from .solitude import Solitude, next_patience
 
@@ -116,6 +117,7 @@ class Worker:
             observe=observe,
             on_ended=self._ended,
         )
+        self._handlers = Running(self._attempts.run)
         self._keeper = LeaseKeeper(
             source,
             self._held,
@@ -160,6 +162,7 @@ class Worker:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+            self._handlers.forget()
             self._forget_unstarted(list(self._held))
         self._observe(WorkerStopped(mailbox=self._source.mailbox, abandoned=abandoned))
 
@@ -201,7 +204,7 @@ class Worker:
         self._typical += (mean - self._typical) / (8 if self._typical else 1)
         if self._once is None:
             # One turn later: first the next fetch goes out, then these run beside it.
-            self._loop.call_soon(self._run_all, batch)
+            self._loop.call_soon(self._handlers.start, batch)
         else:
             opening = self._open(self._once, batch)
             self._opening.add(task := asyncio.create_task(opening))
@@ -210,19 +213,15 @@ class Worker:
     async def _open(self, once: Once, batch: Sequence[Held]) -> None:
         try:
             await once.start(
-                batch, self._reach, run=self._run, skip=self._attempts.skip
+                batch,
+                self._reach,
+                run=self._handlers.start,
+                skip=self._attempts.skip,
             )
         except Exception:
             # No outage, but a mistake: it must not cost us the slots for ever.
             self._forget_unstarted(batch)
             raise
-
-    def _run_all(self, batch: Sequence[Held]) -> None:
-        for held in batch:
-            self._run(held)
-
-    def _run(self, held: Held) -> None:
-        held.task = self._loop.create_task(self._attempts.run(held))
 
     def _suspects_are_due(self) -> bool:
         return (

@@ -1,7 +1,7 @@
 """
 The file, seen from an event loop: writes in groups, short reads beside them.
 
-`write` and `read` take a function of a connection; it runs on a thread, so it
+`write` and `read` take a function of a connection; it may run on a thread, so it
 touches nothing but that connection and what it was given.
 """
 
@@ -23,6 +23,9 @@ from .opening import prepare
 from .writer import Job, Work, Writer
 
 T = TypeVar("T")
+
+BRIEF: Final = 2_000_000  # bytes that are written in no time
+ROW: Final = 1_000  # ...of which a row costs so many, however small it is
 
 _READERS: Final = 2
 
@@ -58,18 +61,22 @@ class Database:
         if writer is not None:
             await asyncio.to_thread(self._stop, writer)
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write(
+        self, work: Callable[[sqlite3.Connection], T], *, brief: bool = False
+    ) -> T:
         """
         Run `work` in the next transaction; returns once that is durable.
+
+        It is `brief` if it takes no longer than a handler may hold the event loop.
 
         When it raises, what it did is undone and the error is raised here.
         Cancelling the wait does not undo it: what was asked runs to its end.
         """
-        return cast(T, await self.submit(work))
+        return cast(T, await self.submit(work, brief=brief))
 
-    def submit(self, work: Work) -> asyncio.Future[Any]:
+    def submit(self, work: Work, *, brief: bool = False) -> asyncio.Future[Any]:
         """Have `work` run like `write` does, without waiting here."""
-        job = Job(work)
+        job = Job(work, brief=brief)
         self._open_writer().submit(job)
         return job.future
 

@@ -73,7 +73,9 @@ class SqliteLedger:
             return []
         tokens = [self._tokens.next() for _ in keys]
         by = seconds(lease)
-        found = await self._db.write(lambda c: _begin(c, keys, tokens, self._now(), by))
+        found = await self._db.write(
+            lambda c: _begin(c, keys, tokens, self._now(), by), brief=True
+        )
         return [
             LedgerClaim(key, mine, found[i][1], token if mine else 0)
             for i, (key, token) in enumerate(zip(keys, tokens, strict=True))
@@ -88,7 +90,7 @@ class SqliteLedger:
             return []
         life = seconds(ttl)
         return await self._db.write(
-            lambda c: _finish(c, outcomes, expires_at=self._now() + life)
+            lambda c: _finish(c, outcomes, expires_at=self._now() + life), brief=True
         )
 
     async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:

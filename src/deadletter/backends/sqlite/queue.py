@@ -1,8 +1,8 @@
 """
 One mailbox in the file: messages in, deliveries out.
 
-The clock is read on the writing thread, when it is a job's turn: a lease begins
-when it is written, however long another process kept us waiting.
+The clock is read when it is a job's turn: a lease begins when it is written,
+however long another process kept us waiting.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
-from .engine import Database
+from .engine import BRIEF, ROW, Database
 from .rows import Claimed, MessageRow, micros, read_claimed, rows_of, seconds
 from .settling import NotAllOurs, extend, extend_ours, settle, settle_ours, sorted_out
 from .tokens import Tokens
@@ -95,7 +95,10 @@ class SqliteSink:
         box = await self._box.id()
         rows = rows_of(messages)
         wait = max(0, seconds(delay))
-        await self._box.db.write(lambda c: _send(c, box, rows, self._box.now(), wait))
+        await self._box.db.write(
+            lambda c: _send(c, box, rows, self._box.now(), wait),
+            brief=sum([len(row[1]) + ROW for row in rows]) < BRIEF,
+        )
         self._box.waking.ring(box)
 
 
@@ -133,7 +136,7 @@ class SqliteSource:
         batch = sorted_out(settlements, box)
         now, write = self._box.now, self._box.db.write
         try:
-            await write(lambda c: settle(c, batch, now()))
+            await write(lambda c: settle(c, batch, now()), brief=True)
             ours: Sequence[bool] = [True] * len(settlements)
         except NotAllOurs:
             ours = await write(lambda c: settle_ours(c, settlements, box, now()))
@@ -152,7 +155,7 @@ class SqliteSource:
         by = seconds(lease)
         now, write = self._box.now, self._box.db.write
         try:
-            await write(lambda c: extend(c, receipts, box, now(), by))
+            await write(lambda c: extend(c, receipts, box, now(), by), brief=True)
         except NotAllOurs:
             ours = await write(lambda c: extend_ours(c, receipts, box, now(), by))
             return [delivery.receipt in ours for delivery in deliveries]
@@ -177,11 +180,11 @@ class SqliteSource:
             connection.execute(_UNDO, (until, token))
 
         try:
-            claimed = await self._box.db.write(claim)
+            claimed = await self._box.db.write(claim, brief=True)
         except asyncio.CancelledError:
             # Nobody will ever see these deliveries: as if they had not been made.
             with suppress(DeadLetterError):  # closed meanwhile: the lease runs out
-                self._box.db.submit(undo).add_done_callback(_ignore)
+                self._box.db.submit(undo, brief=True).add_done_callback(_ignore)
             raise
         return [] if claimed is None else claimed.deliveries({box: self.mailbox})
 

@@ -3,15 +3,18 @@
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from deadletter.ports.burial import Burial
 from deadletter.ports.letters import Kept
 
-from .engine import Database
+from .engine import BRIEF, ROW, Database
 from .letters_keep import keep
 from .mailboxes import SqliteBroker
 from .rows import micros
 from .settling import still_ours
+
+_LETTER: Final = 8  # rows' worth of work, with all that it is found by
 
 
 class SqliteUndertaker:
@@ -27,7 +30,10 @@ class SqliteUndertaker:
             return []
         box = await self._broker.number(burials[0].delivery.mailbox)
         now = self._db.clock.now
-        return await self._db.write(lambda c: _bury(c, burials, box, now()))
+        size = sum([b.letter.head.size + _LETTER * ROW for b in burials])
+        return await self._db.write(
+            lambda c: _bury(c, burials, box, now()), brief=size < BRIEF
+        )
 
 
 def _bury(

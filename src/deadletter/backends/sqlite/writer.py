@@ -1,14 +1,21 @@
 """
-The one thread that writes, and group commit.
+One transaction at a time, and group commit.
 
-What arrives while a transaction is being committed goes together into the next
-one: no timers, nothing added when idle, large groups under load.
+What arrives while a transaction is being committed goes together into the next one:
+no timers, nothing added when idle, large groups under load.
+
+Brief jobs run on the event loop of whoever asks, and only their commit, which waits
+for the disk, on our thread: two threads that take turns under one interpreter lock
+cost more than they bring. Everything else runs on the thread from its beginning.
+So do brief jobs while another process is writing, while the file answers slowly,
+and when their event loop does not come around.
 """
 
 import asyncio
 import sqlite3
 import threading
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -16,30 +23,52 @@ from typing import Any, Final, TypeAlias
 
 from deadletter.core.errors import Unavailable
 
-from .connection import is_fatal, patiently
+from .connection import is_busy, is_fatal, patiently
 from .link import Link
 
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 
 _GROUP: Final = 256  # jobs in one transaction, so that none waits for too many
+_LATE: Final = 1.0  # seconds after which an event loop is not waited for
+_LONG: Final = 0.05  # seconds that nobody should hold an event loop for...
+_OFF: Final = 10.0  # ...and for how long nothing runs there if somebody did
 
 
 class Job:
     """Something to be done in the next transaction, and who waits for it."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+    __slots__ = ("brief", "error", "future", "loop", "result", "work")
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, brief: bool = False) -> None:
         self.work = work
+        self.brief = brief
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
 
+class Group:
+    """Jobs of one transaction, and how far it has come."""
+
+    __slots__ = ("has_failed", "has_run", "is_taken", "jobs")
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.is_taken = False  # by the event loop that it was offered to
+        self.has_run = False  # on an event loop: what is left is the commit
+        self.has_failed = False
+
+    def fail(self, error: BaseException) -> None:
+        """Tell everybody no."""
+        self.has_failed = True
+        for job in self.jobs:
+            job.error = error
+
+
 class Writer:
     """
-    Runs jobs one after another on its own thread, a group per transaction.
+    Runs jobs one after another, a group per transaction.
 
     A job that raises is undone alone; its neighbours are committed without it.
     Nothing is reported as done before the commit that holds it has returned.
@@ -47,7 +76,12 @@ class Writer:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()  # over these three
+        self._waiting: deque[Job] = deque()
+        self._is_busy = False  # a group is under way: whoever has it goes on
+        self._is_closed = False
+        self._groups: SimpleQueue[Group | None] = SimpleQueue()  # for the thread
+        self._off_until = 0.0  # until then nothing runs on event loops
         # A daemon: a process that forgets to close must still be able to end,
         # and what was reported as done is on disk.
         self._thread = threading.Thread(
@@ -57,69 +91,149 @@ class Writer:
 
     def submit(self, job: Job) -> None:
         """Have it done; its future is set once it is durable, or has failed."""
-        self._jobs.put(job)
+        with self._lock:
+            if self._is_closed:
+                job.error = Unavailable("the engine is closed")
+                _report([job])
+                return
+            self._waiting.append(job)
+            if self._is_busy:
+                return
+            self._is_busy = True
+            group = self._next_group()
+        self._start(group)
 
     def stop(self) -> None:
         """Finish what was submitted, and end. Blocks."""
-        self._jobs.put(None)
+        with self._lock:
+            self._is_closed = True
+            if not self._is_busy:
+                self._groups.put(None)
         self._thread.join()
 
     def _work(self) -> None:
-        more = True
-        while more:
-            jobs, more = self._next_group()
-            if jobs:
-                self._transact(jobs)
-                _report(jobs)
+        group = self._groups.get()
+        while group is not None:
+            self._finish(group)
+            following = self._following()
+            _report(group.jobs)
+            if following is not None:
+                group = self._offered(following)
+            elif self._is_over():
+                break
+            else:
+                group = self._groups.get()
         self._link.drop()
-        self._turn_away()
 
-    def _next_group(self) -> tuple[list[Job], bool]:
-        jobs: list[Job] = []
+    def _following(self) -> Group | None:
+        """The next group. Without one, whoever comes next starts by themselves."""
+        with self._lock:
+            self._is_busy = bool(self._waiting)
+            return self._next_group() if self._is_busy else None
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            return self._is_closed and not self._is_busy
+
+    def _offered(self, group: Group) -> Group | None:
+        """Offer a group to its event loop; what is left of it for the thread."""
+        if not self._is_brief(group):
+            return group
         try:
-            job = self._jobs.get()
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) == _GROUP:
-                    return jobs, True
-                job = self._jobs.get_nowait()
+            group.jobs[0].loop.call_soon_threadsafe(self._accept, group)
+        except RuntimeError:  # that loop is closed
+            return group
+        try:
+            return self._groups.get(timeout=_LATE)
         except Empty:
-            return jobs, True
-        return jobs, False
+            return self._taken_back(group)
 
-    def _transact(self, jobs: Sequence[Job]) -> None:
+    def _taken_back(self, group: Group) -> Group | None:
+        """A group whose event loop has not come around, unless it just has."""
+        with self._lock:
+            if not group.is_taken:
+                group.is_taken = True
+                return group
+        return self._groups.get()
+
+    def _accept(self, group: Group) -> None:
+        """Run a group that was offered, on its event loop."""
+        with self._lock:
+            if group.is_taken:
+                return
+            group.is_taken = True
+        self._start(group)
+
+    def _start(self, group: Group) -> None:
+        """On an event loop: run what may run here, and leave the rest to the thread."""
+        try:
+            if self._is_brief(group):
+                self._run_here(group)
+        finally:
+            self._groups.put(group)
+
+    def _next_group(self) -> Group:
+        count = min(len(self._waiting), _GROUP)
+        return Group([self._waiting.popleft() for _ in range(count)])
+
+    def _is_brief(self, group: Group) -> bool:
+        if self._off_until and time.monotonic() < self._off_until:
+            return False
+        return all(job.brief for job in group.jobs)
+
+    def _run_here(self, group: Group) -> None:
+        """Run a group up to its commit, unless another process is writing."""
+        began = time.monotonic()
         try:
             connection = self._link.get()
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-            self._link.check(connection)
-            if len(jobs) == 1:
-                _run_alone(connection, jobs[0])
-            else:
-                _run_together(connection, jobs)
+            if not _begun(connection):
+                return
+            group.has_run = True
+            self._run(connection, group)
+        except BaseException as error:
+            group.fail(self._link.failed(error))
+            if not isinstance(error, Exception):
+                raise
+        ended = time.monotonic()
+        self._off_until = ended + _OFF if ended - began > _LONG else 0.0
+
+    def _finish(self, group: Group) -> None:
+        """On the thread: do what is left to do, and have it on disk."""
+        if group.has_failed:
+            return
+        try:
+            connection = self._link.get()
+            if not group.has_run:
+                patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+                self._run(connection, group)
             self._link.check_file()
             if connection.in_transaction:
                 connection.execute("COMMIT")
-            for job in jobs:
+            for job in group.jobs:
                 if job.error is not None:
                     job.error = self._link.told(job.error)
         except BaseException as error:  # noqa: BLE001 -- the thread must live on
             # Whether it was committed is unknown if the commit itself failed, so
             # everybody in the group is told no, and will ask again.
-            failure = self._link.failed(error)
-            for job in jobs:
-                job.error = failure
+            group.fail(self._link.failed(error))
 
-    def _turn_away(self) -> None:
-        late: list[Job] = []
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                break
-            if job is not None:
-                job.error = Unavailable("the engine is closed")
-                late.append(job)
-        _report(late)
+    def _run(self, connection: sqlite3.Connection, group: Group) -> None:
+        self._link.check(connection)
+        if len(group.jobs) == 1:
+            _run_alone(connection, group.jobs[0])
+        else:
+            _run_together(connection, group.jobs)
+
+
+def _begun(connection: sqlite3.Connection) -> bool:
+    """Begin, without waiting: whether nobody else is writing."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
+    return True
 
 
 def _run_alone(connection: sqlite3.Connection, job: Job) -> None:

@@ -1,0 +1,165 @@
+"""Where transactions run: on the event loop when they are brief, else on the thread."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from deadletter.backends.sqlite import writer as writing
+from deadletter.backends.sqlite.engine import Database
+from deadletter.core.errors import Unavailable
+from deadletter.system import SystemClock
+from deadletter.testing.waiting import eventually
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    database = await Database(tmp_path / "x.db", clock=SystemClock()).open()
+    await database.write(lambda c: c.execute("CREATE TABLE t (n INTEGER)"))
+    yield database
+    await database.close()
+
+
+def where(connection: sqlite3.Connection) -> str:
+    """Do something, and say on which thread."""
+    connection.execute("INSERT INTO t VALUES (1)")
+    return threading.current_thread().name
+
+
+async def rows(db: Database) -> int:
+    return await db.read(
+        lambda c: int(c.execute("SELECT count(*) FROM t").fetchone()[0])
+    )
+
+
+async def test_brief_work_runs_on_the_event_loop_and_the_rest_on_the_thread(
+    db: Database,
+) -> None:
+    here = threading.current_thread().name
+
+    assert await db.write(where, brief=True) == here
+    assert await db.write(where) == "deadletter-writer"
+    assert await rows(db) == 2
+
+
+async def test_a_group_with_one_long_job_runs_on_the_thread(db: Database) -> None:
+    first = db.submit(where, brief=True)  # under way: the others wait for its commit
+    both = [db.submit(where, brief=True), db.submit(where)]
+
+    assert await first == threading.current_thread().name
+    assert await asyncio.gather(*both) == ["deadletter-writer"] * 2
+
+
+async def test_what_waits_meanwhile_is_one_transaction_on_the_loop(
+    db: Database,
+) -> None:
+    jobs = [db.submit(where, brief=True) for _ in range(5)]
+
+    assert await asyncio.gather(*jobs) == [threading.current_thread().name] * 5
+
+
+async def test_while_another_process_writes_the_loop_does_not_wait(
+    db: Database,
+) -> None:
+    other = sqlite3.connect(db.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    job = db.submit(where, brief=True)  # returns at once: that is the point
+    turns = 0
+    while turns < 50:
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert not job.done()
+    other.execute("ROLLBACK")
+    other.close()
+
+    assert await job == "deadletter-writer"
+
+
+async def test_after_a_slow_answer_nothing_runs_on_the_loop_for_a_while(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_LONG", 0.0)
+
+    assert await db.write(where, brief=True) == threading.current_thread().name
+    assert await db.write(where, brief=True) == "deadletter-writer"
+
+
+async def test_a_job_that_raises_on_the_loop_is_undone_alone(db: Database) -> None:
+    def fails(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO t VALUES (2)")
+        raise ValueError("no")
+
+    jobs = [db.submit(work, brief=True) for work in (where, fails, where)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+
+    assert isinstance(results[1], ValueError)
+    assert await rows(db) == 2
+
+
+async def test_an_error_of_the_file_is_told_to_all_of_the_group(db: Database) -> None:
+    db.path.rename(db.path.with_suffix(".away"))
+    jobs = [db.submit(where, brief=True) for _ in range(3)]
+    try:
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+    finally:
+        db.path.with_suffix(".away").rename(db.path)
+
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert await db.write(where, brief=True)  # and it goes on
+
+
+async def test_an_event_loop_that_does_not_come_around_is_not_waited_for(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_LATE", 0.05)
+    first = db.submit(where, brief=True)
+    second = db.submit(where, brief=True)
+    time.sleep(0.5)  # noqa: ASYNC251 -- a handler that holds the loop
+
+    assert await first == threading.current_thread().name
+    assert await second == "deadletter-writer"
+    assert await rows(db) == 2
+
+
+async def test_a_loop_that_is_gone_leaves_its_jobs_to_the_thread(db: Database) -> None:
+    def elsewhere() -> None:
+        async def leave() -> None:
+            for _ in range(3):
+                db.submit(where, brief=True)
+
+        asyncio.run(leave())
+
+    await asyncio.to_thread(elsewhere)
+
+    async def all_there() -> bool:
+        return await rows(db) == 3
+
+    await eventually(all_there)
+    assert await db.write(where, brief=True)
+
+
+async def test_closing_finishes_what_was_submitted(tmp_path: Path) -> None:
+    database = await Database(tmp_path / "y.db", clock=SystemClock()).open()
+    await database.write(lambda c: c.execute("CREATE TABLE t (n INTEGER)"))
+    jobs = [database.submit(where, brief=number % 2 == 0) for number in range(20)]
+    closing = asyncio.create_task(database.close())
+
+    assert len(await asyncio.gather(*jobs)) == 20
+    await closing
+    with pytest.raises(Unavailable):
+        await database.write(where)
+
+
+async def test_an_interrupt_on_the_loop_is_not_swallowed(db: Database) -> None:
+    def interrupted(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")  # so that nothing can be saved
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        db.submit(interrupted, brief=True)
+    assert await db.write(where, brief=True)
+    assert await rows(db) == 1
