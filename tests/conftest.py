@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["servers.fixtures"]
+
 # Machines are busy at times, and a slow example is not a wrong one.
 settings.register_profile(
     "steady",

@@ -41,6 +41,7 @@ TOOLS = (
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
     Tool("faketime", "faketime", "clocks that step"),
+    Tool("promtool", "prometheus", "trying the alert rules for Prometheus"),
 )
 
 

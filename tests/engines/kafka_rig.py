@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from deadletter.assembly import engines
 from deadletter.backends.kafka.engine import KafkaEngine, connect
@@ -13,6 +14,7 @@ from deadletter.ports import Clock
 
 _numbers = count(1)
 _run = uuid4().hex[:8]
+_producers: dict[str, Producer] = {}
 
 
 def fresh(url: str, **parameters: Any) -> str:
@@ -23,14 +25,32 @@ def fresh(url: str, **parameters: Any) -> str:
 
 
 async def opened(url: str, clock: Clock) -> KafkaEngine:
-    """The engine that a URL names."""
-    return await connect(url, clock=clock)
+    """
+    The engine that a URL names, with a producer that all of them share.
+
+    The client library takes half a second to get a new one ready.
+    """
+    engine = await connect(url, clock=clock)
+    settings = engine._producing._settings
+    broker = settings["bootstrap.servers"]
+    if broker not in _producers:
+        _producers[broker] = Producer(settings)
+    engine._producing._producer = _producers[broker]
+    return engine
 
 
 async def see_all(engine: KafkaEngine, mailbox: str) -> None:
     """Have the engine work a mailbox, and see all that is in it."""
     member = await engine.mailboxes.box(mailbox).member()
     await member.caught_up()
+
+
+def silenced(engine: KafkaEngine, mailbox: str) -> None:
+    """Have the engine leave a mailbox's groups without a word about what it held."""
+    member = engine.mailboxes.box(mailbox).present
+    assert member is not None
+    for polling in member._polling:
+        polling.committing.farewell = lambda _: None  # type: ignore[method-assign]
 
 
 def make_known(monkeypatch: pytest.MonkeyPatch) -> None:

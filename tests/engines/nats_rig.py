@@ -21,15 +21,20 @@ _run = uuid4().hex[:8]
 class HastyClock(FakeClock):
     """A clock that runs like the server's, only faster."""
 
-    def __init__(self) -> None:
+    def __init__(self, second: float = SECOND) -> None:
         super().__init__()
+        self.second = second
         self._begun = time.monotonic()
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
-        return (time.monotonic() - self._begun) / SECOND
+        return (time.monotonic() - self._begun) / self.second
+
+    async def pass_by(self, seconds: float) -> None:
+        """Let so many of its seconds pass."""
+        await asyncio.sleep(seconds * self.second)
 
 
 def fresh(url: str, **more: str) -> str:
@@ -40,7 +45,7 @@ def fresh(url: str, **more: str) -> str:
 
 async def hasty(url: str, clock: HastyClock) -> NatsEngine:
     """The engine, in a hurry."""
-    return await connect(url, clock=clock, second=SECOND)
+    return await connect(url, clock=clock, second=clock.second)
 
 
 @asynccontextmanager

@@ -63,9 +63,9 @@ class ToldTime:
 
     async def empty(self) -> None:
         """Leave nothing of what was there before."""
-        for (name,) in await self._connection.fetch(_TABLES):
-            await self._connection.execute(f"DELETE FROM deadletter.{name}")
-        await self._connection.execute(_RESET)
+        tables = [name for (name,) in await self._connection.fetch(_TABLES)]
+        emptying = [f"DELETE FROM deadletter.{name}" for name in tables]
+        await self._connection.execute(";".join([*emptying, _RESET]))
 
 
 @asynccontextmanager

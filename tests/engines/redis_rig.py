@@ -1,10 +1,9 @@
 """Engines on the test server, each with its own keys, on a clock that stands still."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,11 +11,9 @@ from redis import exceptions
 
 from deadletter.backends.redis.engine import RedisEngine, connect
 from deadletter.backends.redis.packing import micros
-from deadletter.core.errors import Unavailable
 from deadletter.testing.fakes import FakeClock
 from servers import Missing, Redis
-
-T = TypeVar("T")
+from servers.fixtures import do_without
 
 _numbers = count(1)
 _run = uuid4().hex[:8]
@@ -66,7 +63,7 @@ def tuned(*settings: str) -> Iterator[Tuned]:
     try:
         server = Tuned()
     except Missing as missing:
-        pytest.skip(str(missing))
+        do_without(missing)
     if not server.ours:
         pytest.skip("a server that is not ours is not set up anew")
     server.settings = settings
@@ -75,12 +72,3 @@ def tuned(*settings: str) -> Iterator[Tuned]:
         yield server
     finally:
         server.close()
-
-
-async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Call until it works, as the runtime does."""
-    while True:
-        try:
-            return await call()
-        except Unavailable:
-            await asyncio.sleep(0.02)

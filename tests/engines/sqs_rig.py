@@ -5,21 +5,24 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
+from aiobotocore.session import get_session
 
 from deadletter.backends.sqs.engine import SqsEngine, connect
 from deadletter.backends.sqs.mailboxes import SqsBroker
 from deadletter.ports import Swept
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import MailboxBench
-from engines.conftest import serve
 from servers import Server
+from servers.fixtures import serve
 from servers.sqs import Sqs
 
 _numbers = count(1)
 _run = uuid4().hex[:6]
+_loader = get_session().get_component("data_loader")
 _TIME = Path(__file__).with_name("sqs_time")
 
 
@@ -56,8 +59,20 @@ def url_of(server: Server, **more: str) -> str:
 
 
 async def opened(url: str, clock: Any) -> SqsEngine:
-    """The engine, on the test's clock."""
-    return await connect(url, clock=clock, dice=SeededDice())
+    """
+    The engine, on the test's clock.
+
+    What the client library reads about Amazon's services is read once for all of
+    them: it takes longer than most tests.
+    """
+    with patch("deadletter.backends.sqs.engine.get_session", _session):
+        return await connect(url, clock=clock, dice=SeededDice())
+
+
+def _session() -> Any:
+    session = get_session()
+    session.register_component("data_loader", _loader)
+    return session
 
 
 def looking(engine: SqsEngine) -> SqsEngine:

@@ -1,8 +1,8 @@
 """What is Kafka's own: foreign records, keys, sizes, members, set-up."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -20,8 +20,10 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Released, Source
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.queue_bench import a_message, info
-from engines.kafka_rig import fresh, opened
+from engines.kafka_rig import fresh, opened, silenced
 from servers import Server
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -121,11 +123,8 @@ async def test_what_a_lost_process_held_is_suspect_for_the_next(
     one = await cluster.open(url)
     await one.broker.sink("orders").send([a_message(), a_message()])
     await some(one.broker.source("orders"), limit=1)
-    member = one.mailboxes.box("orders").present
-    assert member is not None
-    for polling in member._polling:
-        polling.committing.farewell = lambda _: None  # type: ignore[method-assign]
-    await one.close()  # without a word about what it held
+    silenced(one, "orders")
+    await one.close()
     cluster.engines.remove(one)
 
     two = await cluster.open(url)
@@ -155,6 +154,37 @@ async def test_what_was_done_out_of_order_is_not_done_again(cluster: Cluster) ->
 
     assert left.message.id == batch[0].message.id
     assert (left.attempt, left.spared) == (2, 1)
+
+
+@pytest.mark.parametrize("moment", range(1, 5))
+async def test_who_counts_while_a_message_is_sent_round_does_not_miss_it(
+    cluster: Cluster, moment: int
+) -> None:
+    url = cluster.url()
+    worker, counter = await cluster.open(url), await cluster.open(url)
+    await worker.broker.sink("orders").send([a_message()])
+    source = worker.broker.source("orders")
+    (delivery,) = await some(source)
+    counting = counter.mailboxes._counting
+    looks = 0
+
+    def moving(look: Callable[..., Awaitable[T]]) -> Callable[..., Any]:
+        async def looked(*about: Any) -> T:
+            nonlocal looks
+            seen = await look(*about)
+            looks += 1
+            if looks == moment:
+                await source.settle([Released(delivery)])
+            return seen
+
+        return looked
+
+    counting._topics.ends = moving(counting._topics.ends)  # type: ignore[method-assign]
+    counting._groups.progress = moving(counting._groups.progress)  # type: ignore[method-assign]
+    counts = await info(counter.broker)
+
+    assert looks >= moment
+    assert counts.ready + counts.delayed + counts.claimed >= 1
 
 
 async def test_too_large_a_message_is_refused_before_any_is_sent(
@@ -254,7 +284,10 @@ async def test_impossible_replication_says_what_to_change(cluster: Cluster) -> N
         await engine.broker.sink("orders").send([a_message()])
 
 
-async def test_nobody_at_the_address_says_what_to_look_at() -> None:
+async def test_nobody_at_the_address_says_what_to_look_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deadletter.backends.kafka.engine._OPENING", 0.5)
     url = "kafka://127.0.0.1:1/"
 
     with pytest.raises(Unavailable, match="is the broker running"):

@@ -11,9 +11,9 @@ import pytest
 from deadletter.system import SystemClock
 from deadletter.testing.queue_bench import a_message, info
 from deadletter.testing.waiting import eventually
-from engines.conftest import serve
 from engines.kafka_rig import fresh, opened
 from servers import Kafka, Server
+from servers.fixtures import serve
 
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name("kafka_worker.py")

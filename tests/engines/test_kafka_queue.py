@@ -24,6 +24,7 @@ class TestKafka(QueueContract, OptionsContract):
 
     driver = KafkaEngine
     patience = 15.0
+    at_once = 0.25
 
     @pytest.fixture
     async def engine(

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
 
 from deadletter.backends import memory
 from deadletter.backends.memory.letters import MemoryLetters
@@ -11,6 +10,7 @@ from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.ledger_machine import LedgerMachine
 from deadletter.testing.letters_machine import LettersMachine
+from engines.machines import runs
 from engines.mongodb_rig import emptied, on_clock
 from servers import Server
 
@@ -55,10 +55,6 @@ def _where(mongodb_server: Server) -> None:
 
 
 TestLettersBesideMemory = LettersBesideMemory.TestCase
-TestLettersBesideMemory.settings = settings(
-    max_examples=20, stateful_step_count=20, deadline=None
-)
+TestLettersBesideMemory.settings = runs(20, 20)
 TestLedgerBesideMemory = LedgerBesideMemory.TestCase
-TestLedgerBesideMemory.settings = settings(
-    max_examples=20, stateful_step_count=20, deadline=None
-)
+TestLedgerBesideMemory.settings = runs(20, 20)

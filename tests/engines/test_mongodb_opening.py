@@ -26,9 +26,9 @@ from deadletter.core.errors import ConfigError, DeadLetterError, Refused, Unavai
 from deadletter.ports import Durability, QueueOptions
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.letters_bench import ANNA, a_letter
-from engines.conftest import serve
 from engines.mongodb_rig import a_database, database_of, opened
 from servers import MongoDB, Server
+from servers.fixtures import serve
 
 
 class Standalone(MongoDB):

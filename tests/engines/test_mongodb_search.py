@@ -6,7 +6,7 @@ from datetime import timedelta
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.backends.mongodb import search
@@ -21,6 +21,7 @@ from deadletter.testing.fakes import START, FakeClock
 from deadletter.testing.generate import NOW, letters, queries
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.odd_searches import odd_letter, odd_searches
+from engines.machines import runs
 from engines.mongodb_rig import database_of, emptied, on_clock
 from servers import Server
 
@@ -104,7 +105,7 @@ def office(mongodb_server: Server) -> Iterator[Office]:
 
 
 @given(odd=odd_searches(_ODD))
-@settings(max_examples=120, deadline=None)
+@runs(120)
 def test_odd_text_is_found_like_any_other(
     office: Office, odd: tuple[list[DeadLetter], Node]
 ) -> None:
@@ -122,7 +123,7 @@ def test_odd_text_is_found_like_any_other(
     limit=st.integers(1, 5),
     budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
 )
-@settings(max_examples=200, deadline=None)
+@runs(200)
 def test_a_search_finds_exactly_what_matches(
     office: Office,
     kept: list[DeadLetter],

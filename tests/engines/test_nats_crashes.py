@@ -16,6 +16,7 @@ from deadletter.testing.queue_bench import a_message, info
 from deadletter.testing.waiting import eventually
 from engines import nats_worker
 from engines.nats_rig import fresh, opened
+from engines.patience import insist
 from servers import Server
 
 pytestmark = pytest.mark.slow
@@ -96,14 +97,10 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
         work = asyncio.create_task(app.work(stop))
 
         async def produce() -> None:
-            sink, number = engine.broker.sink("work"), 0
-            while number < total:
-                try:
-                    await sink.send([work_for(number)])
-                except Unavailable:  # it may have arrived: the same again is fine
-                    await asyncio.sleep(0.05)
-                else:
-                    number += 1
+            sink = engine.broker.sink("work")
+            for number in range(total):
+                one = [work_for(number)]  # may have arrived: the same again is fine
+                await insist(lambda m=one: sink.send(m))
 
         producing = asyncio.create_task(produce())
         await eventually(lambda: len(handled(tmp_path)) > 50, within=20)

@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,6 +27,7 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Engine, Released, Settlement
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import LEASE, a_message, info
+from engines.machines import runs
 from engines.nats_rig import fresh
 from servers import Server
 
@@ -177,5 +177,4 @@ def _told(delivery: Delivery) -> tuple[Any, ...]:
 
 def test_mailboxes_count_and_remember_like_those_in_memory(nats_server: Server) -> None:
     NatsBesideMemory.server = nats_server.url
-    often = settings(max_examples=25, stateful_step_count=30, deadline=None)
-    run_state_machine_as_test(NatsBesideMemory, settings=often)
+    run_state_machine_as_test(NatsBesideMemory, settings=runs(25, 30))

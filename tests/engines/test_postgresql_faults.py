@@ -21,6 +21,7 @@ from deadletter.system import SystemClock
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.queue_bench import LEASE, a_message, info
 from deadletter.testing.waiting import eventually
+from engines.patience import insist
 from engines.postgresql_time import a_database
 from servers import Server
 
@@ -89,7 +90,7 @@ async def test_nothing_is_lost_when_the_server_is_killed_under_load(
         sending = asyncio.create_task(_send(app, range(600)))
         await eventually(lambda: len(handled) > 50)
         await asyncio.to_thread(postgresql_server.kill)
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(5.0)
         await asyncio.to_thread(postgresql_server.start)
         await sending
         await eventually(lambda: _is_empty(app), within=60.0)
@@ -256,16 +257,12 @@ async def _swept(engine: Engine, count: int) -> bool:
 
 async def _send(app: App, numbers: range) -> None:
     """Send them all, however often it takes."""
+    sink = (await app.engine()).broker.sink("orders")
     for n in numbers:
         message = Message(
             id=f"m-{n}", body=b'{"id": %d}' % n, sent_at=SystemClock().now()
         )
-        while True:
-            try:
-                await (await app.engine()).broker.sink("orders").send([message])
-                break
-            except Unavailable:
-                await asyncio.sleep(0.05)
+        await insist(lambda m=message: sink.send([m]))
 
 
 async def _is_empty(app: App) -> bool:

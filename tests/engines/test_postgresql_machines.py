@@ -5,15 +5,16 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from hypothesis import settings
 
 from deadletter.backends import memory
 from deadletter.backends.memory.letters import MemoryLetters
 from deadletter.backends.postgresql.engine import open_database
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.items_machine import ItemsMachine
 from deadletter.testing.letters_machine import LettersMachine
 from deadletter.testing.queue_machine import QueueMachine
+from engines.machines import runs
 from engines.postgresql_time import ToldTime, told_database, told_time
 
 T = TypeVar("T")
@@ -62,6 +63,16 @@ class QueueBesideMemory(_Told, QueueMachine):
         )
 
 
+class ItemsBesideMemory(_Told, ItemsMachine):
+    async def open(self) -> Engine:
+        return await open_database(self.url, self.clock)
+
+    async def open_model(self) -> Engine:
+        return await memory.open_engine(
+            "memory://", clock=self.clock, dice=SeededDice()
+        )
+
+
 class LettersBesideMemory(_Told, LettersMachine):
     async def open(self) -> LetterStore:
         self.engine = await open_database(self.url, self.clock)
@@ -81,10 +92,8 @@ def _where(told_database: str) -> None:
 
 
 TestQueueBesideMemory = QueueBesideMemory.TestCase
-TestQueueBesideMemory.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None
-)
+TestQueueBesideMemory.settings = runs(40, 30)
+TestItemsBesideMemory = ItemsBesideMemory.TestCase
+TestItemsBesideMemory.settings = runs(25, 25)
 TestLettersBesideMemory = LettersBesideMemory.TestCase
-TestLettersBesideMemory.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None
-)
+TestLettersBesideMemory.settings = runs(25, 20)

@@ -17,6 +17,7 @@ __all__ = ["told_database"]
 
 class _Told:
     driver = PostgresqlEngine
+    at_once = 0.15  # sooner than who only looks
     time: ToldTime
 
     @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.backends.postgresql import search
@@ -20,6 +20,7 @@ from deadletter.testing.fakes import FakeClock
 from deadletter.testing.generate import NOW, letters, queries
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.odd_searches import odd_searches
+from engines.machines import runs
 from engines.postgresql_time import ToldTime, told_database, told_time
 
 __all__ = ["told_database"]
@@ -101,7 +102,7 @@ def office(told_database: str) -> Iterator[Office]:
 
 
 @given(odd=odd_searches(_ODD))
-@settings(max_examples=150, deadline=None)
+@runs(150)
 def test_odd_text_is_found_like_any_other(
     office: Office, odd: tuple[list[DeadLetter], Node]
 ) -> None:
@@ -119,7 +120,7 @@ def test_odd_text_is_found_like_any_other(
     limit=st.integers(1, 5),
     budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
 )
-@settings(max_examples=150, deadline=None)
+@runs(150)
 def test_a_search_finds_exactly_what_matches(
     office: Office,
     kept: list[DeadLetter],

@@ -2,10 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from deadletter.core.message import Message
 from deadletter.testing.queue_bench import a_message
 from deadletter.testing.waiting import eventually
 from engines import rabbitmq_worker
+from engines.patience import insist
 from engines.rabbitmq_rig import opened
 from servers import Server
 
@@ -138,18 +138,11 @@ async def test_a_broker_killed_under_load_loses_and_doubles_nothing(
         stop = asyncio.Event()
         work = asyncio.create_task(app.work(stop))
 
-        async def insist(send: Callable[[], Coroutine[Any, Any, None]]) -> None:
-            while True:
-                try:
-                    return await send()
-                except Unavailable:
-                    await asyncio.sleep(0.1)
-
         async def produce() -> None:
             sink = engine.broker.sink("work")
             for start in range(0, total, 3):
                 messages = [work_for(n) for n in range(start, start + 3)]
-                await insist(lambda batch=messages: sink.send(batch))  # type: ignore[misc]
+                await insist(lambda batch=messages: sink.send(batch))
                 await asyncio.sleep(0.003)
 
         await engine.broker.sink("work").send([work_for(0)])

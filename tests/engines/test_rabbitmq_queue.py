@@ -15,12 +15,19 @@ from servers import Server
 
 class TestRabbitMQ(QueueContract, OptionsContract):
     driver = RabbitEngine
+    at_once = 0.25
+    slack = 5.0
 
     async def pass_time(self, clock: FakeClock, seconds: float) -> None:
-        """Leases run by our clock; delays, which are short here, by the broker's."""
+        """
+        Leases run by our clock; delays, which are short here, by the broker's.
+
+        Fractions are left out, so that a moment before it is time is long before, and
+        what is late is waited for: both of us may be busy.
+        """
         clock.advance(seconds)
-        if seconds <= 5.0:
-            await asyncio.sleep(seconds + 0.05)
+        if 1.0 <= seconds <= 5.0:
+            await asyncio.sleep(int(seconds) + 0.25)
 
     @pytest.fixture
     async def engine(

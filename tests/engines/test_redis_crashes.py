@@ -16,7 +16,8 @@ from deadletter.ports import Fate, QueueInfo
 from deadletter.testing.queue_bench import a_message, info
 from deadletter.testing.waiting import eventually
 from engines import redis_worker
-from engines.redis_rig import fresh, insist, tuned
+from engines.patience import insist
+from engines.redis_rig import fresh, tuned
 from servers import Server
 
 pytestmark = pytest.mark.slow

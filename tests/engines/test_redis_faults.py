@@ -13,8 +13,9 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Fate, QueueOptions, Released, Settlement
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info
 from deadletter.testing.waiting import eventually
+from engines.patience import insist
 from engines.proxy import fault_proxy
-from engines.redis_rig import Deaf, fresh, insist
+from engines.redis_rig import Deaf, fresh
 from servers import Server
 
 ALL = 10  # more answers than anybody waits for

@@ -1,7 +1,6 @@
 """Redis mailboxes and ledger answer like those in memory, whatever is done to them."""
 
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from deadletter.backends import memory
@@ -9,12 +8,11 @@ from deadletter.ports import Engine
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.ledger_machine import LedgerMachine
 from deadletter.testing.queue_machine import QueueMachine
+from engines.machines import runs
 from engines.redis_rig import fresh, on_clock
 from servers import Server
 
 pytestmark = pytest.mark.slow
-
-_OFTEN = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 class RedisBesideMemory(QueueMachine):
@@ -47,9 +45,9 @@ class RedisLedgerBesideMemory(LedgerMachine):
 
 def test_mailboxes_answer_like_those_in_memory(redis_server: Server) -> None:
     RedisBesideMemory.server = redis_server.url
-    run_state_machine_as_test(RedisBesideMemory, settings=_OFTEN)
+    run_state_machine_as_test(RedisBesideMemory, settings=runs(60, 40))
 
 
 def test_the_ledger_answers_like_the_one_in_memory(redis_server: Server) -> None:
     RedisLedgerBesideMemory.server = redis_server.url
-    run_state_machine_as_test(RedisLedgerBesideMemory, settings=_OFTEN)
+    run_state_machine_as_test(RedisLedgerBesideMemory, settings=runs(60, 40))

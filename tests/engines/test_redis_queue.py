@@ -14,6 +14,7 @@ from servers import Server
 
 class TestRedis(QueueContract, OptionsContract):
     driver = RedisEngine
+    at_once = 0.25
 
     @pytest.fixture
     async def engine(

@@ -13,8 +13,10 @@ import pytest
 
 from deadletter.testing.waiting import eventually
 from engines import keepsakes
-from servers import Server, Sqs
+from servers import Missing, Server, Sqs
 from servers.common import ROOT
+from servers.fixtures import do_without
+from servers.scheduling import ByServer
 
 KILLED = ["postgresql", "redis", "nats", "mongodb"]
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("rabbitmq", "kafka")]
@@ -45,9 +47,46 @@ async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(
     assert await keepsakes.has_sqs(sqs_server, b"a thing")
 
 
+def test_who_misses_a_server_is_skipped_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+
+    with pytest.raises(pytest.skip.Exception, match="run `make services`"):
+        do_without(Missing("no redis here: run `make services`"))
+
+
+def test_where_ci_is_set_nothing_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CI", "true")
+
+    with pytest.raises(pytest.fail.Exception, match="nothing is skipped"):
+        do_without(Missing("no redis here: run `make services`"))
+
+
+@pytest.mark.parametrize(
+    ("test", "server"),
+    [
+        ("tests/engines/test_kafka_queue.py::TestKafka::test_a", "kafka"),
+        ("tests/intake/test_drain_sqs.py::test_a", "sqs"),
+        ("tests/intake/test_drain_faults.py::test_redis_is_restarted", "redis"),
+        ("tests/engines/test_servers.py::test_a[mongodb]", "mongodb"),
+        ("tests/engines/test_kafka_new_broker.py::test_a", None),
+        ("tests/core/test_redact.py::test_a", None),
+    ],
+)
+def test_tests_of_one_server_go_to_one_process(test: str, server: str | None) -> None:
+    scheduling = ByServer.__new__(ByServer)
+
+    assert scheduling._split_scope(test) == (server or test)
+
+
 STARTED_AND_LEFT = """
-import os, sys, time
+import os, signal, sys, time
 from servers import Redis
+for by in (signal.SIGINT, signal.SIGHUP):  # ignored by who is run in the background
+    signal.signal(by, signal.SIG_DFL)
 server = Redis()
 server.start()
 if "child" in sys.argv and not os.fork():

@@ -18,6 +18,7 @@ from deadletter.system import SystemClock
 from deadletter.testing.queue_bench import a_message
 from deadletter.testing.waiting import eventually
 from engines import sqs_worker
+from engines.patience import insist
 from engines.proxy import fault_proxy
 from engines.sqs_rig import opened, url_of
 from servers import Server
@@ -147,6 +148,37 @@ async def test_connections_that_break_under_load_lose_and_double_nothing(
         stop.set()
         assert await work == 0
         await app.close()
+
+    assert ids(await letters_in(tmp_path)) == [f"w-{n}" for n in range(0, total, 5)]
+    assert done(tmp_path) == {n for n in range(total) if n % 5}
+
+
+async def test_a_server_restarted_under_load_loses_and_doubles_nothing(
+    sqs_server: Server, engine: SqsEngine, url: str, tmp_path: Path
+) -> None:
+    """Asked to end, for this server keeps nothing when it is killed."""
+    total = 300
+    app = await sqs_worker.make_app(url, tmp_path)
+    stop = asyncio.Event()
+    work = asyncio.create_task(app.work(stop))
+
+    async def produce() -> None:
+        sink = engine.broker.sink("work")
+        for start in range(0, total, 3):
+            batch = [work_for(n) for n in range(start, start + 3)]
+            await insist(lambda b=batch: sink.send(b))
+
+    producing = asyncio.create_task(produce())
+    await eventually(lambda: len(done(tmp_path)) > 50, within=20)
+    await asyncio.to_thread(sqs_server.stop)
+    assert not producing.done()
+    await asyncio.sleep(5.0)
+    await asyncio.to_thread(sqs_server.start)
+    await producing
+    await eventually(lambda: is_empty(engine), within=60)
+    stop.set()
+    assert await work == 0
+    await app.close()
 
     assert ids(await letters_in(tmp_path)) == [f"w-{n}" for n in range(0, total, 5)]
     assert done(tmp_path) == {n for n in range(total) if n % 5}

@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,9 +20,10 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Released, Settlement
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import a_message
-from engines.conftest import serve
+from engines.machines import runs
 from engines.sqs_rig import TimedSqs, opened, url_of
 from servers import Server
+from servers.fixtures import serve
 
 pytestmark = pytest.mark.slow
 
@@ -208,10 +209,5 @@ def test_mailboxes_do_what_they_should_whatever_is_done(
     SqsMachine.server = timed_sqs_server
 
     # Without shrinking, which would take minutes: an example is a new engine.
-    often = settings(
-        max_examples=20,
-        stateful_step_count=25,
-        deadline=None,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    )
-    run_state_machine_as_test(SqsMachine, settings=often)
+    generated = [Phase.explicit, Phase.reuse, Phase.generate]
+    run_state_machine_as_test(SqsMachine, settings=runs(20, 25, phases=generated))

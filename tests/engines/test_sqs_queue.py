@@ -8,7 +8,7 @@ import pytest
 from deadletter.backends.sqs.engine import SqsEngine
 from deadletter.ports import Acked, Engine, QueueOptions, Released
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.queue_bench import LEASE, a_message, info, release, soon
+from deadletter.testing.queue_bench import LEASE, a_message, info, soon
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.sqs_rig import SqsBench, looking, opened
@@ -16,6 +16,7 @@ from engines.sqs_rig import SqsBench, looking, opened
 
 class TestSqs(SqsBench, QueueContract, OptionsContract):
     driver = SqsEngine
+    at_once = 1.0
 
     @pytest.fixture
     async def engine(self, clock: FakeClock, url: str) -> AsyncIterator[SqsEngine]:
@@ -80,26 +81,3 @@ class TestSqs(SqsBench, QueueContract, OptionsContract):
 
         await soon(waiting, within=self.patience)
         assert len(waiting.result()) == 1
-
-    async def test_a_waiting_receive_wakes_at_once_when_something_is_sent(
-        self, engine: Engine
-    ) -> None:
-        """As elsewhere; a call to SQS takes its time."""
-        waiting = await self._waiting(engine)
-
-        await self.sent(engine)
-
-        assert await soon(waiting, within=self.patience) < 1.0
-        assert len(waiting.result()) == 1
-
-    async def test_a_waiting_receive_wakes_at_once_when_something_is_released(
-        self, engine: Engine
-    ) -> None:
-        """As elsewhere; a call to SQS takes its time."""
-        await self.sent(engine)
-        delivery = await self.received(engine)
-        waiting = await self._waiting(engine)
-
-        await release(engine.broker.source("orders"), delivery)
-
-        assert await soon(waiting, within=self.patience) < 1.0

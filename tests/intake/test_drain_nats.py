@@ -162,8 +162,9 @@ async def test_a_dead_stream_is_drained_and_read(
 
 
 async def test_wrong_names_and_addresses_say_what_to_do(
-    server: Nats, nats_server: Server
+    server: Nats, nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("deadletter.intake.nats._PATIENCE", 1.0)
     with pytest.raises(NotFound, match="no stream for 'NOWHERE'"):
         await server.drain("NOWHERE").take(1)
     with pytest.raises(ConfigError, match="user and password"):

@@ -1,7 +1,7 @@
 """Real servers for tests, one module each."""
 
 from .common import Missing, NotOurs, Server
-from .kafka import Kafka, KafkaMock
+from .kafka import Kafka
 from .mongodb import MongoDB
 from .nats import Nats
 from .postgresql import PostgreSQL
@@ -22,7 +22,6 @@ KINDS: tuple[type[Server], ...] = (
 __all__ = [
     "KINDS",
     "Kafka",
-    "KafkaMock",
     "Missing",
     "MongoDB",
     "Nats",

@@ -41,6 +41,7 @@ Place: TypeAlias = tuple[str, int]
 # ruff: noqa: SLF001 -- what the library itself finds, it names with an underscore
 _EOF: Final = KafkaError._PARTITION_EOF
 _PATIENCE: Final = 10.0  # seconds for a call, and to be let into the group
+_ANSWER: Final = 5.0  # seconds to say which topics there are
 _POLL: Final = 0.25
 _BEGIN: Final = ("dlq.", "dlt.")
 _END: Final = (".dlt", "-dlt", "_dlt", ".dlq", "-dlq", "_dlq")
@@ -110,7 +111,7 @@ class Kafka:
     async def topics(self) -> list[str]:
         """All topics but Kafka's own."""
         try:
-            found = await asyncio.to_thread(self.producer().list_topics, None, 5.0)
+            found = await asyncio.to_thread(self.producer().list_topics, None, _ANSWER)
         except KafkaException as error:
             raise Unavailable(
                 f"no answer from {self._address.bootstrap}: is Kafka running, and is "
@@ -175,16 +176,16 @@ class KafkaDrain:
         """Up to `limit` records that were not taken yet."""
         consumer = await self._open()
         found: list[Found] = []
-        patience = max(wait, _PATIENCE if not self._at_end else 0.0)
+        waited = 0.0
         while len(found) < limit:
             consume = partial(consumer.consume, min(limit - len(found), 500), _POLL)
             records = await self._call(consume)
             found += [one for r in records if (one := self._read(r)) is not None]
             is_over = bool(self._at_end) and all(self._at_end.values())
-            patience -= 0.0 if records else _POLL
-            if is_over and (found or patience <= 0):
+            waited += 0.0 if records else _POLL
+            if is_over and (found or waited >= wait):
                 break
-            if not self._at_end and patience <= 0:
+            if not self._at_end and waited >= max(wait, _PATIENCE):
                 raise Unavailable(f"no partition of {self.place} was given to us yet")
         return found
 

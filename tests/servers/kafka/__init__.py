@@ -1,6 +1,5 @@
-"""Kafka, in two forms: the real broker, and librdkafka's mock cluster."""
+"""Kafka; beside it stands what Maven is asked for."""
 
 from .broker import Kafka
-from .mock import KafkaMock
 
-__all__ = ["Kafka", "KafkaMock"]
+__all__ = ["Kafka"]

@@ -28,6 +28,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 broker.heartbeat.interval.ms=500
 broker.session.timeout.ms=2000
 """
@@ -73,7 +74,8 @@ class Kafka(Server):
             )
         )
         name = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        form = ("format", "--standalone", "-t", name, "-c", str(settings))
+        # Written as one word: a name may begin with a hyphen, as options do.
+        form = ("format", "--standalone", f"--cluster-id={name}", "-c", str(settings))
         self.run(*self._java("kafka.tools.StorageTool", *form))
 
     def command(self) -> list[str]:

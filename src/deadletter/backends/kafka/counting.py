@@ -33,33 +33,47 @@ class Counting:
         members: Mapping[str, Member],
         partitions: Mapping[str, int],
     ) -> list[QueueInfo]:
-        """Count these; a member of ours knows its own partitions better."""
+        """
+        Count these; a member of ours knows its own partitions better.
+
+        What is sent round meanwhile may be counted twice and is never left out: it
+        arrives before it is committed, so we look at that first and at the ends last.
+        """
         for queue in queues:
             if queue.name in members:
                 await members[queue.name].caught_up()
         places = {queue.name: self._places(queue.name, partitions) for queue in queues}
         everywhere = [place for theirs in places.values() for place in theirs]
-        ends = await self._topics.ends(everywhere)
         starts = await self._topics.starts(everywhere)
-        now = micros(self._clock.now())
-        found = {queue.name: _Found(now) for queue in queues}
-        others = {
-            name: [
-                place
-                for place in theirs
-                if not found[name].saw(
-                    members.get(name),
-                    place,
-                    ends[place],
-                    is_retry=self._is_retry(name, place),
-                )
-            ]
-            for name, theirs in places.items()
-        }
-        worked = await self._worked(others)
+        worked: dict[Place, Progress | None] = {}
+        while True:
+            ends = await self._topics.ends(everywhere)
+            found = {queue.name: _Found(micros(self._clock.now())) for queue in queues}
+            others = {
+                name: [
+                    place
+                    for place in theirs
+                    if not found[name].saw(
+                        members.get(name),
+                        place,
+                        ends[place],
+                        is_retry=self._is_retry(name, place),
+                    )
+                ]
+                for name, theirs in places.items()
+            }
+            asking = {
+                name: [place for place in theirs if place not in worked]
+                for name, theirs in others.items()
+            }
+            if not any(asking.values()):
+                break
+            known = await self._worked(asking)
+            asked = [place for theirs in asking.values() for place in theirs]
+            worked |= {place: known.get(place) for place in asked}
         for name, theirs in others.items():
             for place in theirs:
-                progress = worked.get(place) or Progress(starts[place])
+                progress = worked[place] or Progress(starts[place])
                 progress.skip(progress.base, starts[place])
                 is_retry = self._is_retry(name, place)
                 found[name].guess(progress, ends[place], is_retry=is_retry)

@@ -139,17 +139,21 @@ class Mailbox:
             for row, _ in going:
                 member.holding.end(row, None)
 
-    async def send_round(self, member: Member) -> int:
-        """Send round again what those held who went before us; how many were lost."""
+    async def send_round(self, member: Member) -> Sequence[bool]:
+        """Send round what those held who went before us; says for each if it is lost.
+
+        Who left in order has lost nothing.
+        """
         with member.lock:
             returned = member.holding.returned
             if not returned:
-                return 0
+                return []
             member.holding.returned = []
         now = self.now()
+        lost = [not row.lane.progress.left for row in returned]
         going = [
-            (row, row.left(now) if row.lane.progress.left else row.lost(now))
-            for row in returned
+            (row, row.lost(now) if is_lost else row.left(now))
+            for row, is_lost in zip(returned, lost, strict=True)
         ]
         try:
             await self.republish(member, going)
@@ -160,7 +164,7 @@ class Mailbox:
                     row for row in returned if not (row.ended or row.lane.gone)
                 ]
             raise
-        return sum(trail.suspect for _, trail in going)
+        return lost
 
     async def make_way(self, member: Member) -> None:
         """Send what waits for long to the end of its topic, when others queue up."""

@@ -13,7 +13,7 @@ from deadletter.core.errors import Unavailable
 from .errors import in_our_words, kafka_error
 from .wire import Raw
 
-_QUIET: Final = 0.25  # seconds between looks when nothing comes
+_QUIET: Final = 0.1  # seconds between looks when nothing comes
 
 
 class Outgoing(Struct, frozen=True):

@@ -11,9 +11,9 @@ async def sweep_mailbox(
     """Sweep one mailbox that this process is a member for."""
     member = await box.member()
     await box.make_way(member)
-    lost = await box.send_round(member)
-    lost += await _take_back(box)
-    if lost:
+    returned = await box.send_round(member)
+    overdue = await _take_back(box)
+    if returned or overdue:
         await member.caught_up()  # with what has just been sent round
     now = box.now()
     until = now + round(lease * 1e6)
@@ -26,7 +26,7 @@ async def sweep_mailbox(
                 doomed.append(row.delivery(box.name, now))
         waiting = member.holding.has_suspects(now)
     suspects = frozenset({box.name} if waiting else ())
-    return Swept(lost, suspects, tuple(doomed))
+    return Swept(sum(returned) + overdue, suspects, tuple(doomed))
 
 
 async def _take_back(box: Mailbox) -> int:

@@ -1,0 +1,92 @@
+"""The PostgreSQL engine keeps what lease queues promise."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deadletter.backends.postgresql import waking
+from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.ports import ItemStore
+from deadletter.system import SystemClock
+from deadletter.testing.fakes import FakeClock
+from deadletter.testing.items_bench import a_queue, leased, produced
+from deadletter.testing.items_contract import ItemsContract
+from deadletter.testing.items_sharing import SharingContract
+from deadletter.testing.waiting import eventually
+from engines.postgresql_time import ToldTime, a_database, told_database, told_time
+from servers import Server
+
+__all__ = ["told_database"]
+
+
+class TestPostgresqlItems(ItemsContract):
+    driver = PostgresqlEngine
+    time: ToldTime
+
+    @pytest.fixture
+    async def engine(
+        self, clock: FakeClock, told_database: str
+    ) -> AsyncIterator[PostgresqlEngine]:
+        async with told_time(told_database, clock) as self.time:
+            engine = await open_database(told_database, clock)
+            yield engine
+            await engine.close()
+
+    async def pass_time(self, clock: FakeClock, seconds: float) -> None:
+        await super().pass_time(clock, seconds)
+        await self.time.tell()
+
+
+@pytest.fixture
+async def engines(
+    postgresql_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[PostgresqlEngine, PostgresqlEngine]]:
+    """Two engines on one database, as of two processes; looking does not help."""
+    monkeypatch.setattr(waking, "LOOK", 600.0)
+    monkeypatch.setattr(waking, "LOOK_OFTEN", 600.0)
+    async with a_database(postgresql_server.url) as url:
+        opened = [await open_database(url, SystemClock()) for _ in range(2)]
+        yield opened[0], opened[1]
+        for engine in opened:
+            await engine.close()
+
+
+class TestPostgresqlItemsShared(SharingContract):
+    @pytest.fixture
+    def stores(
+        self, engines: tuple[PostgresqlEngine, PostgresqlEngine]
+    ) -> list[ItemStore]:
+        return [engine.items for engine in engines]
+
+
+async def test_without_anybody_telling_somebody_looks(
+    engines: tuple[PostgresqlEngine, PostgresqlEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waking, "LOOK_OFTEN", 0.05)
+    engines[0]._waking._listen = None
+    ours, theirs = (engine.items for engine in engines)
+    await ours.create_queue(a_queue())
+    told: list[str] = []
+    ours.on_ready(told.append)
+    assert (await leased(ours)).items == ()
+
+    await produced(theirs, b"a")
+
+    await eventually(lambda: set(told) == {"orders"})
+
+
+async def test_nothing_is_put_into_a_queue_while_it_is_deleted(
+    engines: tuple[PostgresqlEngine, PostgresqlEngine],
+) -> None:
+    ours, theirs = (engine.items for engine in engines)
+    for _ in range(10):
+        await ours.create_queue(a_queue())
+        await asyncio.gather(
+            *(produced(ours, b"x") for _ in range(5)),
+            theirs.delete_queue("orders"),
+            return_exceptions=True,
+        )
+
+    async with engines[0]._db._pool.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM deadletter.items") == 0
