@@ -1,0 +1,180 @@
+"""Looking at items where they are kept, bringing some in, clearing them away."""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from deadletter.core.escaping import stored
+from deadletter.core.item_arrival import Arrival, arrival
+from deadletter.core.item_labels import pack_labels
+from deadletter.core.item_plans import ItemState, Loads, Shelf, numbers_of
+from deadletter.core.item_stats import partition_stats
+from deadletter.core.items import Item, PartitionStats
+from deadletter.core.lease_queues import no_partition
+
+from .items_moving import first_of
+from .items_queues import count, shelf
+from .items_rows import Found, read_items
+from .rows import micros
+from .sql import numbers, packed, write
+
+_SECOND: Final = 1_000_000  # microseconds
+
+_LIST: Final = """
+SELECT * FROM (
+    SELECT * FROM items WHERE queue = :queue AND partition = :partition
+        AND state = :one AND seq >= :first ORDER BY seq LIMIT :limit)
+UNION ALL SELECT * FROM (
+    SELECT * FROM items WHERE queue = :queue AND partition = :partition
+        AND state = :other AND seq >= :first ORDER BY seq LIMIT :limit)
+ORDER BY seq LIMIT :limit
+"""
+_STATS: Final = """
+SELECT partition, state, count(*), sum(? - created_at), sum(? - updated_at)
+FROM items WHERE queue = ? GROUP BY partition, state
+"""
+_HAD: Final = """
+SELECT DISTINCT source_id FROM item_origins
+WHERE queue = ? AND source_id IN (SELECT value FROM json_each(?))
+"""
+_ORIGINS: Final = """
+INSERT INTO item_origins (queue, source_id, source_queue, source_partition) VALUES
+"""
+_IMPORT: Final = """
+INSERT INTO items (seq, queue, partition, state, due, attempts, max_attempts, expires,
+    enqueue_at, created_at, updated_at, source_id, labels, payload) VALUES
+"""
+_ADDED: Final = "SELECT * FROM items WHERE seq >= ?"
+_MEANT: Final = """
+FROM items WHERE queue = :queue AND partition = :partition
+AND seq IN (SELECT value FROM json_each(:numbers))
+"""
+_STATES: Final = """
+FROM items WHERE queue = :queue AND state IN (SELECT value FROM json_each(:states))
+"""
+_COUNT: Final = "SELECT partition, state, count(*) {which} GROUP BY partition, state"
+
+
+def stats(connection: sqlite3.Connection, name: str, now: int) -> list[PartitionStats]:
+    """What is in each partition."""
+    place = shelf(connection, name)
+    rows = connection.execute(_STATS, (now, now, place.number))
+    sums = {
+        (partition, state): (n, age / _SECOND, held / _SECOND)
+        for partition, state, n, age, held in rows
+    }
+    return [partition_stats(n, sums) for n in range(place.queue.partitions)]
+
+
+def listed(
+    connection: sqlite3.Connection,
+    *,
+    name: str,
+    partition: int,
+    first: int,
+    limit: int,
+    scheduled: bool,
+) -> Found:
+    """Items in order."""
+    values = {
+        "queue": _place(connection, name, partition).number,
+        "partition": partition,
+        "one": ItemState.SCHEDULED if scheduled else ItemState.WAITING,
+        "other": None if scheduled else ItemState.LEASED,
+        "first": first,
+        "limit": limit,
+    }
+    return read_items(connection, _LIST, values)
+
+
+def import_items(
+    connection: sqlite3.Connection,
+    name: str,
+    partition: int,
+    items: Sequence[Item],
+    now: datetime,
+) -> Found:
+    """Add items as they are, except those that were here already."""
+    place = _place(connection, name, partition)
+    sources = [stored(item.source_id) for item in items if item.source_id is not None]
+    had = {id_ for (id_,) in connection.execute(_HAD, (place.number, packed(sources)))}
+    first = first_of(connection, len(items))
+    rows: list[tuple[Any, ...]] = []
+    origins: list[tuple[int, str, int, int]] = []
+    changed: Loads = Loads()
+    for item in items:
+        source = stored(item.source_id)
+        if source in had:
+            continue
+        if source is not None:
+            had.add(source)
+            origins.append((place.number, source, 0, 0))
+        came = arrival(place.queue, item, now, mortal=place.mortal)
+        rows.append(_row(first + len(rows), place, partition, item, came))
+        changed[place.number, partition] += came.state != ItemState.LEASED
+    write(connection, _IMPORT, rows)
+    write(connection, _ORIGINS, origins)
+    count(connection, changed)
+    return read_items(connection, _ADDED, (first,))
+
+
+def delete_items(
+    connection: sqlite3.Connection, name: str, partition: int, ids: Sequence[str]
+) -> int:
+    """Delete items; how many there were."""
+    values = {
+        "queue": _place(connection, name, partition).number,
+        "partition": partition,
+        "numbers": numbers(numbers_of(ids)),
+    }
+    return _delete(connection, _MEANT, values)
+
+
+def clear(
+    connection: sqlite3.Connection, name: str, states: Collection[ItemState]
+) -> int:
+    """Delete items that stand so; how many there were."""
+    number = shelf(connection, name).number
+    return _delete(connection, _STATES, {"queue": number, "states": numbers(states)})
+
+
+def _delete(connection: sqlite3.Connection, which: str, values: dict[str, Any]) -> int:
+    changed: Loads = Loads()
+    for partition, state, n in connection.execute(_COUNT.format(which=which), values):
+        if state != ItemState.LEASED:
+            changed[values["queue"], partition] -= n
+    count(connection, changed)
+    return connection.execute(f"DELETE {which}", values).rowcount
+
+
+def _place(connection: sqlite3.Connection, name: str, partition: int) -> Shelf:
+    place = shelf(connection, name)
+    if not 0 <= partition < place.queue.partitions:
+        raise no_partition(place.queue, partition)
+    return place
+
+
+def _row(
+    seq: int, place: Shelf, partition: int, item: Item, came: Arrival
+) -> tuple[Any, ...]:
+    return (
+        seq,
+        place.number,
+        partition,
+        int(came.state),
+        _micros(came.due),
+        item.attempts,
+        place.queue.max_attempts,
+        _micros(came.expires),
+        _micros(came.enqueue_at),
+        micros(item.created_at),
+        micros(item.updated_at),
+        stored(item.source_id),
+        pack_labels(item.reference, item.encoding, item.kind),
+        item.payload,
+    )
+
+
+def _micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)

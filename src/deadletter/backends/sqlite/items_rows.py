@@ -1,0 +1,137 @@
+"""Items as rows, and rows as items; a batch at a time, as messages are."""
+
+import sqlite3
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from deadletter.core.escaping import shown
+from deadletter.core.item_labels import NO_LABELS, unpack_labels
+from deadletter.core.item_life import item_id
+from deadletter.core.item_plans import Fact, ItemState
+from deadletter.core.items import Item
+
+from .rows import when
+from .sql import Values
+
+_SMALL: Final = 16_384  # bytes; larger payloads are read one by one
+
+_READ: Final = f"""
+SELECT count(*), json_group_array(json_array(
+        seq, state, due, attempts, max_attempts, expires, enqueue_at, created_at,
+        updated_at, source_id, hex(labels), length(payload))),
+    group_concat(CASE WHEN length(payload) <= {_SMALL} THEN hex(payload) END, ''),
+    max(length(payload)) > {_SMALL}
+FROM ({{select}})
+"""  # noqa: S608 -- made of constants
+_LARGE: Final = f"""
+SELECT seq, payload FROM ({{select}}) WHERE length(payload) > {_SMALL}
+"""  # noqa: S608 -- made of constants
+FACTS: Final = """
+json_group_array(json_array(
+    queue, seq, partition, state, attempts, max_attempts, expires, enqueue_at))
+"""
+"""What `facts` reads."""
+
+_Row: TypeAlias = tuple[
+    int,  # seq
+    int,  # state
+    int | None,  # due
+    int,  # attempts
+    int,  # max_attempts
+    int | None,  # expires
+    int | None,  # enqueue_at
+    int,  # created_at
+    int,  # updated_at
+    str | None,  # source_id
+    str,  # labels, empty when there are none
+    int,  # size of the payload
+]
+_FactRow: TypeAlias = tuple[int, int, int, int, int, int, int | None, int | None]
+
+_rows: Final = msgspec.json.Decoder(list[_Row]).decode
+_facts: Final = msgspec.json.Decoder(list[_FactRow]).decode
+
+
+class _Times(dict[int | None, Any]):
+    """Times as they were; most items of a batch share them."""
+
+    def __missing__(self, at: int | None) -> datetime | None:
+        made = self[at] = _at(at)
+        return made
+
+
+class Found(Struct, frozen=True):
+    """Items as they were read; made into items on another thread."""
+
+    count: int
+    rows: str  # JSON
+    small: str  # hex digits of the small payloads, one after another
+    large: dict[int, bytes]  # the others, by seq
+
+    def items(self) -> list[Item]:
+        """The items, in order."""
+        payloads = bytes.fromhex(self.small)
+        start = 0
+        known, texts = "", NO_LABELS  # mostly the same for a whole batch
+        times = _Times()
+        found = []
+        for (
+            seq, state, due, attempts, max_attempts, expires, enqueue_at, created_at,
+            updated_at, source_id, labels, size,
+        ) in _rows(self.rows):  # fmt: skip
+            if size <= _SMALL:
+                payload = payloads[start : start + size]
+                start += size
+            else:
+                payload = self.large[seq]
+            if labels != known:
+                known, texts = labels, unpack_labels(bytes.fromhex(labels))
+            leased = state == ItemState.LEASED
+            item = Item(
+                id=item_id(seq),
+                payload=payload,
+                reference=texts[0],
+                encoding=texts[1],
+                kind=texts[2],
+                attempts=attempts,
+                max_attempts=max_attempts,
+                source_id=shown(source_id),
+                is_leased=leased,
+                lease_deadline=times[due] if leased else None,
+                expire_deadline=times[expires],
+                enqueue_at=times[enqueue_at],
+                created_at=times[created_at],
+                updated_at=times[updated_at],
+            )
+            found.append(item)
+        found.sort(key=lambda item: item.id)
+        return found
+
+
+def read_items(connection: sqlite3.Connection, select: str, values: Values) -> Found:
+    """The items a select finds, whose columns are those of the table."""
+    answer = connection.execute(_READ.format(select=select), values).fetchone()
+    count, rows, small, some_large = answer
+    read_large = _LARGE.format(select=select)
+    large = connection.execute(read_large, values) if some_large else ()
+    return Found(count, rows, small or "", dict(large))
+
+
+def facts(packed: str) -> list[tuple[int, Fact]]:
+    """Facts about items, and the numbers of their queues."""
+    return [
+        (
+            queue,
+            Fact(seq, partition, state, attempts, max_attempts, _at(expires), _at(at)),
+        )
+        for queue, seq, partition, state, attempts, max_attempts, expires, at in _facts(
+            packed
+        )
+    ]
+
+
+def _at(time: int | None) -> datetime | None:
+    return None if time is None else when(time)
