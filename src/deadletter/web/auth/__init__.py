@@ -1,0 +1,1 @@
+"""Who comes in: tokens, sessions, and what each may do."""

@@ -1,0 +1,182 @@
+"""Finding out who asks: by token, by session, or because access is off."""
+
+import asyncio
+from collections.abc import Sequence
+from hmac import compare_digest
+from typing import Final
+
+from litestar.exceptions import (
+    NotAuthorizedException,
+    PermissionDeniedException,
+    TooManyRequestsException,
+)
+from msgspec import Struct
+
+from deadletter.core.access import Pass, Role, Session, Token, to_the_hour
+from deadletter.core.errors import BackendError, Unavailable
+from deadletter.core.letter import By
+from deadletter.lending import TryAgain
+from deadletter.lending.gathering import Gathering
+from deadletter.ports import AccessStore, Clock, LetterStore
+
+from .limiting import Failures
+from .minting import session_hash, token_hash
+from .refusing import Connection, refuse_other_sites, refuse_tokens_in_urls
+
+LOCAL: Final = Pass(name="local", role=Role.ADMIN)
+CSRF_HEADER: Final = "x-csrf-token"
+_TOGETHER: Final = 256  # tokens looked for at once
+_WAITING: Final = 100_000
+_PATIENCE: Final = 30.0  # seconds
+_FAILED: Final = "too many failed sign-ins"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Caller(Struct, frozen=True):
+    """Who asks, and the session they ask in, if it is one."""
+
+    who: Pass
+    session: Session | None = None
+
+
+class Door:
+    """Knows everybody who may come in. One for each server."""
+
+    def __init__(self, access: AccessStore | None, clock: Clock) -> None:
+        self.access = access
+        self.clock = clock
+        self._sign_ins = Failures(clock)
+        self._bearers = Failures(clock)
+        self._looks: Gathering[str, Token | None] = Gathering(
+            self._look, most=_TOGETHER, limit=_WAITING
+        )
+
+    async def caller(self, connection: Connection) -> Caller:
+        """
+        Who asks; otherwise 401, the same for whatever is wrong with a token.
+
+        A token that is shown is judged alone: nobody falls back on a cookie.
+        """
+        refuse_tokens_in_urls(connection)
+        if self.access is None:
+            refuse_other_sites(connection)
+            return Caller(LOCAL)
+        shown = connection.headers.getall("authorization", [])
+        if shown:
+            return Caller(await self._by_token(connection, shown))
+        cookie = connection.cookies.get(cookie_name(connection))
+        if cookie is None:
+            raise unknown()
+        return await self._by_session(connection, self.access, cookie)
+
+    async def sign_in(
+        self, connection: Connection, shown: str, store: LetterStore
+    ) -> Token:
+        """The token somebody signs in with: 401, or 429 after too many failures."""
+        asking = address(connection)
+        if wait := self._sign_ins.spend(asking):
+            raise too_many(wait)
+        try:
+            token = await self.token(shown)
+        except BackendError:
+            self._sign_ins.refund(asking)
+            raise
+        if token is not None:
+            self._sign_ins.refund(asking)
+            return token
+        if self._sign_ins.is_spent(asking):
+            # Each failure in the audit would let anybody fill it.
+            await store.record("block", f"address:{asking}", By("dlq serve", _FAILED))
+        raise unknown()
+
+    async def token(self, shown: str) -> Token | None:
+        """The token that is shown, if it is good now."""
+        assert self.access is not None
+        hash_ = token_hash(shown)
+        try:
+            token = await self._looks.ask(hash_, size=1, within=_PATIENCE)
+        except TryAgain as error:
+            raise Unavailable("too many wait to be let in") from error
+        if token is None or not compare_digest(token.hash, hash_):
+            return None
+        if token.is_over(self.clock.now()):
+            return None
+        await self._used(self.access, token)
+        return token
+
+    async def _look(self, hashes: Sequence[str]) -> list[Token | None]:
+        """
+        The tokens with these hashes, those asked for by many looked for once.
+
+        Whoever asks while this goes on gets another look, so nobody is answered
+        with what was so before they asked: what is revoked is revoked.
+        """
+        assert self.access is not None
+        wanted = list(dict.fromkeys(hashes))
+        found = await asyncio.gather(*map(self.access.token, wanted))
+        tokens = dict(zip(wanted, found, strict=True))
+        return [tokens[hash_] for hash_ in hashes]
+
+    async def _by_token(self, connection: Connection, shown: list[str]) -> Pass:
+        scheme, _, text = shown[0].partition(" ")
+        is_one = len(shown) == 1 and scheme.lower() == "bearer"
+        token = await self.token(text.strip() if is_one else "")
+        if token is not None:
+            return token.to
+        # Only those who are wrong ever wait: a stale token of a neighbour behind
+        # the same address must not shut out a service whose own is good.
+        wait = self._bearers.spend(address(connection))
+        raise too_many(wait) if wait else unknown()
+
+    async def _by_session(
+        self, connection: Connection, access: AccessStore, cookie: str
+    ) -> Caller:
+        session = await access.session(session_hash(cookie))
+        if session is None:
+            raise unknown()
+        if connection.scope.get("method") not in _SAFE:
+            proof = connection.headers.get(CSRF_HEADER, "")
+            if not compare_digest(proof.encode(), session.csrf.encode()):
+                raise PermissionDeniedException(
+                    f"with a session, changes need its CSRF token in {CSRF_HEADER}"
+                )
+        return Caller(session.to, session)
+
+    async def _used(self, access: AccessStore, token: Token) -> None:
+        if token.last_used_at == to_the_hour(self.clock.now()):
+            return
+        try:
+            await access.used(token.id)
+        except BackendError:
+            # A full disk is when people most need to look.
+            return
+
+
+def address(connection: Connection) -> str | None:
+    """Where somebody asks from, as the server saw it."""
+    return connection.client.host if connection.client else None
+
+
+def is_https(connection: Connection) -> bool:
+    """Whether this came encrypted, by what the server or its proxy says."""
+    return bool(connection.scope.get("scheme") in {"https", "wss"})
+
+
+def cookie_name(connection: Connection) -> str:
+    """With https under a name that no neighbouring site can set."""
+    return "__Host-dlq" if is_https(connection) else "dlq"
+
+
+def too_many(wait: float) -> TooManyRequestsException:
+    """Not now: and when."""
+    return TooManyRequestsException(
+        "too many wrong tokens", headers={"Retry-After": str(int(wait) + 1)}
+    )
+
+
+def unknown() -> NotAuthorizedException:
+    """Whoever this is: the same for all that may be wrong."""
+    return NotAuthorizedException(
+        "a valid token or session is needed",
+        headers={"WWW-Authenticate": 'Bearer realm="deadletter"'},
+    )

@@ -1,0 +1,103 @@
+"""
+What each route asks of its caller.
+
+Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
+`OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+from litestar import Request
+from litestar.di import Provide
+from litestar.exceptions import HTTPException, PermissionDeniedException
+from litestar.handlers import BaseRouteHandler
+from msgspec import Struct
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import BackendError
+
+from .door import Caller, Door
+from .refusing import Connection
+
+OPEN: Final = frozenset(
+    {
+        ("GET", "/health"),
+        ("GET", "/health/live"),
+        ("GET", "/health/ready"),
+        ("GET", "/metrics"),
+        ("GET", "/api/openapi.json"),
+        ("POST", "/api/v1/session"),
+    }
+)
+"""Method and path of what anybody may ask for."""
+WHO: Final = "who"
+
+
+class Needs(Struct, frozen=True):
+    """A guard that lets in who has this role, or one above it."""
+
+    role: Role
+
+    async def __call__(self, connection: Connection, _: BaseRouteHandler) -> None:
+        """401 for somebody unknown, 403 for somebody who may not."""
+        await admit(connection, self.role)
+
+
+@cache
+def needs(role: Role) -> Needs:
+    """The guard of a route for `role` and above."""
+    return Needs(role)
+
+
+async def admit(connection: Connection, role: Role) -> Pass:
+    """
+    The caller, if they have this role; for what is not a route of its own.
+
+    Asking again costs nothing: each request finds out once who it comes from.
+    """
+    who = (await caller(connection)).who
+    if not who.may(role):
+        raise PermissionDeniedException(f"this needs the role {role}, not {who.role}")
+    return who
+
+
+async def caller(connection: Connection) -> Caller:
+    """Who asks, and in which session."""
+    known = connection.scope.get("auth")
+    if not isinstance(known, Caller):
+        known = await door(connection).caller(connection)
+        connection.scope["auth"], connection.scope["user"] = known, known.who
+        # The log of requests sees this one also where the scope is a copy.
+        connection.scope["state"][WHO] = known.who
+    return known
+
+
+async def is_still_known(connection: Connection) -> bool:
+    """
+    Whether who asked would be let in again, for answers that take long.
+
+    Not if the store cannot tell: they may ask anew.
+    """
+    before = await caller(connection)
+    try:
+        return (await door(connection).caller(connection)).who == before.who
+    except (HTTPException, BackendError):
+        return False
+
+
+def door(connection: Connection) -> Door:
+    """The door of this server: made with the first request, kept in its state."""
+    state = connection.app.state
+    if "door" not in state:
+        state.door = Door(state.place.access, state.place.clock)
+    known: Door = state.door
+    return known
+
+
+async def _who(request: Request[Any, Any, Any]) -> Pass:
+    return (await caller(request)).who
+
+
+dependencies: Final = {"who": Provide(_who)}
+"""For the app: what routes may ask for by name."""

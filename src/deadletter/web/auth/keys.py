@@ -1,0 +1,122 @@
+"""Handing out tokens and taking them back, audited; no wire in here."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from deadletter.core.access import Pass, Role, Token
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By
+from deadletter.ports import AccessStore, Clock, LetterStore
+
+from .minting import mint
+
+FIRST_LASTS: Final = timedelta(hours=24)
+_LONGEST: Final = 200  # characters of a name
+_MOST: Final = 100  # mailboxes one may be limited to
+
+
+class Keys:
+    """The tokens of one office. Whatever is done with them is in its audit."""
+
+    def __init__(self, access: AccessStore, store: LetterStore, clock: Clock) -> None:
+        self._access = access
+        self._store = store
+        self._clock = clock
+
+    async def issue(
+        self,
+        to: Pass,
+        by: By,
+        *,
+        expires_at: datetime | None = None,
+        id: str | None = None,
+    ) -> tuple[Token, str]:
+        """
+        A new token as it is kept, and as it is shown this once.
+
+        What cannot be is a ConfigError; an `id` that is taken, a Conflict.
+        """
+        now = self._clock.now()
+        _check(to)
+        if expires_at is not None and expires_at <= now:
+            raise ConfigError("the token would have expired already")
+        token, shown = mint(to, at=now, by=by.actor, expires_at=expires_at, id=id)
+        await self._access.add_token(token)
+        # Nobody knows the secret before the audit knows of the token.
+        await self._store.record("issue", target(token.id), by, _told(token))
+        return token, shown
+
+    async def list(self, seen_by: Pass | None = None) -> list[Token]:
+        """Tokens by name: those that see no more than the one who asks."""
+        tokens = await self._access.tokens()
+        return [t for t in tokens if seen_by is None or covers(seen_by, t.to)]
+
+    async def revoke(self, id: str, by: By, *, seen_by: Pass | None = None) -> Token:
+        """
+        End a token and its sessions, everywhere, now.
+
+        One that is not theirs to see is NotFound, as one that is not there.
+        """
+        token = next((t for t in await self.list(seen_by) if t.id == id), None)
+        if token is None:
+            raise NotFound(f"there is no token {id}")
+        await self._store.record("revoke", target(id), by, _told(token))
+        await self._access.revoke(id)
+        return token
+
+
+async def first_token(
+    access: AccessStore, store: LetterStore, clock: Clock
+) -> str | None:
+    """
+    A token for the first administrator, to be shown once; None if there are tokens.
+
+    It lasts a day: long enough to make others. Of several servers that start at
+    once, one makes it. When all tokens have expired, it is the first time again.
+    """
+    now = clock.now()
+    if any(not t.is_over(now) for t in await access.tokens()):
+        return None
+    id_ = f"first{now.timestamp() // FIRST_LASTS.total_seconds():.0f}"
+    try:
+        _, shown = await Keys(access, store, clock).issue(
+            Pass(name="first-administrator", role=Role.ADMIN),
+            By("dlq serve", "there was no token"),
+            expires_at=now + FIRST_LASTS,
+            id=id_,
+        )
+    except Conflict:
+        return None
+    return shown
+
+
+def covers(who: Pass, other: Pass) -> bool:
+    """Whether somebody sees all that another does."""
+    if not who.sources:
+        return True
+    return bool(other.sources) and set(other.sources) <= set(who.sources)
+
+
+def target(id: str) -> str:
+    """What the audit calls a token."""
+    return f"token:{id}"
+
+
+def _check(to: Pass) -> None:
+    if not to.name.strip() or len(to.name) > _LONGEST or not to.name.isprintable():
+        raise ConfigError(
+            f"a token's name is 1 to {_LONGEST} printable characters: it is the actor"
+            " in the audit"
+        )
+    if len(to.sources) > _MOST:
+        raise ConfigError(f"a token is limited to {_MOST} mailboxes at most")
+    for source in to.sources:
+        if not source or not source.isprintable():
+            raise ConfigError(f"{source!a} is no name of a mailbox")
+
+
+def _told(token: Token) -> str:
+    sees = ", ".join(token.to.sources) or "all mailboxes"
+    until = f"until {token.expires_at:%Y-%m-%dT%H:%M:%SZ}" if token.expires_at else ""
+    parts = (token.to.name, token.to.role, sees, until)
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,90 @@
+"""Every route of the server and the least role that may use it; None: anybody."""
+
+from typing import Final
+
+from deadletter.core.access import Role
+
+READER, OPERATOR, ADMIN = Role.READER, Role.OPERATOR, Role.ADMIN
+
+TABLE: Final[dict[tuple[str, str], Role | None]] = {
+    # letters
+    ("GET", "/api/v1/letters"): READER,
+    ("GET", "/api/v1/letters/{id}"): READER,
+    ("PATCH", "/api/v1/letters/{id}"): OPERATOR,
+    ("GET", "/api/v1/letters/{id}/timeline"): READER,
+    ("GET", "/api/v1/letters/{id}/diff"): READER,
+    ("GET", "/api/v1/letters/{id}/message"): OPERATOR,
+    ("GET", "/api/v1/letters/{id}/body"): OPERATOR,
+    ("GET", "/api/v1/letters/{id}/original"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/review"): OPERATOR,
+    ("POST", "/api/v1/letters/review"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/close"): OPERATOR,
+    ("POST", "/api/v1/letters/close"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/reopen"): OPERATOR,
+    ("POST", "/api/v1/letters/reopen"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/notes"): OPERATOR,
+    ("POST", "/api/v1/letters/notes"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/discard"): OPERATOR,
+    ("POST", "/api/v1/letters/discard"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/restore"): OPERATOR,
+    ("POST", "/api/v1/letters/restore"): OPERATOR,
+    ("POST", "/api/v1/letters/{id}/purge"): ADMIN,
+    ("POST", "/api/v1/letters/purge"): ADMIN,
+    # groups
+    ("GET", "/api/v1/groups"): READER,
+    ("GET", "/api/v1/groups/{name}"): READER,
+    ("PUT", "/api/v1/groups/{name}/standing"): OPERATOR,
+    # replays
+    ("GET", "/api/v1/replays"): READER,
+    ("POST", "/api/v1/replays"): OPERATOR,
+    ("POST", "/api/v1/replays/plan"): OPERATOR,
+    ("GET", "/api/v1/replays/{name}"): READER,
+    ("GET", "/api/v1/replays/{name}/report"): READER,
+    ("POST", "/api/v1/replays/{name}/start"): OPERATOR,
+    ("POST", "/api/v1/replays/{name}/pause"): OPERATOR,
+    ("POST", "/api/v1/replays/{name}/resume"): OPERATOR,
+    ("POST", "/api/v1/replays/{name}/cancel"): OPERATOR,
+    ("POST", "/admin/dlq/{node_id}/replay"): OPERATOR,
+    # mailboxes
+    ("GET", "/api/v1/queues"): READER,
+    ("POST", "/api/v1/queues"): ADMIN,
+    ("GET", "/api/v1/queues/{name}"): READER,
+    ("PATCH", "/api/v1/queues/{name}"): ADMIN,
+    ("DELETE", "/api/v1/queues/{name}"): ADMIN,
+    # the office as a whole
+    ("GET", "/api/v1/audit"): READER,
+    ("GET", "/api/v1/stats"): READER,
+    ("GET", "/api/v1/events"): READER,
+    ("GET", "/api/v1/export"): OPERATOR,
+    ("POST", "/api/v1/import"): ADMIN,
+    # access
+    ("POST", "/api/v1/session"): None,
+    ("GET", "/api/v1/session"): READER,
+    ("DELETE", "/api/v1/session"): READER,
+    ("GET", "/api/v1/tokens"): ADMIN,
+    ("POST", "/api/v1/tokens"): ADMIN,
+    ("DELETE", "/api/v1/tokens/{id}"): ADMIN,
+    # the queue server
+    ("POST", "/v1/queue.produce"): OPERATOR,
+    ("POST", "/v1/queue.lease"): OPERATOR,
+    ("POST", "/v1/queue.complete"): OPERATOR,
+    ("POST", "/v1/queue.retry"): OPERATOR,
+    ("POST", "/v1/queue.stats"): READER,
+    ("POST", "/v1/queue.clear"): ADMIN,
+    ("POST", "/v1/queue.reload"): ADMIN,
+    ("POST", "/v1/queues.create"): ADMIN,
+    ("POST", "/v1/queues.update"): ADMIN,
+    ("POST", "/v1/queues.delete"): ADMIN,
+    ("POST", "/v1/queues.list"): READER,
+    ("POST", "/v1/queues.info"): READER,
+    ("POST", "/v1/storage/items.list"): ADMIN,
+    ("POST", "/v1/storage/items.import"): ADMIN,
+    ("POST", "/v1/storage/items.delete"): ADMIN,
+    ("POST", "/v1/storage/scheduled.list"): ADMIN,
+    # for those who watch over it
+    ("GET", "/api/openapi.json"): None,
+    ("GET", "/health"): None,
+    ("GET", "/health/live"): None,
+    ("GET", "/health/ready"): None,
+    ("GET", "/metrics"): None,
+}
