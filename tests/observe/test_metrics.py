@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deadletter.core.decision import Reason
 from deadletter.core.events import (
+    Alerted,
+    AlertFailed,
     AnyEvent,
     BackInReach,
     BrakeClosed,
@@ -30,13 +32,7 @@ from deadletter.core.events import (
     WorkerStopped,
 )
 from deadletter.core.failure import Failure, Trouble
-from deadletter.core.letter import State
 from deadletter.observe.metrics import Metrics
-
-
-@pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
 
 
 @pytest.fixture
@@ -211,19 +207,6 @@ def test_what_should_not_happen_is_counted(
     assert value == count
 
 
-def test_depth_is_gauged_and_falls_to_zero_when_drained(
-    metrics: Metrics, registry: CollectorRegistry
-) -> None:
-    labels = {"state": "pending", "source": "orders"}
-
-    metrics.show_letters({"orders": {State.PENDING: 3}, "mails": {State.CLOSED: 1}})
-    full = registry.get_sample_value("dlq_messages", labels)
-    metrics.show_letters({"mails": {State.CLOSED: 1}})
-    drained = registry.get_sample_value("dlq_messages", labels)
-
-    assert (full, drained) == (3, 0)
-
-
 def test_hostile_names_do_not_explode_the_series_s26(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
@@ -244,17 +227,72 @@ def test_hostile_names_do_not_explode_the_series_s26(
     assert registry.get_sample_value(name, labels) == 100_000 - 200
 
 
+def test_neither_do_combinations_of_names_that_are_each_allowed(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for n in range(20_000):
+        metrics(buried(error_type=f"evil.Error{n % 150}", mailbox=f"box-{n // 150}"))
+
+    name = b"dlq_messages_dead_lettered_total{"
+    series = [
+        line for line in generate_latest(registry).splitlines() if line.startswith(name)
+    ]
+    assert 1_000 < len(series) <= 1_000 + 200
+    counted = sum(float(line.rpartition(b" ")[2]) for line in series)
+    assert counted == 20_000
+
+
+def test_deaths_are_counted_under_the_other_names_too_r1_49_r3_76(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics(buried())
+    metrics(buried(mailbox="mails"))
+
+    for name, label in [
+        ("pipestream_dlq_messages_total", "node_id"),
+        ("dlq_messages_sent_total", "mailbox"),
+    ]:
+        assert registry.get_sample_value(name, {label: "orders"}) == 1
+        assert registry.get_sample_value(name, {label: "mails"}) == 1
+
+
+def test_dlq_consumers_are_counted_under_the_other_names_too_r3_78_to_r3_82(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    for action in ["processed", "replayed", "replayed", "discarded"]:
+        metrics(
+            LetterHandled(
+                mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action
+            )
+        )
+
+    box = {"mailbox": "orders-dlq"}
+    assert registry.get_sample_value("dlq_messages_replayed_total", box) == 2
+    assert registry.get_sample_value("dlq_messages_discarded_total", box) == 1
+    assert registry.get_sample_value("dlq_processing_duration_ms_sum", box) == 8_000
+    assert registry.get_sample_value("dlq_message_age_seconds_sum", box) == 400
+
+
+def test_alerts_are_counted_by_whether_people_were_told(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics(Alerted(mailbox="", target="slack", alerts=3))
+    metrics(AlertFailed(mailbox="", target="email", alerts=2, text="refused"))
+
+    told = {"target": "slack", "outcome": "told"}
+    failed = {"target": "email", "outcome": "failed"}
+    assert registry.get_sample_value("dlq_alerts_total", told) == 3
+    assert registry.get_sample_value("dlq_alerts_total", failed) == 2
+
+
 def test_more_mailboxes_than_labels_are_still_counted(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     for n in range(300):
         metrics(Received(mailbox=f"box-{n}", count=2))
-    metrics.show_letters({f"box-{n}": {State.PENDING: 1} for n in range(300)})
 
     received = {"mailbox": "other"}
-    pending = {"state": "pending", "source": "other"}
     assert registry.get_sample_value("dlq_messages_received_total", received) == 200
-    assert registry.get_sample_value("dlq_messages", pending) == 100
 
 
 def test_no_event_is_forgotten_but_those_that_need_no_metric(metrics: Metrics) -> None:

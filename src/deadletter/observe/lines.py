@@ -7,6 +7,8 @@ from typing import Any, Final
 from msgspec import structs
 
 from deadletter.core.events import (
+    Alerted,
+    AlertFailed,
     BackInReach,
     BrakeClosed,
     BrakeOpened,
@@ -15,6 +17,8 @@ from deadletter.core.events import (
     Event,
     FailedForGood,
     HandlerStuck,
+    ItemDeleted,
+    ItemMoved,
     LeaseLost,
     LetterHandled,
     LetterRefused,
@@ -31,6 +35,7 @@ from deadletter.core.events import (
 )
 from deadletter.core.failure import Failure
 from deadletter.core.plain import cut, plain_line
+from deadletter.core.tracing import span_of
 
 LEVELS: Final[Mapping[type[Event], int]] = {
     WorkerStarted: logging.INFO,
@@ -53,6 +58,10 @@ LEVELS: Final[Mapping[type[Event], int]] = {
     LetterRefused: logging.ERROR,
     LoopDied: logging.ERROR,
     Stalled: logging.ERROR,
+    ItemMoved: logging.INFO,
+    ItemDeleted: logging.WARNING,
+    Alerted: logging.INFO,
+    AlertFailed: logging.ERROR,
 }
 
 # The names people search for, where they are not the event's own.
@@ -91,9 +100,12 @@ def line(text: str) -> str:
 
 
 def _of_failure(failure: Failure) -> dict[str, Any]:
-    return {
+    fields = {
         "trouble": str(failure.trouble),
         "error_code": line(failure.code),
         "error_type": line(failure.error_type),
         "error_message": line(failure.text),
     }
+    if (span := span_of(failure.trace)) is not None:
+        fields |= {"trace_id": span.trace_id, "span_id": span.span_id}
+    return fields

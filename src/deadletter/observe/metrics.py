@@ -5,12 +5,14 @@ Labels come from closed lists or are capped, so that hostile names cannot make m
 series than a server holds. Ids and fingerprints are never labels.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deadletter.core.events import (
+    Alerted,
+    AlertFailed,
     BackInReach,
     BrakeClosed,
     BrakeOpened,
@@ -19,6 +21,8 @@ from deadletter.core.events import (
     Event,
     FailedForGood,
     HandlerStuck,
+    ItemDeleted,
+    ItemMoved,
     LeaseLost,
     LetterHandled,
     LetterRefused,
@@ -32,31 +36,16 @@ from deadletter.core.events import (
     SuspectsFound,
 )
 from deadletter.core.failure import Failure
-from deadletter.core.letter import State
 
+from .aliases import Aliases
+from .labels import ACTIONS, OTHER, Capped
 from .lines import name_of
 
-OTHER: Final = "other"
-MOST: Final = 200  # values of one label that are told apart
+COMBINATIONS: Final = 1_000  # of source, consumer and error type told apart
 
+_OF_ITEMS: Final = ("queue", "death", "outcome")
 _SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
 _AGES: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
-
-
-class Capped:
-    """The first so many different values as they are, all later ones as `other`."""
-
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._known: set[str] = set()
-
-    def __call__(self, value: str) -> str:
-        if value in self._known:
-            return value
-        if len(self._known) >= self._most:
-            return OTHER
-        self._known.add(value)
-        return value
 
 
 class Metrics:
@@ -93,7 +82,12 @@ class Metrics:
         self._processed = counter(
             "messages_processed", "Letters a DLQ consumer took.", "mailbox", "action"
         )
-        self._letters = gauge("messages", "Letters in the office.", "state", "source")
+        self._dead_items = counter(
+            "dead_items", "Items of the queue server that died.", *_OF_ITEMS
+        )
+        self._alerts = counter(
+            "alerts", "Alerts, by whether people could be told.", "target", "outcome"
+        )
         self._brake = gauge("breaker_state", "1 while the brake is open.", "mailbox")
         self._unreachable = gauge(
             "out_of_reach", "1 while it cannot be reached.", "mailbox", "what"
@@ -109,7 +103,8 @@ class Metrics:
         )
         self._mailbox, self._source = Capped(), Capped()
         self._consumer, self._error_type = Capped(), Capped()
-        self._drawn: set[str] = set()  # sources whose letters are gauged
+        self._combination = Capped(COMBINATIONS)
+        self._aliases = Aliases(registry)
         self._on: dict[type[Event], Callable[[Any], None]] = {
             Received: self._on_received,
             Succeeded: self._on_succeeded,
@@ -129,6 +124,10 @@ class Metrics:
             CopyFailed: self._mishap,
             LoopDied: self._mishap,
             Stalled: self._mishap,
+            ItemMoved: lambda event: self._on_dead_item(event, "moved"),
+            ItemDeleted: lambda event: self._on_dead_item(event, "deleted"),
+            Alerted: lambda event: self._on_alert(event, "told"),
+            AlertFailed: lambda event: self._on_alert(event, "failed"),
         }
 
     def __call__(self, event: Event) -> None:
@@ -136,20 +135,7 @@ class Metrics:
         on = self._on.get(type(event))
         if on is not None:
             on(event)
-
-    def show_letters(self, counts: Mapping[str, Mapping[State, int]]) -> None:
-        """How many letters of each state there are now, by source."""
-        shown: dict[str, dict[State, int]] = {
-            source: dict.fromkeys(State, 0) for source in self._drawn
-        }
-        for source, states in counts.items():
-            into = shown.setdefault(self._source(source), dict.fromkeys(State, 0))
-            for state, count in states.items():
-                into[state] += count
-        self._drawn |= set(shown)
-        for source, states in shown.items():
-            for state, count in states.items():
-                self._letters.labels(state.value, source).set(count)
+            self._aliases(event)
 
     def _on_received(self, event: Received) -> None:
         self._received.labels(self._mailbox(event.mailbox)).inc(event.count)
@@ -165,11 +151,13 @@ class Metrics:
 
     def _on_buried(self, event: Buried) -> None:
         self._failed(event.mailbox, "buried", event.failure)
+        source, consumer = self._source(event.mailbox), self._consumer(event.consumer)
+        error_type = self._error_type(event.failure.error_type)
+        # Each label is capped, but their product could still be millions.
+        if self._combination(f"{source}\0{consumer}\0{error_type}") == OTHER:
+            error_type = OTHER
         self._dead_lettered.labels(
-            self._source(event.mailbox),
-            self._consumer(event.consumer),
-            event.reason.value,
-            self._error_type(event.failure.error_type),
+            source, consumer, event.reason.value, error_type
         ).inc()
 
     def _on_failed(self, event: FailedForGood) -> None:
@@ -192,13 +180,21 @@ class Metrics:
 
     def _on_letter_handled(self, event: LetterHandled) -> None:
         mailbox = self._mailbox(event.mailbox)
-        action = event.action if event.action in _ACTIONS else OTHER
+        action = event.action if event.action in ACTIONS else OTHER
         self._processed.labels(mailbox, action).inc()
         self._letter_seconds.labels(mailbox).observe(event.seconds)
         self._ages.labels(mailbox).observe(event.age)
 
     def _on_letter_refused(self, event: LetterRefused) -> None:
         self._processed.labels(self._mailbox(event.mailbox), "refused").inc()
+
+    def _on_dead_item(self, event: ItemMoved | ItemDeleted, outcome: str) -> None:
+        self._dead_items.labels(
+            self._mailbox(event.mailbox), event.death, outcome
+        ).inc()
+
+    def _on_alert(self, event: Alerted | AlertFailed, outcome: str) -> None:
+        self._alerts.labels(event.target, outcome).inc(event.alerts)
 
     def _failed(self, mailbox: str, outcome: str, failure: Failure) -> None:
         name = self._mailbox(mailbox)
@@ -212,7 +208,6 @@ class Metrics:
         self._mishaps.labels(name_of(event)).inc(count)
 
 
-_ACTIONS: Final = frozenset({"processed", "replayed", "discarded"})
 _REACHED: Final = frozenset({"broker", "office", "ledger", "mailbox", "letter"})
 
 

@@ -1,0 +1,194 @@
+"""
+The service's own alerts: looks at the office, and tells people what is new.
+
+Any number of servers may do so over one office. Each alert is claimed in the ledger,
+for each target, before it is told, so that people hear of it once; when telling fails,
+the claim is given up and somebody tries again. A server that dies between telling and
+writing that down tells twice: better than never.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from deadletter.core.alerting import MEMORY, Alert, about_groups, about_waiting
+from deadletter.core.alerts import Alerts, AlertTarget
+from deadletter.core.events import Alerted, AlertFailed, Observer
+from deadletter.core.grouping import HIDDEN
+from deadletter.core.letter import Group, State
+from deadletter.core.query import All, Op, Term, instant, parse
+from deadletter.ports import (
+    Clock,
+    Ledger,
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    LetterStore,
+)
+
+from .arrivals import Arrivals
+from .telling import SHOWN, Notice, Teller, Untold, teller_of
+from .waiting import oldest_pending
+
+GROUPS: Final = 1_000  # the latest ones, that are looked at
+WAITING: Final = 500  # letters nobody looked at, the youngest that are too old
+SOURCES: Final = 50  # of them
+LEASE: Final = 180.0  # seconds one has to tell
+TRIES: Final = (0.0, 1.0, 5.0)  # seconds before each try, at every look
+UNTOLD: Final = 1_000  # alerts that are kept for a target that cannot be told
+_PENDING: Final = parse(f"is:{State.PENDING}")
+
+
+class Alerting:
+    """Tells people of what arrives in one office."""
+
+    def __init__(
+        self,
+        alerts: Alerts,
+        store: LetterStore,
+        ledger: Ledger | None,
+        *,
+        clock: Clock,
+        observe: Observer,
+    ) -> None:
+        self._alerts = alerts
+        self._store = store
+        self._clock = clock
+        since = clock.now() - timedelta(seconds=alerts.growing_within)
+        self._arrivals = Arrivals(since)
+        self._grown: deque[tuple[datetime, str, int]] = deque()
+        self._posts = [
+            _Post(target, teller_of(target), ledger, clock, observe)
+            for target in alerts.targets
+        ]
+
+    async def look(self) -> None:
+        """Look once, and tell what has not been told. The office may be away."""
+        now = self._clock.now()
+        groups = await self._store.groups(only_open=False, limit=GROUPS)
+        found = about_groups(groups, self._growth(groups, now), self._alerts, now)
+        if self._alerts.unreviewed:
+            found += await self._unreviewed(now)
+        await asyncio.gather(*(post.tell(found) for post in self._posts))
+
+    def _growth(self, groups: Sequence[Group], now: datetime) -> dict[str, int]:
+        """Deaths of each group within the window, as far as they were seen."""
+        for one in self._arrivals.look(groups):
+            self._grown.append((now, one.group.fingerprint, one.count))
+        begin = now - timedelta(seconds=self._alerts.growing_within)
+        while self._grown and self._grown[0][0] < begin:
+            self._grown.popleft()
+        grown: dict[str, int] = {}
+        for _, name, count in self._grown:
+            grown[name] = grown.get(name, 0) + count
+        return grown
+
+    async def _unreviewed(self, now: datetime) -> list[Alert]:
+        begin = now - timedelta(seconds=self._alerts.unreviewed)
+        old = Term("until", Op.IS, (instant(begin),))
+        page = await self._store.find(All((_PENDING, old)), limit=WAITING)
+        if not page.heads:
+            return []
+        quiet = await self._store.groups(statuses=HIDDEN, limit=GROUPS)
+        hidden = frozenset(group.fingerprint for group in quiet)
+        heads = [head for head in page.heads if head.fingerprint not in hidden]
+        sources = sorted({head.source for head in heads})[:SOURCES]
+        oldest = {
+            source: await oldest_pending(self._store, source, now) or begin
+            for source in sources
+        }
+        is_all = page.after is None
+        return about_waiting(heads, oldest, self._alerts, now, is_all=is_all)
+
+
+class _Post:
+    """One target: what it was told, and what it has yet to be told."""
+
+    def __init__(
+        self,
+        target: AlertTarget,
+        teller: Teller,
+        ledger: Ledger | None,
+        clock: Clock,
+        observe: Observer,
+    ) -> None:
+        digest = hashlib.sha256(target.to.encode()).hexdigest()[:16]
+        self._mailbox = f"alerts {target.kind} {digest}"
+        self._teller = teller
+        self._ledger = ledger
+        self._clock = clock
+        self._observe = observe
+        self._untold: dict[str, Alert] = {}
+        self._told: dict[tuple[str, int], None] = {}  # where there is no ledger
+
+    async def tell(self, alerts: Sequence[Alert]) -> None:
+        """Tell what nobody has told yet; what cannot be told now is kept for later."""
+        due = self._untold | {alert.id: alert for alert in alerts}
+        keys = [
+            LedgerKey(self._mailbox, alert.id, alert.round) for alert in due.values()
+        ]
+        claims = await self._claim(keys)
+        mine = [due[claim.key.key] for claim in claims if claim.mine]
+        self._untold.clear()
+        if not mine:
+            return
+        ended = LedgerState.FAILED
+        try:
+            if await self._try(mine):
+                ended = LedgerState.PROCESSED
+            else:
+                self._untold = {alert.id: alert for alert in mine[:UNTOLD]}
+        finally:
+            await self._finish([claim for claim in claims if claim.mine], ended)
+
+    async def _try(self, alerts: Sequence[Alert]) -> bool:
+        notice = self._notice(alerts)
+        name, count = self._teller.kind.value, len(alerts)
+        why = ""
+        for pause in TRIES:
+            await asyncio.sleep(pause)
+            try:
+                await self._teller.tell(notice)
+            except Untold as error:
+                why = str(error)
+            else:
+                self._observe(Alerted(mailbox="", target=name, alerts=count))
+                return True
+        self._observe(AlertFailed(mailbox="", target=name, alerts=count, text=why))
+        return False
+
+    def _notice(self, alerts: Sequence[Alert]) -> Notice:
+        told = "\n".join(sorted(f"{alert.id} {alert.round}" for alert in alerts))
+        return Notice(
+            id=hashlib.sha256(f"{self._mailbox}\n{told}".encode()).hexdigest()[:32],
+            at=self._clock.now(),
+            alerts=tuple(alerts[:SHOWN]),
+            more=len(alerts[SHOWN:]),
+        )
+
+    async def _claim(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerClaim]:
+        if not keys:
+            return []
+        if self._ledger is not None:
+            return await self._ledger.begin(keys, lease=LEASE)
+        return [
+            LedgerClaim(
+                key,
+                (key.key, key.generation) not in self._told,
+                LedgerState.PROCESSING,
+            )
+            for key in keys
+        ]
+
+    async def _finish(self, claims: Sequence[LedgerClaim], ended: LedgerState) -> None:
+        if self._ledger is not None:
+            ttl = 2 * MEMORY.total_seconds()
+            await self._ledger.finish([(claim, ended) for claim in claims], ttl=ttl)
+        elif ended is LedgerState.PROCESSED:
+            for claim in claims:
+                self._told[claim.key.key, claim.key.generation] = None
+            for old in list(self._told)[: -10 * GROUPS]:
+                del self._told[old]

@@ -1,0 +1,185 @@
+"""
+Numbers and alarms for CloudWatch.
+
+    watch = CloudWatch()
+    app = App(url, observe=fan_out(watch, log_events(clock)))
+    async with cloudwatch(region="eu-west-1") as client:
+        await watch.publish_every(60, client, await app.letters(), stop)
+
+Counts are gathered here and sent as sums, so that a flood of dead letters costs no
+more calls than a trickle.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeAlias
+
+from aiobotocore.session import get_session  # type: ignore[import-untyped]
+from botocore import exceptions as theirs  # type: ignore[import-untyped]
+from msgspec import Struct
+
+from deadletter.core.alerts import NAMESPACE
+from deadletter.core.errors import Unavailable
+from deadletter.core.events import (
+    Buried,
+    Event,
+    FailedForGood,
+    LetterHandled,
+    OutOfReach,
+    Retried,
+)
+from deadletter.core.letter import OPEN
+from deadletter.ports import LetterStore
+
+from .alarms import alarms
+from .labels import Capped
+
+AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
+
+Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric and its dimensions."""
+
+
+class Sum(Struct):
+    """Values of one series, as CloudWatch takes them together."""
+
+    unit: str
+    count: float = 0
+    total: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+
+    def add(self, other: "Sum") -> None:
+        """Take these in as well."""
+        is_first = not self.count
+        self.least = other.least if is_first else min(self.least, other.least)
+        self.most = other.most if is_first else max(self.most, other.most)
+        self.count += other.count
+        self.total += other.total
+
+
+class CloudWatch:
+    """An observer that adds up what happens until it is published."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Series, Sum] = {}
+        self._source = Capped()
+
+    def __call__(self, event: Event) -> None:
+        """Count it in."""
+        if isinstance(event, Buried):
+            source = ("Source", self._source(event.mailbox))
+            self._count("MessagesDeadLettered", source)
+        if isinstance(event, Buried | Retried | FailedForGood):
+            failure = event.failure
+            kind = ("Category", failure.category.value)
+            self._count("Errors", kind, ("Trouble", failure.trouble.value))
+        elif isinstance(event, LetterHandled):
+            mailbox = ("Mailbox", self._source(event.mailbox))
+            self._add("ProcessingLatency", event.seconds, "Seconds", mailbox)
+            self._add("MessageAge", event.age, "Seconds", mailbox)
+        elif isinstance(event, OutOfReach) and event.what.startswith(
+            ("office", "letter")
+        ):
+            self._count("DeadLetterFailures")
+
+    async def publish(self, client: Any, store: LetterStore | None = None) -> int:
+        """
+        Send what was added up, and how many letters of each source are open.
+
+        How many numbers that were. What cannot be sent is sent next time, with what
+        comes until then.
+        """
+        if store is not None:
+            for source, states in (await store.counts()).items():
+                depth = sum(states.get(state, 0) for state in OPEN)
+                name = ("Source", self._source(source))
+                self._add("OpenLetters", float(depth), "Count", name)
+        sums, self._sums = self._sums, {}
+        left = list(sums.items())
+        try:
+            while left:
+                await _called(
+                    client.put_metric_data(
+                        Namespace=NAMESPACE,
+                        MetricData=[_datum(*one) for one in left[:AT_ONCE]],
+                    )
+                )
+                left = left[AT_ONCE:]
+        finally:
+            for series, one in left:
+                if series[0] != "OpenLetters":  # what was open then is no news
+                    self._sums.setdefault(series, Sum(one.unit)).add(one)
+        return len(sums)
+
+    async def publish_every(
+        self, seconds: float, client: Any, store: LetterStore, stop: asyncio.Event
+    ) -> None:
+        """Go on publishing until `stop` is set; once more when it is."""
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), seconds)
+            with suppress(Unavailable):  # the next one sends it all
+                await self.publish(client, store)
+
+    def _count(self, metric: str, *dimensions: tuple[str, str]) -> None:
+        self._add(metric, 1.0, "Count", *dimensions)
+
+    def _add(
+        self, metric: str, value: float, unit: str, *dimensions: tuple[str, str]
+    ) -> None:
+        sums = self._sums.setdefault((metric, dimensions), Sum(unit))
+        sums.add(Sum(unit, 1, value, value, value))
+
+
+async def put_alarms(
+    client: Any,
+    *,
+    sources: Sequence[str] = (),
+    queues: Sequence[str] = (),
+    topic: str | None = None,
+) -> list[str]:
+    """
+    Make or change the alarms: for each source, and each dead-letter queue of SQS.
+
+    They tell the SNS `topic`. The names of all alarms.
+    """
+    wanted = alarms(sources=sources, queues=queues, topic=topic)
+    for alarm in wanted:
+        await _called(client.put_metric_alarm(**alarm))
+    return [alarm["AlarmName"] for alarm in wanted]
+
+
+@asynccontextmanager
+async def cloudwatch(
+    *, region: str | None = None, endpoint: str | None = None
+) -> AsyncIterator[Any]:
+    """A client of CloudWatch, with the keys of the environment or the machine."""
+    client = get_session().create_client(
+        "cloudwatch", region_name=region, endpoint_url=endpoint
+    )
+    async with client as opened:
+        yield opened
+
+
+def _datum(series: Series, one: Sum) -> dict[str, Any]:
+    name, dimensions = series
+    return {
+        "MetricName": name,
+        "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions],
+        "Unit": one.unit,
+        "StatisticValues": {
+            "SampleCount": one.count,
+            "Sum": one.total,
+            "Minimum": one.least,
+            "Maximum": one.most,
+        },
+    }
+
+
+async def _called(call: Any) -> Any:
+    try:
+        return await call
+    except (theirs.BotoCoreError, theirs.ClientError, OSError) as error:
+        raise Unavailable(f"CloudWatch: {error}") from error

@@ -1,0 +1,177 @@
+"""
+The office in numbers, for Prometheus: asked of the store when somebody wants to know.
+
+Everything here is bounded: sources and groups are told apart up to a limit, and the
+store is asked for the latest groups and campaigns only.
+"""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import OPEN, Group, GroupStatus, State
+from deadletter.ports import Clock, LetterStore
+
+from .arrivals import Arrivals, Arrived
+from .labels import Capped
+from .replays import Replays
+from .waiting import oldest_pending
+
+GROUPS: Final = 1_000  # the latest ones, that are counted
+PATIENCE: Final = 10.0  # seconds for the office to answer
+AGES_EVERY: Final = 60.0  # seconds between two searches for the oldest
+AGED: Final = 50  # sources whose oldest letter is looked for, most pending first
+
+Mismatch = Callable[[], Awaitable[int]]
+
+
+class OfficeMetrics:
+    """
+    Gauges of one office, and counters of what arrives in it.
+
+    A counter rises from the first look on. A source that is new is shown at zero
+    first: Prometheus does not see a series rise that begins with its first rise.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        store: LetterStore,
+        clock: Clock,
+        *,
+        mismatch: Mismatch | None = None,
+    ) -> None:
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(name, about, labels, registry=registry)
+
+        self._up = gauge("dlq_office_up", "1 while the office answers.")
+        self._letters = gauge(
+            "dlq_messages", "Letters in the office.", "state", "source"
+        )
+        self._depth = gauge(
+            "dlq_queue_depth", "Letters that still need somebody.", "mailbox"
+        )
+        self._depth_of_node = gauge(
+            "pipestream_dlq_depth", "Letters that still need somebody.", "node_id"
+        )
+        self._oldest = gauge(
+            "dlq_oldest_unreviewed_age_seconds",
+            "Age of the oldest letter that nobody has looked at.",
+            "source",
+        )
+        self._groups = gauge("dlq_groups", "Groups with open letters.", "status")
+        self._blocked = gauge(
+            "dlq_blocked_keys", "Keys whose messages wait behind a dead letter."
+        )
+        self._mismatch = gauge(
+            "dlq_reconcile_mismatch", "Messages missing or too many, in all mailboxes."
+        )
+        self._arrived = Counter(
+            "dlq_arrivals",
+            "Deaths recorded in the office.",
+            ["source"],
+            registry=registry,
+        )
+        self._new_groups = Counter(
+            "dlq_new_groups",
+            "Groups that were seen for the first time.",
+            registry=registry,
+        )
+        self._replays = Replays(registry, clock)
+        self._store = store
+        self._clock = clock
+        self._ask_mismatch = mismatch
+        self._arrivals = Arrivals(clock.now())
+        self._source = Capped()
+        self._shown: set[str] = set()  # sources that have been seen at zero
+        self._oldest_of: dict[str, datetime] = {}
+        self._aged: float | None = None
+        self._held: Tally[str] = Tally()  # arrivals of those that have not
+
+    async def refresh(self) -> None:
+        """Ask the office. One that does not answer is shown as down, and no more."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._ask()
+        except (BackendError, TimeoutError):
+            self._up.set(0)
+        else:
+            self._up.set(1)
+
+    async def _ask(self) -> None:
+        counts = await self._store.counts()
+        groups = await self._store.groups(only_open=False, limit=GROUPS)
+        self._show_letters(counts)
+        self._show_groups(groups)
+        self._show_arrivals(counts, self._arrivals.look(groups))
+        await self._show_ages(counts)
+        self._replays.show(await self._store.campaigns(limit=GROUPS))
+        if self._ask_mismatch is not None:
+            self._mismatch.set(await self._ask_mismatch())
+
+    def _show_letters(self, counts: Mapping[str, Mapping[State, int]]) -> None:
+        letters = {source: dict.fromkeys(State, 0) for source in self._shown}
+        for source, states in counts.items():
+            into = letters.setdefault(self._source(source), dict.fromkeys(State, 0))
+            for state, count in states.items():
+                into[state] += count
+        for source, states in letters.items():
+            for state, count in states.items():
+                self._letters.labels(state.value, source).set(count)
+            depth = sum(states[state] for state in OPEN)
+            self._depth.labels(source).set(depth)
+            self._depth_of_node.labels(source).set(depth)
+
+    def _show_groups(self, groups: Sequence[Group]) -> None:
+        statuses = Tally(group.standing.status for group in groups if group.open)
+        for status in GroupStatus:
+            self._groups.labels(status.value).set(statuses[status])
+
+    def _show_arrivals(
+        self, counts: Mapping[str, Mapping[State, int]], arrived: list[Arrived]
+    ) -> None:
+        for source, count in self._held.items():
+            self._arrived.labels(source).inc(count)
+        self._held.clear()
+        known = set(self._shown)
+        for one in arrived:
+            source = self._source(one.group.source)
+            if source in known:
+                self._arrived.labels(source).inc(one.count)
+            else:
+                self._held[source] += one.count
+            self._new_groups.inc(one.is_new)
+        for source in {*map(self._source, counts), *self._held}:
+            self._arrived.labels(source)
+            self._shown.add(source)
+
+    async def _show_ages(self, counts: Mapping[str, Mapping[State, int]]) -> None:
+        asked = self._clock.monotonic()
+        if self._aged is None or asked - self._aged >= AGES_EVERY:
+            self._oldest_of = await self._find_oldest(counts)
+            self._aged = asked
+        now = self._clock.now()
+        for source in self._shown | set(self._oldest_of):
+            died = self._oldest_of.get(source, now)
+            age = max(0.0, (now - died).total_seconds())
+            self._oldest.labels(source).set(age)
+
+    async def _find_oldest(
+        self, counts: Mapping[str, Mapping[State, int]]
+    ) -> dict[str, datetime]:
+        """When the oldest pending letter died, of the sources with most of them."""
+        now = self._clock.now()
+        pending = {s: states.get(State.PENDING, 0) for s, states in counts.items()}
+        most = sorted(filter(pending.get, pending), key=lambda s: -pending[s])[:AGED]
+        oldest: dict[str, datetime] = {}
+        for source in most:
+            died = await oldest_pending(self._store, source, now)
+            if died is not None:
+                name = self._source(source)
+                oldest[name] = min(died, oldest.get(name, died))
+        return oldest

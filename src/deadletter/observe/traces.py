@@ -1,0 +1,160 @@
+"""
+Attempts as OpenTelemetry spans, and trace context that travels with messages.
+
+    @app.handler("orders", middleware=[traced(letters=app.letters)])
+
+Each attempt at a message is a span of its own. A message's first delivery belongs to
+the trace of its producer; so do its retries. A replayed copy begins a trace of its
+own that *links* to the span that failed: it may come days later, sent by a person,
+and is no part of what the producer once waited for.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TracerProvider,
+)
+from opentelemetry.trace.propagation.tracecontext import (
+    TraceContextTextMapPropagator,
+)
+
+from deadletter.core.errors import BackendError, Signal
+from deadletter.core.message import Delivery, Message
+from deadletter.core.raised import qualified_name
+from deadletter.core.tracing import mark, span_of
+from deadletter.ports import LetterStore
+
+from .lines import line
+
+Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]
+Letters: TypeAlias = Callable[[], Awaitable[LetterStore]]
+
+_NAME: Final = "deadletter"
+_W3C: Final = TraceContextTextMapPropagator()
+
+
+def traced(
+    provider: TracerProvider | None = None,
+    *,
+    letters: Letters | None = None,
+    system: str = "deadletter",
+) -> Callable[[Handler], Handler]:
+    """
+    Middleware that runs every attempt in a span.
+
+    With `letters` (an App's own method of that name) a replayed copy links to the
+    very attempt that failed last; without, or when the office does not answer, to
+    the span its message was sent in. `system` is what carries the messages.
+    """
+    tracer = trace.get_tracer(_NAME, tracer_provider=provider)
+
+    def layer(handler: Handler) -> Handler:
+        async def attempt(delivery: Delivery) -> object:
+            message = delivery.message
+            is_replay = message.lineage is not None
+            with tracer.start_as_current_span(
+                f"process {line(delivery.mailbox)}",
+                context=trace.set_span_in_context(trace.INVALID_SPAN)
+                if is_replay
+                else _W3C.extract(_carrier(message)),
+                kind=SpanKind.CONSUMER,
+                links=await _links(message, letters) if is_replay else (),
+                attributes=_attributes(delivery, system),
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span:
+                try:
+                    return await handler(delivery)
+                except Signal:
+                    raise  # a handler's say in its own fate is no error
+                except BaseException as error:
+                    _failed(span, error)
+                    raise
+
+        return attempt
+
+    return layer
+
+
+def carried() -> dict[str, str]:
+    """
+    The current trace context, to be sent along.
+
+        await app.send("orders", order, **carried())
+    """
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    return carrier
+
+
+def _carrier(message: Message) -> dict[str, str]:
+    carrier = {"traceparent": message.traceparent, "tracestate": message.tracestate}
+    return {name: value for name, value in carrier.items() if value}
+
+
+async def _links(message: Message, letters: Letters | None) -> list[Link]:
+    failed = await _failed_span(message, letters)
+    span = span_of(failed or message.traceparent)
+    if span is None:
+        return []
+    context = SpanContext(
+        int(span.trace_id, 16),
+        int(span.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(int(span.flags, 16)),
+    )
+    return [Link(context, {"dlq.link": "failed" if failed else "sent"})]
+
+
+async def _failed_span(message: Message, letters: Letters | None) -> str | None:
+    if letters is None or message.lineage is None:
+        return None
+    try:
+        found = await (await letters()).get([message.lineage.letter_id])
+    except BackendError:
+        return None  # a trace that is less exact is no reason not to work
+    story = found[0].story() if found else []
+    return next((one.trace for one in reversed(story) if one.trace), None)
+
+
+def _attributes(delivery: Delivery, system: str) -> dict[str, str | int]:
+    message = delivery.message
+    attributes: dict[str, str | int] = {
+        "messaging.system": system,
+        "messaging.destination.name": line(delivery.mailbox),
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": line(message.id),
+        "messaging.message.body.size": len(message.body),
+        "dlq.attempt": delivery.attempt,
+    }
+    if message.lineage is not None:
+        attributes["dlq.letter.id"] = message.lineage.letter_id
+        attributes["dlq.replay.campaign"] = message.lineage.campaign
+        attributes["dlq.replay.generation"] = message.lineage.generation
+    return attributes
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    # Texts of errors may hold what is in a message: the letter keeps them, redacted.
+    name = line(qualified_name(type(error)))
+    span.set_attribute("error.type", name)
+    span.set_status(Status(StatusCode.ERROR, name))
+    context = span.get_span_context()
+    if context.is_valid:
+        mark(error, _parent(context))
+
+
+def _parent(context: SpanContext) -> str:
+    return (
+        f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    )
