@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.cli.body import MOST_LINES, header_lines, preview
 from deadletter.core.redact import MASK
+from deadletter.office.preview import MOST_LINES, header_lines, preview
 
 
 def test_json_is_laid_out() -> None:

@@ -12,16 +12,12 @@ from redis import Redis
 
 from cli.conftest import Command
 from deadletter.cli.exit_codes import ExitCode
-from engines.conftest import (
-    every_server_is_back_afterwards,
-    redis_server,
-    started_servers,
-)
+from engines.conftest import every_server_is_back_afterwards
 from intake.rig import raw, recorded
 from office.making import make_letter
 from servers import Server
 
-__all__ = ["every_server_is_back_afterwards", "redis_server", "started_servers"]
+__all__ = ["every_server_is_back_afterwards"]
 
 pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("redis_server")]
 

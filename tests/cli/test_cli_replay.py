@@ -58,10 +58,9 @@ def test_letters_are_sent_back_by_a_search(dlq: Command) -> None:
     assert len(received(dlq)) == 3
 
 
-def test_retry_and_redrive_are_the_same(dlq: Command) -> None:
+def test_redrive_is_another_word_for_it(dlq: Command) -> None:
     dlq.keep(*make_letters(2))
 
-    assert dlq("retry", "message:m-1", "--json").document["counts"] == {"sent": 1}
     assert dlq("redrive", "message:m-2", "--json").document["counts"] == {"sent": 1}
 
 
@@ -181,7 +180,7 @@ def test_a_replay_is_reported(dlq: Command) -> None:
 def test_a_replay_is_planned_now_and_sent_later(dlq: Command) -> None:
     dlq.keep(*make_letters(3))
     campaign = dlq("replay", "start", "*", "--json").document
-    assert campaign["state"] == "paused"
+    assert campaign["state"] == "planned"
     assert received(dlq) == []
 
     ran = dlq("replay", "resume", campaign["id"], "--json")

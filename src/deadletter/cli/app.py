@@ -26,24 +26,32 @@ _COMMANDS: Final = (
     ("review", "moves:review", DECIDE, "Say that you have looked at letters."),
     ("note", "moves:note", DECIDE, "Write a note on letters."),
     ("replay", "replay:app", DECIDE, "Send letters back to be tried again."),
+    ("edit", "edit:edit", DECIDE, "Mend a letter's message."),
     ("close", "moves:close", DECIDE, "Say that letters are done with."),
     ("reopen", "moves:reopen", DECIDE, "Make letters pending again."),
     ("discard", "moves:discard", DECIDE, "Throw letters away, for now."),
     ("restore", "moves:restore", DECIDE, "Take discarded letters out of the bin."),
     ("purge", "moves:purge", DECIDE, "Delete letters for good."),
     ("work", "work:work", RUN, "Run the handlers of an App."),
+    ("serve", "serve:serve", RUN, "Answer over HTTP: API, queue server, metrics."),
     ("drain", "drain:drain", RUN, "Take in the dead letters of others."),
     ("send", "send:send", RUN, "Send a message."),
+    ("tokens", "tokens:app", RUN, "Create, list, revoke tokens of the server."),
+    ("produce", "items:produce", RUN, "Put an item into a queue of the server."),
+    ("lease", "items:lease", RUN, "Borrow items of a queue of the server."),
+    ("complete", "items:complete", RUN, "Say that leased items are done with."),
+    ("retry", "items:retry", RUN, "Give leased items back."),
     ("queues", "queues:app", RUN, "List, create, update, delete mailboxes."),
     ("classify", "classify:classify", RUN, "Say what an error would mean."),
     ("verify", "checks:verify", CHECK, "Prove that nothing was lost."),
     ("doctor", "checks:doctor", CHECK, "Look at what tends to go wrong."),
+    ("alarms", "alarms:app", CHECK, "Have Prometheus or CloudWatch watch."),
     ("export", "archive:export", CHECK, "Write letters into a file."),
     ("import", "archive:import_", CHECK, "Take in letters from a file."),
     ("retention", "retention:app", CHECK, "Let go of finished letters."),
     ("completion", "completion:completion", CHECK, "Complete commands in the shell."),
 )
-_ALIASES: Final = {"replay": ("retry", "redrive")}
+_ALIASES: Final = {"replay": ("redrive",)}
 
 _EPILOGUE: Final = (
     "Without a command: what is open now. Exit codes: 0 done, 1 unexpected error, "
@@ -92,6 +100,7 @@ def _launcher(app: App) -> Any:
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         url: Annotated[str | None, Parameter(group=GLOBAL)] = None,
         office: Annotated[str | None, Parameter(group=GLOBAL)] = None,
+        server: Annotated[str | None, Parameter(group=GLOBAL)] = None,
         json: Annotated[
             bool, Parameter(group=GLOBAL, negative="", show_default=False)
         ] = False,
@@ -105,6 +114,9 @@ def _launcher(app: App) -> Any:
                 deadletter.toml, or sqlite:///deadletter.db.
             office: Where the letters are, if not in the engine itself. Otherwise
                 DLQ_OFFICE or `office` in deadletter.toml.
+            server: A server to ask instead, such as http://127.0.0.1:8418. Otherwise
+                DLQ_SERVER. Your token is in DLQ_TOKEN, or in the file that
+                DLQ_TOKEN_FILE names.
             json: Answer in JSON: one document, or one line each for lists.
             actor: Who does this, for the audit. Otherwise you@host.
         """
@@ -115,7 +127,9 @@ def _launcher(app: App) -> Any:
         if "desk" in extra:
             from .desk import Desk  # noqa: PLC0415 -- help and completions need none
 
-            more["desk"] = Desk(url=url, office=office, as_json=json, actor=actor)
+            more["desk"] = Desk(
+                url=url, office=office, server=server, as_json=json, actor=actor
+            )
         result = command(*bound.args, **bound.kwargs, **more)
         if inspect.iscoroutine(result):
             result = _run(result)

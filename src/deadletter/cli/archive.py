@@ -1,6 +1,5 @@
 """dlq export, dlq import: letters into a file and back."""
 
-import io
 import os
 import sys
 from collections.abc import Iterator
@@ -11,18 +10,8 @@ from typing import Annotated, BinaryIO, Final, Literal
 from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.office.archive import (
-    FORMAT,
-    VERSION,
-    ArchiveHead,
-    open_archive,
-    write_archive,
-)
-from deadletter.office.sheet import write_sheet
-from deadletter.office.taking_in import take_in
-from deadletter.system import SystemClock
 
-from .desk import AtDesk, Office
+from .desk import AtDesk
 from .options import AtMost, Flag, Reason
 from .times import many
 
@@ -57,10 +46,8 @@ async def export(
     text = " ".join(query)
     async with desk.office() as office:
         with _writing(out, force=force) as file:
-            write = _as_sheet if format_ == "csv" else _as_archive
-            written = await write(office, text, file, limit)
-        detail = f"{written} letters as {format_}: {text or 'everything'}"
-        await office.store.record("export", out, desk.by(reason), detail)
+            write = office.sheet if format_ == "csv" else office.export
+            written = await write(text, file, desk.by(reason), limit=limit, name=out)
     if out != STANDARD and desk.as_json:
         desk.document({"file": out, "letters": written})
     elif out != STANDARD:
@@ -86,38 +73,15 @@ async def import_(
     """
     name = "standard input" if file == STANDARD else Path(file).name
     with _reading(file) as archive:
-        with _naming(name):
-            letters = open_archive(archive)
         async with desk.office(make=True) as office:
             with _naming(name):
-                result = await take_in(
-                    office.store, letters, desk.by(reason), archive=name
-                )
+                result = await office.take_in(archive, desk.by(reason), name=name)
     if desk.as_json:
         desk.document(result)
         return
     desk.tell(f"{many(result.added, 'letter')} taken in from {name}.")
     if result.known:
         desk.tell(f"{many(result.known, 'letter')} left as it is: here already.")
-
-
-async def _as_sheet(
-    office: Office, query: str, file: BinaryIO, limit: int | None
-) -> int:
-    sheet = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    try:
-        return await write_sheet(office.letters.select(query, limit=limit), sheet)
-    finally:
-        sheet.detach()
-
-
-async def _as_archive(
-    office: Office, query: str, file: BinaryIO, limit: int | None
-) -> int:
-    ids = await office.letters.freeze(query, limit=limit)
-    now = SystemClock().now()
-    head = ArchiveHead(format=FORMAT, version=VERSION, exported_at=now, query=query)
-    return await write_archive(office.store, ids, file, head)
 
 
 @contextmanager

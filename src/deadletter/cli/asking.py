@@ -5,9 +5,9 @@ import sys
 from rich.text import Text
 
 from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.safe import clean
 
 from .desk import Desk
-from .safe import clean
 
 
 def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:

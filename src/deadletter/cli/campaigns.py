@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.safe import clean
 from deadletter.office.preflight import BLOCKED, Plan, Verdict
 from deadletter.office.replay import unsent
 
 from .desk import AtDesk, Desk
 from .options import Reason
-from .safe import clean
 from .tables import (
     cell,
     firm_column,

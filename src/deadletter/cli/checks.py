@@ -1,16 +1,17 @@
 """dlq verify, dlq doctor: does it add up, and is it well?"""
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
-from deadletter.office.doctor import Health, examine, worst
+from deadletter.core.safe import clean
+from deadletter.office.doctor import Check, Health, examine, worst
 from deadletter.office.verify import verify as add_up
 
-from .desk import AtDesk
+from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .safe import clean
 from .tables import cell, number, number_column, table, text_column
 from .times import many
 
@@ -70,6 +71,11 @@ async def doctor(*, desk: AtDesk) -> ExitCode:
     """
     async with desk.engine() as engine:
         checks = await examine(engine, desk.clock, desk.file())
+    return show_checks(desk, checks)
+
+
+def show_checks(desk: Desk, checks: Sequence[Check]) -> ExitCode:
+    """What was looked at and how it is; a failure is an exit code of its own."""
     failed = worst(checks) is Health.FAIL
     code = ExitCode.CHECK_FAILED if failed else ExitCode.OK
     if desk.as_json:

@@ -18,41 +18,22 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 from cyclopts import Parameter
-from msgspec import Struct
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deadletter.assembly import opened
-from deadletter.assembly.foreign import WayBack
-from deadletter.core.errors import NotFound
+from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.letter import By
-from deadletter.office.letters import Letters
-from deadletter.office.replay import Replay
-from deadletter.ports import Broker, Clock, Engine, Ledger, LetterStore
+from deadletter.core.safe import clean, clean_json
+from deadletter.ports import Clock, Engine
 from deadletter.settings import Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
 
-from .safe import clean, clean_json
+from .local import LocalOffice
+from .office import Office
+from .token import given_token
 
 PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
-
-
-class Office(Struct, frozen=True, kw_only=True):
-    """An open engine, as commands use it."""
-
-    engine: Engine
-    store: LetterStore
-    letters: Letters
-    replay: Replay
-    outlet: WayBack | None = None  # replays go through somebody else's server
-
-    @property
-    def broker(self) -> Broker:
-        return self.engine.broker
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return self.engine.ledger
 
 
 class Desk:
@@ -63,6 +44,7 @@ class Desk:
         *,
         url: str | None = None,
         office: str | None = None,
+        server: str | None = None,
         as_json: bool = False,
         actor: str | None = None,
     ) -> None:
@@ -70,8 +52,10 @@ class Desk:
         self.clock: Clock = SystemClock()
         self.dice = SystemDice()
         self.actor = actor or f"{getpass.getuser()}@{socket.gethostname()}"
+        self._given_actor = actor
         self.given_url = url  # on the command line
         self.given_office = office
+        self._given_server = server
 
     @cached_property
     def settings(self) -> Settings:
@@ -111,9 +95,37 @@ class Desk:
         """The file the office lives in, if it lives in one."""
         return file_of(self.office_url or self.url)
 
+    def check_file(self) -> None:
+        """Refuse to go on where the office is a file that is not there."""
+        file = self.file()
+        if file is not None and not file.exists():
+            raise NotFound(
+                f"there is no office at {file} yet: `dlq work` and `dlq send` make "
+                "one, --url or DLQ_URL says where another is"
+            )
+
+    @cached_property
+    def server(self) -> str | None:
+        """The server that is asked instead of an engine, if somebody says."""
+        if self._given_server and (self.given_url or self.given_office):
+            raise ConfigError("--server asks a server, --url an engine: give one")
+        if self._given_server or self.given_url or self.given_office:
+            return self._given_server
+        return os.environ.get("DLQ_SERVER") or None
+
+    @cached_property
+    def token(self) -> str | None:
+        """Who we are to a server."""
+        return given_token(os.environ)
+
     @asynccontextmanager
     async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
         """The engine, open; a file that is not there is made only if asked to."""
+        if self.server is not None:
+            raise ConfigError(
+                "this command works on the engine itself, not through a server: run it"
+                " where the engine is, with --url and without --server or DLQ_SERVER"
+            )
         file = self.file()
         if not make and file is not None and not file.exists():
             raise NotFound(
@@ -124,23 +136,24 @@ class Desk:
             yield engine
 
     @asynccontextmanager
-    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
+    async def here(self, *, make: bool = False) -> AsyncIterator[LocalOffice]:
         """The engine and its letters, open."""
         async with self.engine(make=make) as engine:
-            assert engine.letters is not None  # none is opened without
-            yield Office(
-                engine=engine,
-                store=engine.letters,
-                letters=Letters(engine.letters, self.clock),
-                replay=Replay(
-                    engine.letters,
-                    engine.broker,
-                    self.clock,
-                    self.dice,
-                    engine.ledger,
-                    postman=engine.postman,
-                ),
-            )
+            yield LocalOffice(engine, self.clock, self.dice)
+
+    @asynccontextmanager
+    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
+        """The office that commands ask: the server's, or the one here."""
+        if self.server is None:
+            async with self.here(make=make) as office:
+                yield office
+            return
+        if self._given_actor is not None:
+            raise ConfigError("to a server you are who your token is: leave --actor")
+        from .remote import remote_office  # noqa: PLC0415 -- needs an extra
+
+        async with remote_office(self.server, self.token) as remote:
+            yield remote
 
     def show(self, what: RenderableType) -> None:
         """Something made for eyes, on standard output."""

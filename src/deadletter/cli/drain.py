@@ -19,8 +19,9 @@ from deadletter.ports import Drain
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.intake import Intake, TakenIn
 
-from .desk import AtDesk, Desk, Office
+from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
+from .local import LocalOffice
 from .options import AtMost, Flag, Reason
 from .progress import bar
 from .tables import (
@@ -105,7 +106,7 @@ async def drain(
         raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
     async with opened_foreign(server, clock=desk.clock) as foreign:
         drains = await dead_places(foreign, queues)
-        async with desk.office(make=True) as office:
+        async with desk.here(make=True) as office:
             if follow:
                 return await _follow(desk, office, drains, health_port)
             if dry_run:
@@ -114,7 +115,7 @@ async def drain(
             return await _take(desk, office, drains, limit, reason)
 
 
-def _intake(desk: Desk, office: Office, drain: Drain, observe: Observer) -> Intake:
+def _intake(desk: Desk, office: LocalOffice, drain: Drain, observe: Observer) -> Intake:
     return Intake(
         drain=drain,
         letters=office.store,
@@ -125,7 +126,11 @@ def _intake(desk: Desk, office: Office, drain: Drain, observe: Observer) -> Inta
 
 
 async def _take(
-    desk: Desk, office: Office, drains: Sequence[Drain], limit: int | None, reason: str
+    desk: Desk,
+    office: LocalOffice,
+    drains: Sequence[Drain],
+    limit: int | None,
+    reason: str,
 ) -> ExitCode:
     sums = Sums()
     for drain in drains:
@@ -148,7 +153,7 @@ async def _take(
 
 
 async def _empty(
-    desk: Desk, office: Office, drain: Drain, left: int | None, sums: Sums
+    desk: Desk, office: LocalOffice, drain: Drain, left: int | None, sums: Sums
 ) -> None:
     intake = _intake(desk, office, drain, _nobody)
     depth = await drain.depth()
@@ -167,7 +172,7 @@ async def _empty(
 
 
 async def _look(
-    desk: Desk, office: Office, drains: Sequence[Drain], limit: int
+    desk: Desk, office: LocalOffice, drains: Sequence[Drain], limit: int
 ) -> None:
     sums = Sums()
     seen: list[DeadLetter] = []
@@ -201,7 +206,7 @@ async def _look(
 
 
 async def _follow(
-    desk: Desk, office: Office, drains: Sequence[Drain], port: int | None
+    desk: Desk, office: LocalOffice, drains: Sequence[Drain], port: int | None
 ) -> ExitCode:
     observe = log_events(desk.clock, log=log_lines(desk))
     loops = [_intake(desk, office, drain, observe) for drain in drains]

@@ -10,11 +10,11 @@ from rich.text import Text
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, GroupStatus
 from deadletter.core.query.values import duration
-from deadletter.office.groups import GroupLine, line_of, list_groups, say
+from deadletter.core.safe import clean
+from deadletter.office.groups import GroupLine
 
 from .desk import AtDesk, Desk
 from .options import Flag, Reason, Shown
-from .safe import clean
 from .tables import (
     WIDE,
     cell,
@@ -61,8 +61,8 @@ async def groups(
         limit: How many to show.
     """
     async with desk.office() as office:
-        lines = await list_groups(
-            office.store, source=source, status=status, everything=all_, limit=limit
+        lines = await office.groups(
+            source=source, status=status, everything=all_, limit=limit
         )
     if desk.as_json:
         for line in lines:
@@ -85,8 +85,8 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
         group: Its name, or the beginning of it.
     """
     async with desk.office() as office:
-        line = await line_of(office.store, group)
-        said = await office.store.audit(target=line.fingerprint, limit=_MOST_SAID)
+        line = await office.group(group)
+        said = await office.audit(line.fingerprint, limit=_MOST_SAID)
     if desk.as_json:
         desk.document({"group": line, "said": said})
         return
@@ -220,9 +220,7 @@ async def _say(
         raise ConfigError("say which groups: `dlq groups` shows their names")
     async with desk.office() as office:
         for name in names:
-            group = await say(
-                office.store,
-                desk.clock,
+            line = await office.say(
                 name,
                 status,
                 desk.by(reason),
@@ -230,7 +228,6 @@ async def _say(
                 until=until,
                 version=version,
             )
-            line = await line_of(office.store, group.fingerprint)
             if desk.as_json:
                 desk.document(line)
                 continue

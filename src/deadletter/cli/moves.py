@@ -4,16 +4,17 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By
-from deadletter.office.letters import Letters, Moved
+from deadletter.office.letters import Moved
 
 from .asking import agreed
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
+from .office import SomeLetters
 from .options import AtMost, Flag, Reason, Yes
 from .targets import choose
 from .times import many
 
-Verb = Callable[[Letters, Iterable[str], By], Awaitable[Moved]]
+Verb = Callable[[SomeLetters, Iterable[str], By], Awaitable[Moved]]
 
 
 async def review(
@@ -27,7 +28,14 @@ async def review(
         reason: What you found; goes into the audit.
         limit: At most so many of what the search finds.
     """
-    return await _change(desk, letters, limit, reason, Letters.review, "reviewed")
+    return await _change(
+        desk,
+        letters,
+        limit,
+        reason,
+        lambda some, ids, by: some.review(ids, by),
+        "reviewed",
+    )
 
 
 async def close(
@@ -41,7 +49,14 @@ async def close(
         reason: Why; goes into the audit.
         limit: At most so many of what the search finds.
     """
-    return await _change(desk, letters, limit, reason, Letters.close, "closed")
+    return await _change(
+        desk,
+        letters,
+        limit,
+        reason,
+        lambda some, ids, by: some.close(ids, by),
+        "closed",
+    )
 
 
 async def reopen(
@@ -62,8 +77,8 @@ async def reopen(
         limit: At most so many of what the search finds.
     """
 
-    async def verb(office: Letters, ids: Iterable[str], by: By) -> Moved:
-        return await office.reopen(ids, by, unconfirmed=unconfirmed)
+    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+        return await some.reopen(ids, by, unconfirmed=unconfirmed)
 
     return await _change(desk, letters, limit, reason, verb, "reopened")
 
@@ -80,8 +95,8 @@ async def note(
         limit: At most so many of what the search finds.
     """
 
-    async def verb(office: Letters, ids: Iterable[str], by: By) -> Moved:
-        return await office.note(ids, text, by)
+    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+        return await some.note(ids, text, by)
 
     return await _change(desk, letters, limit, "", verb, "noted")
 
@@ -107,7 +122,7 @@ async def discard(
         letters,
         limit,
         reason,
-        Letters.discard,
+        lambda some, ids, by: some.discard(ids, by),
         "discarded",
         "discard {}",
         yes=yes,
@@ -125,7 +140,14 @@ async def restore(
         reason: Why; goes into the audit.
         limit: At most so many of what the search finds.
     """
-    return await _change(desk, letters, limit, reason, Letters.restore, "restored")
+    return await _change(
+        desk,
+        letters,
+        limit,
+        reason,
+        lambda some, ids, by: some.restore(ids, by),
+        "restored",
+    )
 
 
 async def purge(
@@ -151,7 +173,7 @@ async def purge(
         letters,
         limit,
         reason,
-        Letters.purge,
+        lambda some, ids, by: some.purge(ids, by),
         "purged",
         "delete {} for good",
         yes=yes,

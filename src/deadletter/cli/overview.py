@@ -5,11 +5,10 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.letter import OPEN, State
-from deadletter.office.groups import list_groups
+from deadletter.core.safe import clean
 
 from .desk import AtDesk, Desk
 from .groups import group_name, group_table
-from .safe import clean
 from .tables import indented
 from .times import many
 
@@ -18,14 +17,14 @@ _TOP = 5
 
 async def overview(*, desk: AtDesk) -> None:
     """What is open now, and what to type next."""
-    file = desk.file()
+    file = desk.file() if desk.server is None else None
     if file is not None and not file.exists():
         _welcome(desk)
         return
     async with desk.office() as office:
         counts = await office.letters.counts()
-        groups = await list_groups(office.store, limit=_TOP + 1)
-        queues = await office.broker.queues()
+        groups = await office.groups(limit=_TOP + 1)
+        queues = await office.queues()
     totals = {
         state: sum(states.get(state, 0) for states in counts.values())
         for state in State

@@ -1,10 +1,10 @@
 """dlq queues: mailboxes, and which of them is whose dead-letter mailbox."""
 
-from cyclopts import App
-from msgspec import structs
+from typing import Any
 
-from deadletter.core.errors import NotFound
-from deadletter.ports import Broker, QueueInfo, QueueOptions
+from cyclopts import App
+
+from deadletter.ports import QueueOptions
 
 from .asking import agreed
 from .desk import AtDesk
@@ -17,14 +17,15 @@ app = App(
     help="Mailboxes: list, create, update, delete them.",
     help_format="markdown",
 )
+app.command(f"{__package__}.lent:app", name="lent", help="Queues to lease from.")
 
 
 @app.default
 @app.command(name="list")
 async def list_(*, desk: AtDesk) -> None:
     """List the mailboxes and what is in them."""
-    async with desk.engine() as engine:
-        found = await engine.broker.queues()
+    async with desk.office() as office:
+        found = await office.queues()
     if desk.as_json:
         for queue in found:
             desk.document(queue)
@@ -82,8 +83,7 @@ async def create(
         reference=reference,
     )
     async with desk.office(make=True) as office:
-        await office.broker.create(options)
-        await office.store.record("create", name, desk.by(), _said(options))
+        await office.create_queue(options, desk.by())
     if desk.as_json:
         desk.document(options)
     else:
@@ -117,18 +117,18 @@ async def update(
         reference: A note for people.
         reason: Why; goes into the audit.
     """
+    changes: dict[str, Any] = {}
+    if dead_queue is not None or no_dead_queue:
+        changes["dead_queue"] = dead_queue
+    if max_attempts is not None:
+        changes["max_attempts"] = max_attempts
+    if expire_after is not None or never_expire:
+        changes["expire_after"] = expire_after
+    if reference is not None:
+        changes["reference"] = reference
+    by = desk.by(reason)
     async with desk.office() as office:
-        options = (await _find(office.broker, name)).options
-        if dead_queue is not None or no_dead_queue:
-            options = structs.replace(options, dead_queue=dead_queue)
-        if max_attempts is not None:
-            options = structs.replace(options, max_attempts=max_attempts)
-        if expire_after is not None or never_expire:
-            options = structs.replace(options, expire_after=expire_after)
-        if reference is not None:
-            options = structs.replace(options, reference=reference)
-        await office.broker.update(options)
-        await office.store.record("update", name, desk.by(reason), _said(options))
+        options = await office.update_queue(name, changes, by)
     if desk.as_json:
         desk.document(options)
     else:
@@ -155,30 +155,12 @@ async def delete(
         yes: Do not ask.
     """
     async with desk.office() as office:
-        queue = await _find(office.broker, name)
+        queue = await office.queue(name)
         inside = queue.ready + queue.delayed + queue.claimed + queue.suspects
         what = f"delete mailbox {name} and {many(inside, 'message')} in it"
         agreed(desk, what, yes=yes, count=inside)
-        gone = await office.broker.delete(name, force=force)
-        detail = f"{gone} messages purged"
-        await office.store.record("delete", name, desk.by(reason), detail)
+        gone = await office.delete_queue(name, desk.by(reason), force=force)
     if desk.as_json:
         desk.document({"mailbox": name, "purged": gone})
     else:
         desk.tell(f"Mailbox {name} is gone, and {many(gone, 'message')} with it.")
-
-
-async def _find(broker: Broker, name: str) -> QueueInfo:
-    for queue in await broker.queues():
-        if queue.options.name == name:
-            return queue
-    raise NotFound(f"there is no mailbox {name!r}; `dlq queues list` shows them")
-
-
-def _said(options: QueueOptions) -> str:
-    parts = [
-        f"dead queue {options.dead_queue}" if options.dead_queue else "",
-        f"{options.max_attempts} attempts" if options.max_attempts else "",
-        f"expires after {options.expire_after} s" if options.expire_after else "",
-    ]
-    return ", ".join(part for part in parts if part) or "no options"

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -12,12 +12,13 @@ from cyclopts.validators import Number
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import Conflict
 from deadletter.office.preflight import Verdict
-from deadletter.office.replay import CAP, Replay, unsent, unsettled
+from deadletter.office.replay import CAP, unsent, unsettled
 
 from .asking import agreed
 from .campaigns import cancel, pause, report, show_campaign, show_plan, status
-from .desk import AtDesk, Desk, Office
+from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
+from .office import Office, SomeReplays, Wish
 from .options import AtMost, Flag, Reason, Seconds, Yes
 from .progress import bar
 from .targets import choose
@@ -73,9 +74,8 @@ async def replay(
     async with desk.office() as here, way_back(here, through, desk) as office:
         chosen = await choose(office.letters, letters, limit=limit)
         await check_way_back(office, chosen.ids, to)
-        plan = await office.replay.judge(
-            chosen.ids, query=chosen.said, to=to, cap=cap, more=chosen.more
-        )
+        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate)
+        plan = await office.plan(wish)
         if dry_run:
             show_plan(desk, plan)
             return ExitCode.OK
@@ -88,11 +88,7 @@ async def replay(
         if len(chosen.ids) > ASK_FROM or doubtful:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
             agreed(desk, what, yes=yes, count=plan.sendable)
-        campaign = await office.replay.begin(
-            chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
-        )
-        campaign = await office.replay.status(campaign.id)  # now with its counts
-        return await _run(desk, office, campaign, wait=wait)
+        return await _run(desk, office, office.begin(wish), wait=wait)
 
 
 @app.command
@@ -114,9 +110,8 @@ async def plan(
     """
     async with desk.office() as office:
         chosen = await choose(office.letters, letters, limit=limit)
-        found = await office.replay.judge(
-            chosen.ids, query=chosen.said, to=to, cap=cap, more=chosen.more
-        )
+        wish = Wish(chosen=chosen, by=desk.by(), to=to, cap=cap)
+        found = await office.plan(wish)
     show_plan(desk, found)
 
 
@@ -153,10 +148,8 @@ async def start(
             raise Conflict(f"{count:,} letters match now, not {expect:,}")
         if count > ASK_FROM and expect is None:
             agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
-        campaign = await office.replay.begin(
-            chosen.ids, by, query=chosen.said, to=to, cap=cap, rate=rate
-        )
-        campaign = await office.replay.pause(campaign.id, by)
+        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate)
+        campaign = await office.begin(wish, hold=True)
     show_campaign(desk, campaign)
     desk.hint(f"Nothing is sent yet. Send it: dlq replay resume {campaign.id}")
     return ExitCode.OK
@@ -187,25 +180,27 @@ async def resume(
         reason: Why; goes into the audit.
     """
     async with desk.office() as here, way_back(here, through, desk) as office:
-        found = await office.replay.resume(
-            campaign, desk.by(reason), take_over=take_over
+        resuming = office.resume(
+            campaign, desk.by(reason), rate=rate, take_over=take_over
         )
-        return await _run(desk, office, found, rate=rate, wait=wait)
+        return await _run(desk, office, resuming, rate=rate, wait=wait)
 
 
 async def _run(
     desk: Desk,
     office: Office,
-    campaign: Campaign,
+    starting: Awaitable[Campaign],
     *,
     rate: float | None = None,
     wait: float | None,
 ) -> ExitCode:
     replay = office.replay
-    with _interrupts() as stop, bar(desk, "sending", unsent(campaign)) as advance:
-        campaign = await replay.run(
-            campaign.id, rate=rate, stop=stop, on_progress=advance
-        )
+    with _interrupts() as stop:
+        campaign = await starting
+        with bar(desk, "sending", unsent(campaign)) as advance:
+            campaign = await replay.run(
+                campaign.id, rate=rate, stop=stop, on_progress=advance
+            )
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
@@ -223,7 +218,7 @@ async def _run(
 
 
 async def _watch(
-    desk: Desk, replay: Replay, campaign: Campaign, wait: float
+    desk: Desk, replay: SomeReplays, campaign: Campaign, wait: float
 ) -> Campaign:
     seen = unsettled(campaign)
     with bar(desk, "waiting for outcomes", seen) as advance:

@@ -1,14 +1,13 @@
 """dlq retention: let go of what is finished and old."""
 
-from datetime import timedelta
-
 from cyclopts import App
 
-from deadletter.core.letter import State
+from deadletter.assembly.chores import retention_of
 from deadletter.office.retention import Retention
 
 from .asking import agreed
-from .desk import AtDesk, Desk, Office
+from .desk import AtDesk, Desk
+from .local import LocalOffice
 from .options import Flag, Yes
 from .times import many
 
@@ -23,7 +22,7 @@ app = App(
 @app.command
 async def due(*, desk: AtDesk) -> None:
     """Say how many letters are past their time; deletes nothing."""
-    async with desk.office() as office:
+    async with desk.here() as office:
         count = await _retention(desk, office).due()
     if desk.as_json:
         desk.document({"due": count})
@@ -49,7 +48,7 @@ async def run(
         yes: Do not ask.
         reason: Why; goes into the audit.
     """
-    async with desk.office() as office:
+    async with desk.here() as office:
         retention = _retention(desk, office)
         count = await retention.due()
         if count:
@@ -65,19 +64,9 @@ async def run(
     )
 
 
-def _retention(desk: Desk, office: Office) -> Retention:
-    days = desk.settings.retention_days
-    keep = {
-        State.CLOSED: timedelta(days=days.closed),
-        State.REPLAYED: timedelta(days=days.replayed),
-        State.DISCARDED: timedelta(days=days.discarded),
-    }
-    return Retention(
-        office.store,
-        desk.clock,
-        keep=keep,
-        ledger=office.ledger,
-        abandoned=timedelta(days=days.ledger),
+def _retention(desk: Desk, office: LocalOffice) -> Retention:
+    return retention_of(
+        desk.settings.retention_days, office.store, office.ledger, desk.clock
     )
 
 

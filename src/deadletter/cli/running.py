@@ -10,10 +10,10 @@ from cyclopts import CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
 from deadletter.core.errors import DeadLetterError, QueryError
+from deadletter.core.safe import clean, clean_lines
 
 from .app import NAMES, build
 from .exit_codes import ExitCode, code_for
-from .safe import clean, clean_lines
 
 
 def run(words: Sequence[str]) -> int:

@@ -1,19 +1,17 @@
 """dlq send: put a message into a mailbox."""
 
-import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message, as_headers
 
+from .bodies import given_body, header_of
 from .desk import AtDesk
 
-LARGEST: Final = 256 * 1024 * 1024
 Seconds = Annotated[float, Parameter(validator=Number(gte=0))]
 
 
@@ -51,13 +49,13 @@ async def send(
         delay: Seconds before it can be received.
         expires_in: Seconds after which it is of no use any more.
     """
-    data = _body(body, file)
+    data = given_body(body, file)
     now = desk.clock.now()
     message = Message(
         id=message_id or desk.dice.new_id(),
         body=data,
         sent_at=now,
-        headers=as_headers(_header(text) for text in header),
+        headers=as_headers(header_of(text) for text in header),
         content_type=content_type or _natural(data),
         key=key,
         expires_at=now + timedelta(seconds=expires_in) if expires_in else None,
@@ -70,32 +68,6 @@ async def send(
         desk.document({"id": message.id, "mailbox": mailbox})
     else:
         desk.tell(message.id)
-
-
-def _body(text: str | None, file: Path | None) -> bytes:
-    if (text is None) == (file is None):
-        raise ConfigError("give the body as text, or a file with --file, one of them")
-    if text is not None:
-        return text.encode("utf-8", "surrogateescape")
-    assert file is not None
-    try:
-        if str(file) == "-":
-            data = sys.stdin.buffer.read(LARGEST + 1)
-        else:
-            with file.open("rb") as opened:
-                data = opened.read(LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    if len(data) > LARGEST:
-        raise ConfigError(f"{file} is larger than {LARGEST // 1024**2} MB")
-    return data
-
-
-def _header(text: str) -> tuple[str, bytes]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ConfigError(f"a header is written name=value, not {text[:40]!r}")
-    return name.strip(), value.encode("utf-8", "surrogateescape")
 
 
 def _natural(body: bytes) -> str | None:

@@ -8,11 +8,12 @@ import msgspec
 from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError
-from deadletter.office.story import Story, reveal, tell
+from deadletter.core.message import Message
+from deadletter.office.view import MessageView
 
-from .body import header_lines, preview
-from .desk import AtDesk, Desk
+from .desk import AtDesk
 from .letters import head_fields
+from .office import Looked
 from .options import Flag
 from .story import told
 
@@ -23,6 +24,7 @@ async def show(
     *,
     reveal_: Annotated[Flag, Parameter(name="--reveal")] = False,
     raw: Flag = False,
+    original: Flag = False,
     stacks: Flag = False,
     desk: AtDesk,
 ) -> None:
@@ -34,6 +36,7 @@ async def show(
         reveal_: Show what is masked: secrets in headers and body. Goes into the audit.
         raw: Write the body as it is, and nothing else, into a file or a pipe. Goes
             into the audit.
+        original: With --raw: the body that died, if it was edited since.
         stacks: Show the stack of every attempt, not only of the last.
     """
     if raw and sys.stdout.isatty():
@@ -41,49 +44,39 @@ async def show(
             "--raw writes the bytes as they are, which a terminal may obey: "
             "redirect it, as in `dlq show ID --raw > body`"
         )
+    by = desk.by()
     async with desk.office() as office:
-        found = await office.letters.get(letter)
-        if raw or reveal_:
-            await reveal(office.store, found, desk.by())
         if raw:
-            sys.stdout.buffer.write(found.message.body)
+            _, message = await office.message(letter, by, original=original)
+            sys.stdout.buffer.write(message.body)
             sys.stdout.buffer.flush()
             return
-        story = await tell(office.store, found)
+        found = await office.look(letter, by, reveal=reveal_)
     if desk.as_json:
-        desk.document(_fields(story, revealed=reveal_))
+        desk.document(_fields(found))
         return
-    _page(desk, story, revealed=reveal_, stacks=stacks)
-
-
-def _page(desk: Desk, story: Story, *, revealed: bool, stacks: bool) -> None:
-    for part in told(story, desk.clock.now(), reveal=revealed, stacks=stacks):
+    for part in told(found, desk.clock.now(), stacks=stacks):
         desk.show(part)
 
 
-def _fields(story: Story, *, revealed: bool) -> dict[str, Any]:
-    letter = story.letter
-    fields = head_fields(letter.head)
-    message = letter.message
-    fields["message"] = {
-        "id": message.id,
-        "sent_at": message.sent_at,
-        "content_type": message.content_type,
-        "key": message.key,
-        "expires_at": message.expires_at,
-        "reply_to": message.reply_to,
-        "idempotency_key": message.idempotency_key,
-        "traceparent": message.traceparent,
-        "headers": header_lines(message.headers, reveal=revealed),
-        "preview": "\n".join(preview(message.body, reveal=revealed)),
-    }
-    if revealed:
-        fields["message"]["body"] = b64encode(message.body).decode()
-        fields["message"]["raw_headers"] = [
-            [name, b64encode(value).decode()] for name, value in message.headers
+def _fields(found: Looked) -> dict[str, Any]:
+    view = found.view
+    fields = head_fields(view.head)
+    fields["message"] = _message(view.message, found.message)
+    if view.original is not None:
+        fields["original"] = _message(view.original, found.original)
+    fields["position"] = view.position
+    fields["frame"] = view.frame
+    fields["first_received_at"] = view.first_received_at
+    fields["story"] = msgspec.to_builtins(found.moments)
+    return fields
+
+
+def _message(view: MessageView, revealed: Message | None) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(view)
+    if revealed is not None:
+        fields["body"] = b64encode(revealed.body).decode()
+        fields["raw_headers"] = [
+            [name, b64encode(value).decode()] for name, value in revealed.headers
         ]
-    fields["position"] = letter.position
-    fields["frame"] = letter.frame
-    fields["first_received_at"] = letter.first_received_at
-    fields["story"] = msgspec.to_builtins(story.moments)
     return fields

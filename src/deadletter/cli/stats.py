@@ -4,7 +4,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.letter import State
-from deadletter.office.stats import Arrivals, Stats, collect
+from deadletter.office.stats import Arrivals, Stats
 
 from .desk import AtDesk
 from .tables import cell, indented, number, number_column, state, table, text_column
@@ -13,8 +13,8 @@ from .times import many, span
 
 async def stats(*, desk: AtDesk) -> None:
     """Count what is where: messages by mailbox, letters by state."""
-    async with desk.engine() as engine:
-        found = await collect(engine.broker, engine.letters, desk.clock)
+    async with desk.office() as office:
+        found = await office.stats()
     if desk.as_json:
         desk.document(found)
         return

@@ -11,17 +11,20 @@ from rich.text import Text
 
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import ReplayItem
-from deadletter.core.letter import OPEN, AuditEntry, DeadLetter, State
+from deadletter.core.letter import OPEN, AuditEntry, State
 from deadletter.core.replaying import OUT
-from deadletter.office.story import Kind, Moment, Story
+from deadletter.core.safe import clean, clean_lines
+from deadletter.office.story import Kind, Moment
+from deadletter.office.view import LetterView
 
-from .body import header_lines, preview
 from .campaigns import OUTCOMES
-from .safe import clean, clean_lines
+from .edit import told as changed
+from .office import Looked
 from .tables import error_of, indented, short, state
 from .times import ago, local, many, size, span, time_zone
 
 MOST_STACK: Final = 40  # lines
+MOST_CHANGES: Final = 40  # lines
 _MOVED: Final[dict[str, str]] = {
     State.REVIEWED: "reviewed it",
     State.CLOSED: "closed it",
@@ -33,6 +36,7 @@ _MOVED: Final[dict[str, str]] = {
 }
 _ACTS: Final = {
     "note": "noted",
+    "edit": "edited it",
     "reveal": "looked at what is masked",
     "import": "imported it",
     "purge": "purged it",
@@ -40,33 +44,35 @@ _ACTS: Final = {
 }
 
 
-def told(
-    story: Story, now: datetime, *, reveal: bool, stacks: bool
-) -> Iterator[RenderableType]:
+def told(story: Looked, now: datetime, *, stacks: bool) -> Iterator[RenderableType]:
     """The parts of a letter's page, top to bottom."""
-    letter = story.letter
+    letter = story.view
     yield _title(letter)
     yield indented(_facts(letter, now))
     yield _heading("Body")
-    yield _lines(preview(letter.message.body, reveal=reveal))
+    yield _lines(letter.message.preview)
     if letter.message.headers:
         yield _heading("Headers")
-        yield _lines(header_lines(letter.message.headers, reveal=reveal))
+        yield _lines("\n".join(letter.message.headers))
+    if letter.original is not None:
+        yield _heading("Edited since it died")
+        lines = changed(letter.differences, most=MOST_CHANGES)
+        yield from (indented(line) for line in lines)
     yield _heading(f"Story (times in {time_zone(now)})")
     yield indented(_timeline(story))
     yield from _stacks(letter, every=stacks)
     yield _next(letter)
 
 
-def _title(letter: DeadLetter) -> Text:
+def _title(letter: LetterView) -> Text:
     title = Text("Letter ", style="bold")
-    title.append(letter.id, style="bold cyan")
+    title.append(letter.head.id, style="bold cyan")
     title.append("  ")
     title.append_text(state(letter.head.state))
     return title
 
 
-def _facts(letter: DeadLetter, now: datetime) -> Table:
+def _facts(letter: LetterView, now: datetime) -> Table:
     head, message = letter.head, letter.message
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
@@ -94,7 +100,7 @@ def _facts(letter: DeadLetter, now: datetime) -> Table:
     fact(
         "message",
         message.id,
-        size(len(message.body)),
+        size(head.size),
         message.content_type or "",
         f"key {message.key}" if message.key else "",
     )
@@ -109,7 +115,7 @@ def _facts(letter: DeadLetter, now: datetime) -> Table:
     return facts
 
 
-def _timeline(story: Story) -> Table:
+def _timeline(story: Looked) -> Table:
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(style="dim", no_wrap=True)
     line.add_column(overflow="fold")
@@ -198,19 +204,19 @@ def _deed(entry: AuditEntry) -> str:
     return f"{deed} ({clean(entry.detail)})" if entry.detail else deed
 
 
-def _stacks(letter: DeadLetter, *, every: bool) -> Iterator[RenderableType]:
-    with_stack = [attempt for attempt in letter.story() if attempt.stack]
+def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
+    with_stack = [attempt for attempt in letter.attempts if attempt.stack]
     for attempt in with_stack if every else with_stack[-1:]:
         yield _heading(f"Stack of attempt {attempt.number}")
         lines = clean_lines(attempt.stack).rstrip("\n").split("\n")
         shown = lines[-MOST_STACK:]
         if len(lines) > MOST_STACK:
             shown.insert(0, f"… {len(lines) - MOST_STACK} lines above")
-        yield _lines(shown)
+        yield _lines("\n".join(shown))
 
 
-def _next(letter: DeadLetter) -> Text:
-    name = short(letter.id)
+def _next(letter: LetterView) -> Text:
+    name = short(letter.head.id)
     if letter.head.state in OPEN:
         text = f"Next: dlq replay {name} · dlq review {name} · dlq discard {name}"
     elif letter.head.state is State.DISCARDED:
@@ -226,5 +232,5 @@ def _heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def _lines(lines: list[str]) -> Padding:
-    return indented(Text("\n".join(lines), overflow="fold"))
+def _lines(lines: str) -> Padding:
+    return indented(Text(lines, overflow="fold"))

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.letter import LetterHead, State
-
-from .safe import clean
+from deadletter.core.safe import clean
 
 SHORT_ID: Final = 10  # of 24 characters: one in a thousand million is not unique
 WIDE: Final = 130  # columns from which there is room for whole ids

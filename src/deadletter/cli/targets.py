@@ -4,30 +4,16 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
 from deadletter.core.errors import ConfigError, NotFound
-from deadletter.office.letters import Letters
+from deadletter.office.choosing import Chosen, found_by
 
-MOST: Final = 200_000  # letters changed by one command
+from .office import SomeLetters
+
 _LIKE_AN_ID: Final = re.compile(r"[A-Za-z2-7]{6,24}")
 
 
-class Chosen(Struct, frozen=True):
-    """Letters somebody chose; `query` is empty when they were named one by one."""
-
-    ids: tuple[str, ...]
-    query: str
-    more: bool = False  # the limit cut them off
-
-    @property
-    def said(self) -> str:
-        """How they were chosen, for the record."""
-        return self.query or " ".join(self.ids[:20])
-
-
 async def choose(
-    letters: Letters, words: Sequence[str], *, limit: int | None = None
+    letters: SomeLetters, words: Sequence[str], *, limit: int | None = None
 ) -> Chosen:
     """
     The letters that words on the command line stand for.
@@ -43,22 +29,17 @@ async def choose(
     named = await _named(letters, words)
     if named is not None:
         return Chosen(named[:limit], "", limit is not None and len(named) > limit)
-    query = " ".join(words)
-    most = min(limit or MOST, MOST)
-    ids = await letters.freeze(query, limit=most)
-    if not ids:
-        raise NotFound(f"no letter matches {query}")
-    return Chosen(tuple(ids), query, len(ids) == most)
+    return await found_by(letters, " ".join(words), limit=limit)
 
 
-async def _named(letters: Letters, words: Sequence[str]) -> tuple[str, ...] | None:
+async def _named(letters: SomeLetters, words: Sequence[str]) -> tuple[str, ...] | None:
     if not all(_LIKE_AN_ID.fullmatch(word) for word in words):
         return None
     ids: list[str] = []
     missing: list[NotFound] = []
     for word in words:
         try:
-            ids.append((await letters.get(word)).id)
+            ids.append((await letters.head(word)).id)
         except NotFound as error:
             missing.append(error)
     if not ids:

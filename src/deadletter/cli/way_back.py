@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from msgspec import structs
-
 from deadletter.assembly.foreign import WayBack, opened_foreign
+from deadletter.core.errors import ConfigError
 from deadletter.office.batches import whole_letters
 from deadletter.office.preflight import REPLAYABLE, target_of
-from deadletter.office.replay import Replay
 
-from .desk import Desk, Office
+from .desk import Desk
+from .local import LocalOffice
+from .office import Office
 
 
 @asynccontextmanager
@@ -21,15 +21,16 @@ async def way_back(
     if url is None:
         yield office
         return
+    if not isinstance(office, LocalOffice):
+        raise ConfigError("--through works where the engine is, not through --server")
     async with opened_foreign(url, clock=desk.clock) as foreign:
         outlet = WayBack(foreign, url)
-        replay = Replay(office.store, outlet, desk.clock, desk.dice)
-        yield structs.replace(office, replay=replay, outlet=outlet)
+        yield LocalOffice(office.engine, desk.clock, desk.dice, outlet)
 
 
 async def check_way_back(office: Office, ids: Sequence[str], to: str | None) -> None:
     """Refuse letters that cannot go back that way, before any is sent."""
-    if office.outlet is None:
+    if not isinstance(office, LocalOffice) or office.outlet is None:
         return
     async for letters in whole_letters(office.store, ids):
         for letter in letters:

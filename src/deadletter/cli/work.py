@@ -14,13 +14,13 @@ from rich.text import Text
 
 from deadletter.assembly import App, load_app
 from deadletter.core.errors import ConfigError
+from deadletter.core.safe import clean
 from deadletter.observe.fan import fan_out
 from deadletter.observe.logs import Log, log_events
 from deadletter.runtime.supervise import ChildEnded, supervise
 
 from .desk import AtDesk, Desk
 from .options import Flag
-from .safe import clean
 
 Count = Annotated[int | None, Parameter(validator=Number(gte=1))]
 Port = Annotated[int | None, Parameter(validator=Number(gte=1, lte=65535))]
@@ -120,9 +120,13 @@ def _lines(desk: Desk, least: int) -> Log:
     def log(level: int, name: str, fields: Mapping[str, Any]) -> None:
         if level < least:
             return
-        text = Text(f"{desk.clock.now().astimezone():%H:%M:%S} ", style="dim")
-        text.append(f"{name:<15}", style="red" if level > logging.INFO else "green")
+        at = f"{desk.clock.now().astimezone():%H:%M:%S} "
         told = " ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+        if not desk.err.is_terminal:  # colours take time, and nobody sees them
+            sys.stderr.write(f"{at}{name:<15} {clean(told)}\n")
+            return
+        text = Text(at, style="dim")
+        text.append(f"{name:<15}", style="red" if level > logging.INFO else "green")
         text.append(f" {clean(told)}")
         desk.err.print(text, soft_wrap=True)
 
@@ -140,6 +144,7 @@ def _documents(desk: Desk, least: int) -> Log:
             at = desk.clock.now()
             level_name = logging.getLevelName(level).lower()
             desk.document({"at": at, "level": level_name, "event": name, **fields})
+            sys.stdout.flush()  # whoever collects lines wants them as they come
 
     return log
 

@@ -1,0 +1,128 @@
+"""dlq edit: mend a letter's message before it is sent back."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from msgspec import UNSET, UnsetType
+from rich.text import Text
+
+from deadletter.core.editing import Changes, check_revision
+from deadletter.core.errors import ConfigError, DeadLetterError
+from deadletter.core.letter import LetterHead
+from deadletter.core.message import Headers
+from deadletter.core.safe import clean
+from deadletter.office.diff import Difference, Sign, differences
+
+from .asking import agreed
+from .bodies import header_of, read_body
+from .desk import AtDesk, Desk
+from .editor import Draft
+from .options import Flag, Reason, Yes
+from .tables import short
+
+_STYLES: Final = {Sign.SAME: "dim", Sign.GONE: "red", Sign.NEW: "green"}
+
+
+async def edit(
+    letter: str,
+    /,
+    *,
+    body: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    unset: tuple[str, ...] = (),
+    content_type: str | None = None,
+    key: str | None = None,
+    reveal: Flag = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    desk: AtDesk,
+) -> None:
+    """
+    Change the message of a letter, see the difference, and agree to it.
+
+    Without options the body is opened in $VISUAL or $EDITOR. What died is kept
+    beside it for good; a replay sends what the message has become, under the id it
+    had. The audit tells who edited and looked, and nothing of the contents.
+
+    Args:
+        letter: Its id, or the first 6 or more characters of it.
+        body: A file with the new body; - is standard input.
+        set_: A header as name=value, in place of all of that name; may be given
+            several times.
+        unset: The name of a header to take out; may be given several times.
+        content_type: Another content type.
+        key: Another ordering key.
+        reveal: Show what is masked in the difference.
+        reason: Why; goes into the audit.
+        yes: Do not ask.
+    """
+    by = desk.by(reason)
+    async with desk.office() as office:
+        head, before = await office.message(letter, by)
+        check_revision(head, head.revision)
+        changes = Changes(
+            body=UNSET if body is None else read_body(body),
+            headers=_headers(before.headers, set_, unset),
+            content_type=UNSET if content_type is None else content_type,
+            key=UNSET if key is None else key,
+        )
+        draft = None
+        if changes == Changes():
+            draft = Draft(before.body, short(head.id))
+            changes = Changes(body=await draft.edited())
+        found = differences(before, changes.made_to(before), reveal=reveal)
+        try:
+            if found:
+                _ask(desk, head, found, yes=yes)
+                head = await office.edit(head, changes, by)
+        except DeadLetterError:
+            if draft is not None:
+                desk.err.print(f"What you wrote is in {draft.file}", soft_wrap=True)
+            raise
+        if draft is not None:
+            draft.forget()
+    _report(desk, head, found)
+
+
+def _ask(
+    desk: Desk, head: LetterHead, found: Sequence[Difference], *, yes: bool
+) -> None:
+    if not desk.as_json:
+        for part in told(found):
+            desk.show(part)
+    agreed(desk, f"edit letter {short(head.id)}", yes=yes)
+
+
+def _report(desk: Desk, head: LetterHead, found: Sequence[Difference]) -> None:
+    if desk.as_json:
+        desk.document({"id": head.id, "revision": head.revision, "differences": found})
+    elif not found:
+        desk.tell("Nothing differs: the letter is as it was.")
+    else:
+        desk.tell(f"Letter {short(head.id)} edited.")
+        desk.hint(f"Next: dlq replay {short(head.id)} · dlq show {short(head.id)}")
+
+
+def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Text]:
+    """What differs, line by line; of each part at most so many lines."""
+    for difference in found:
+        yield Text(difference.part, style="bold")
+        for line in difference.lines[:most]:
+            yield Text(f"{line.sign} {clean(line.text)}", _STYLES[line.sign])
+        if difference.cut or (most is not None and len(difference.lines) > most):
+            yield Text("… and more", style="dim")
+
+
+def _headers(
+    headers: Headers, given: Sequence[str], removed: Sequence[str]
+) -> Headers | UnsetType:
+    if not given and not removed:
+        return UNSET
+    new = [header_of(text) for text in given]
+    names = {name for name, _ in new} | set(removed)
+    missing = set(removed) - {name for name, _ in headers}
+    if missing:
+        raise ConfigError(f"it has no header {min(missing)[:40]!r}")
+    return (*(pair for pair in headers if pair[0] not in names), *new)

@@ -1,0 +1,206 @@
+"""An office behind a server, as commands use it."""
+
+import io
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final
+
+import msgspec
+from msgspec import structs
+
+from deadletter.client import Client
+from deadletter.core.campaign import Campaign
+from deadletter.core.editing import Changes
+from deadletter.core.letter import AuditEntry, By, DeadLetter, GroupStatus, LetterHead
+from deadletter.core.message import Message
+from deadletter.office.archive import FORMAT, VERSION, ArchiveHead, open_archive
+from deadletter.office.diff import differences
+from deadletter.office.groups import GroupLine
+from deadletter.office.preflight import Plan
+from deadletter.office.sheet import write_sheet
+from deadletter.office.stats import Stats
+from deadletter.office.taking_in import TakenIn
+from deadletter.office.view import view_message
+from deadletter.ports import QueueInfo, QueueOptions
+
+from .office import Looked, Wish
+from .remote_letters import RemoteLetters
+from .remote_replays import RemoteReplays
+
+_PORTION: Final = 2_000_000  # bytes of an archive in one request; or one letter
+
+
+@asynccontextmanager
+async def remote_office(url: str, token: str | None) -> AsyncIterator["RemoteOffice"]:
+    """The office behind a server; what is planned there and not started is undone."""
+    async with Client(url, token=token) as client:
+        office = RemoteOffice(client)
+        try:
+            yield office
+        finally:
+            await office.replay.forget()
+
+
+class RemoteOffice:
+    """An office that is asked through its server. Who asks is who the token is."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._letters = RemoteLetters(client)
+        self._replay = RemoteReplays(client)
+
+    @property
+    def letters(self) -> RemoteLetters:
+        return self._letters
+
+    @property
+    def replay(self) -> RemoteReplays:
+        return self._replay
+
+    async def look(self, text: str, by: By, *, reveal: bool = False) -> Looked:
+        letters = self._client.letters
+        view = await letters.get(text)
+        message = original = None
+        if reveal:
+            message = await letters.message(view.head.id)
+            view = structs.replace(view, message=view_message(message, reveal=True))
+        if message is not None and view.original is not None:
+            original = await letters.original(view.head.id)
+            view = structs.replace(
+                view,
+                original=view_message(original, reveal=True),
+                differences=differences(original, message, reveal=True),
+            )
+        story = await letters.timeline(view.head.id)
+        return Looked(
+            view=view,
+            moments=story.moments,
+            left_out=story.left_out,
+            message=message,
+            original=original,
+        )
+
+    async def message(
+        self, text: str, by: By, *, original: bool = False
+    ) -> tuple[LetterHead, Message]:
+        letters = self._client.letters
+        head = (await letters.get(text)).head
+        read = letters.original if original else letters.message
+        return head, await read(head.id)
+
+    async def edit(self, head: LetterHead, changes: Changes, by: By) -> LetterHead:
+        edited = await self._client.letters.edit(
+            head.id, changes, revision=head.revision, reason=by.reason
+        )
+        return edited.head
+
+    async def plan(self, wish: Wish) -> Plan:
+        return await self._replay.plan(wish)
+
+    async def begin(self, wish: Wish, *, hold: bool = False) -> Campaign:
+        return await self._replay.begin(wish, hold=hold)
+
+    async def resume(
+        self,
+        campaign_id: str,
+        by: By,
+        *,
+        rate: float | None = None,
+        take_over: bool = False,
+    ) -> Campaign:
+        return await self._replay.resume(
+            campaign_id, by, rate=rate, take_over=take_over
+        )
+
+    async def groups(
+        self,
+        *,
+        source: str | None = None,
+        status: GroupStatus | None = None,
+        everything: bool = False,
+        limit: int = 100,
+    ) -> list[GroupLine]:
+        return await self._client.groups.list(
+            source=source, status=status, everything=everything, limit=limit
+        )
+
+    async def group(self, name: str) -> GroupLine:
+        return await self._client.groups.get(name)
+
+    async def say(
+        self,
+        name: str,
+        status: GroupStatus,
+        by: By,
+        *,
+        owner: str | None = None,
+        until: datetime | None = None,
+        version: str = "",
+    ) -> GroupLine:
+        return await self._client.groups.say(
+            name, status, owner=owner, until=until, version=version, reason=by.reason
+        )
+
+    async def audit(self, target: str, *, limit: int) -> Sequence[AuditEntry]:
+        return (await self._client.audit(target=target, limit=limit)).entries
+
+    async def stats(self) -> Stats:
+        return await self._client.stats()
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        return await self._client.queues.list()
+
+    async def queue(self, name: str) -> QueueInfo:
+        return await self._client.queues.get(name)
+
+    async def create_queue(self, options: QueueOptions, by: By) -> None:
+        await self._client.queues.create(options, reason=by.reason)
+
+    async def update_queue(
+        self, name: str, changes: dict[str, Any], by: By
+    ) -> QueueOptions:
+        return await self._client.queues.update(name, changes, reason=by.reason)
+
+    async def delete_queue(self, name: str, by: By, *, force: bool = False) -> int:
+        gone = await self._client.queues.delete(name, force=force, reason=by.reason)
+        return gone.purged
+
+    async def export(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        return await self._client.export(query, file, limit=limit, reason=by.reason)
+
+    async def sheet(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        sheet = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            return await write_sheet(self._letters.select(query, limit=limit), sheet)
+        finally:
+            sheet.detach()
+
+    async def take_in(self, file: BinaryIO, by: By, *, name: str) -> TakenIn:
+        # Read here as well, so that what is wrong is told by its line in the file.
+        added = known = 0
+        for portion in _portions(open_archive(file)):
+            taken = await self._client.import_(portion, archive=name, reason=by.reason)
+            added += taken.added
+            known += taken.known
+        return TakenIn(added=added, known=known)
+
+
+def _portions(letters: Iterable[DeadLetter]) -> Iterator[bytes]:
+    """The same letters in archives small enough for a request."""
+    head = msgspec.json.encode(
+        ArchiveHead(format=FORMAT, version=VERSION, exported_at=datetime.now(UTC))
+    )
+    lines, size = [head], 0
+    for letter in letters:
+        line = msgspec.json.encode(letter)
+        if size and size + len(line) > _PORTION:
+            yield b"\n".join([*lines, b""])
+            lines, size = [head], 0
+        lines.append(line)
+        size += len(line)
+    yield b"\n".join([*lines, b""])

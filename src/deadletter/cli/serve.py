@@ -1,0 +1,146 @@
+"""dlq serve: the HTTP API, the queue server, health and metrics, in one process."""
+
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Final, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from msgspec import structs
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
+from deadletter.observe.lines import line
+from deadletter.observe.logs import Log, log_events
+from deadletter.settings import Settings
+
+from .checks import show_checks
+from .desk import AtDesk, Desk
+from .exit_codes import ExitCode
+from .options import Flag
+from .work import log_lines
+
+_FRAMES: Final = 12
+
+Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
+
+
+async def serve(
+    *,
+    host: str | None = None,
+    port: Port = None,
+    access: Literal["on", "off"] | None = None,
+    check: Flag = False,
+    verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
+    quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
+    desk: AtDesk,
+) -> ExitCode:
+    """
+    Answer over HTTP until told to stop: API, queue server, health and metrics.
+
+    On this machine only, unless told otherwise. The first run prints the token of the
+    first administrator, once. The first interrupt lets requests under way finish;
+    the second does not wait.
+
+    Args:
+        host: Where to listen; otherwise `serve.host`, 127.0.0.1.
+        port: Which port; 0 is one that is free. Otherwise `serve.port`, 8418.
+        access: Whether callers must show a token; off is for this machine only.
+        check: Only say whether everything is set up as it should be.
+        verbose: Also say what is of little interest, such as health checks.
+        quiet: Say nothing but where it listens.
+    """
+    settings = _told(desk.settings, host=host, port=port, access=access)
+    least = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    log = log_lines(desk, least)
+    stands_on: dict[str, Any] = {
+        "url": desk.given_url,
+        "office": desk.given_office,
+        "clock": desk.clock,
+        "dice": desk.dice,
+        "observe": log_events(desk.clock, log=log),
+    }
+    with _extra():
+        from deadletter.web import checking, server  # noqa: PLC0415 -- an extra
+    if check:
+        found = await checking.check(settings, file=desk.file(), **stands_on)
+        return show_checks(desk, found)
+    with _heard(log):
+        ending = await server.serve(
+            settings,
+            log=None if quiet else log,
+            tell=lambda listening: _tell(desk, listening),
+            **stands_on,
+        )
+    return {
+        server.Ending.WELL: ExitCode.OK,
+        server.Ending.BADLY: ExitCode.UNEXPECTED,
+        server.Ending.HURRIED: ExitCode.INTERRUPTED,
+    }[ending]
+
+
+def _told(settings: Settings, **given: Any) -> Settings:
+    """The settings, but for what was said on the command line."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return structs.replace(settings, serve=structs.replace(settings.serve, **changes))
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("deadletter"):
+            raise
+        raise ConfigError(
+            f"dlq serve needs {error.name}: pip install 'deadletter[web]'"
+        ) from error
+
+
+def _tell(desk: Desk, listening: Any) -> None:
+    if desk.as_json:
+        desk.document({"event": "listening", "url": listening.url})
+        if listening.token:
+            desk.document({"event": "first-token", "token": listening.token})
+    else:
+        desk.tell(f"Listening on {listening.url} over {redact(desk.url)}")
+        if listening.token:
+            desk.tell(f"A first token, for a day, not shown again: {listening.token}")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _heard(log: Log) -> Iterator[None]:
+    """What libraries and our own handlers of requests say is said as lines, too."""
+    handler = _Handler(log)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    """Log records as lines: warnings and worse, errors with where they came from."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, one line."""
+        fields = {"text": line(redact(record.getMessage()))}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = line(redact(repr(record.exc_info[1])))
+            fields["stack"] = redact(_stack(record.exc_info[1]))
+        with suppress(OSError):  # there is nobody left to tell
+            self._log(record.levelno, record.name, fields)
+
+
+def _stack(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    return " < ".join(f"{f.filename}:{f.lineno} {f.name}" for f in reversed(frames))

@@ -1,0 +1,15 @@
+"""A typed client of the server, for programs and for `dlq --server`."""
+
+from deadletter.core.errors import ConfigError
+
+try:
+    from .client import Client
+    from .queue import Lent, LentItem, QueueClient
+except ModuleNotFoundError as error:
+    if error.name != "httpx":
+        raise
+    raise ConfigError(
+        "asking a server needs httpx: pip install 'deadletter[client]'"
+    ) from error
+
+__all__ = ["Client", "Lent", "LentItem", "QueueClient"]

@@ -1,0 +1,261 @@
+"""Requests to a server: sent again when that is safe, answered or raised."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from deadletter.core.backoff import Exponential
+from deadletter.core.errors import ConfigError, NotFound, Refused, Unavailable
+from deadletter.system import SystemDice
+
+from .answers import Later, error_of, wait_of
+
+T = TypeVar("T")
+Params = Mapping[str, str | int | bool | None]
+
+API: Final = "/api/v1"
+ATTEMPTS: Final = 4
+TIMEOUT: Final = 30.0  # seconds without a sign of life
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+_JSON: Final = {"content-type": "application/json"}
+_BACKOFF: Final = Exponential(0.2, cap=10.0, jitter=0.5)
+
+
+class Connection:
+    """
+    One server, and who asks it.
+
+    Requests that change nothing, or carry an idempotency key, are sent again when
+    the server says "later" or cannot be reached; others only where it is sure that
+    nothing was done.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        attempts: int = ATTEMPTS,
+        timeout: float = TIMEOUT,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = _checked(url)
+        self.attempts = attempts
+        self._dice = SystemDice()
+        headers = {"accept": "application/json"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout,
+            transport=transport,
+            follow_redirects=False,  # a token goes where it was meant to go
+        )
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._http.aclose()
+
+    async def get(self, path: str, kind: type[T], **params: Any) -> T:
+        """What is there, as a value of this type."""
+        response = await self.send("GET", path, params=params, again=True)
+        return decoded(response, kind)
+
+    async def post(
+        self,
+        path: str,
+        value: object,
+        kind: type[T],
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        **params: Any,
+    ) -> T:
+        """Have something done once, however often it has to be asked for."""
+        key = {IDEMPOTENCY_KEY: self._dice.new_id()}
+        response = await self.send(
+            method,
+            path,
+            params=params,
+            content=msgspec.json.encode(value),
+            headers=_JSON | key | dict(headers or {}),
+            again=True,
+        )
+        return decoded(response, kind)
+
+    async def delete(self, path: str, kind: type[T], **params: Any) -> T:
+        """Have something gone."""
+        response = await self.send("DELETE", path, params=params, again=True)
+        return decoded(response, kind)
+
+    async def call(
+        self,
+        path: str,
+        value: object,
+        kind: type[T],
+        *,
+        wait: float,
+        patient: bool = True,
+    ) -> T:
+        """A call of the queue wire, which knows no keys; `wait` is what it may take."""
+        response = await self.send(
+            "POST",
+            path,
+            content=msgspec.json.encode(value),
+            headers=_JSON,
+            timeout=wait,
+            patient=patient,
+        )
+        return decoded(response, kind)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: bytes | AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- of silence, not of the whole
+        again: bool = False,
+        patient: bool = True,
+    ) -> httpx.Response:
+        """
+        A response with a status of success; any other is raised as our error.
+
+        With `again` it may be sent again after a connection broke off half-way;
+        unless `patient`, "later" is an answer.
+        """
+        request = self._http.build_request(
+            method,
+            path,
+            params=_given(params),
+            content=content,
+            headers=dict(headers or {}),
+            timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
+        )
+        attempt = 1
+        while True:
+            failed, wait = await self._try(request, again=again)
+            if isinstance(failed, httpx.Response):
+                return failed
+            is_answer = isinstance(failed, Later) and not patient
+            if wait is None or is_answer or attempt >= self.attempts:
+                raise failed
+            backoff = _BACKOFF.delay(attempt, self._dice.draw())
+            await asyncio.sleep(max(wait, backoff) if wait else backoff)
+            attempt += 1
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- of silence, not of the whole
+    ) -> AsyncIterator[httpx.Response]:
+        """A response that is read bit by bit."""
+        silence = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        try:
+            async with self._http.stream(
+                "GET",
+                path,
+                params=_given(params),
+                headers=dict(headers or {}),
+                timeout=silence,
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise error_of(response)
+                yield response
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    async def _try(
+        self, request: httpx.Request, *, again: bool
+    ) -> tuple[httpx.Response | Exception, float | None]:
+        """The response; or what is wrong, and how long to wait if it is worth it."""
+        try:
+            response = await self._http.send(request)
+        except httpx.TransportError as error:
+            sure = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            return self._unreachable(error), 0.0 if sure or again else None
+        if response.is_success:
+            return response, None
+        failed = error_of(response)
+        worth = Unavailable if again else Later
+        if isinstance(failed, worth):
+            return failed, wait_of(response) or 0.0
+        return failed, None
+
+    def _unreachable(self, error: httpx.HTTPError) -> Unavailable:
+        told = str(error) or type(error).__name__
+        return Unavailable(f"the server at {self.url} cannot be reached: {told}")
+
+
+class Connected:
+    """Behind a connection; closed by `close`, or at the end of `async with`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._connection.close()
+
+
+def decoded(response: httpx.Response, kind: type[T]) -> T:
+    """A response's body as a value of this type."""
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(
+            f"the server's answer cannot be read ({error}): is it a deadletter server,"
+            " and not a newer one?"
+        ) from error
+
+
+def part(name: str) -> str:
+    """A name as one part of a path, whatever is in it."""
+    if name in {"", ".", ".."}:  # which lead elsewhere, however they are written
+        raise NotFound(f"there is nothing called {name!r}")
+    return quote(name, safe="")
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError(
+            f"a server is named like http://127.0.0.1:8418, not {url[:80]!r}"
+        )
+    if parts.username or parts.password:
+        raise ConfigError("a server's URL holds no password: give a token instead")
+    return url.rstrip("/")
+
+
+def _given(params: Params | None) -> dict[str, str]:
+    """Those that are there, as text; booleans as JSON has them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (params or {}).items()
+        if value is not None
+    }

@@ -1,0 +1,185 @@
+"""Letters behind a server: searched, read, moved along, edited."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
+
+from msgspec import UNSET, Struct, structs
+
+from deadletter.core.editing import Changes
+from deadletter.core.letter import LetterHead
+from deadletter.core.message import Message
+from deadletter.office.letters import Moved
+from deadletter.office.story import Moment
+from deadletter.office.view import LetterView
+from deadletter.ports import Page
+
+from .connection import API, Connection, part
+
+PAGE: Final = 500  # the most a server gives at once
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """Everything that happened to a letter, first to last."""
+
+    id: str
+    moments: tuple[Moment, ...]
+    left_out: bool = False  # there are more acts than are told here
+
+
+def selected(
+    ids: Iterable[str] | None, query: str | None, **more: Any
+) -> dict[str, Any]:
+    """Some letters as requests name them: by ids, or by what a search finds."""
+    named = {"ids": None if ids is None else list(ids), "query": query, **more}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+class Letters:
+    """
+    The letters of one office.
+
+    What changes letters takes either `ids` or a `query`; a query that throws letters
+    away also takes `expect`, the number somebody has agreed to.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def search(
+        self, query: str = "", *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Up to `limit` letters, newest death first; `after` of the page continues."""
+        return await self._connection.get(
+            f"{API}/letters", Page, query=query, limit=limit, after=after
+        )
+
+    async def all(
+        self, query: str = "", *, limit: int | None = None
+    ) -> AsyncIterator[LetterHead]:
+        """Everything a search finds, newest death first, page by page."""
+        left, after = limit, None
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            page = await self.search(query, limit=size, after=after)
+            for head in page.heads:
+                yield head
+            left = None if left is None else left - len(page.heads)
+            after = page.after
+            if after is None:
+                return
+
+    async def get(self, id: str) -> LetterView:
+        """One letter, by its id or the beginning of it; its secrets are masked."""
+        return await self._connection.get(_path(id), LetterView)
+
+    async def timeline(self, id: str) -> Timeline:
+        """A letter's whole story."""
+        return await self._connection.get(_path(id, "timeline"), Timeline)
+
+    async def message(self, id: str) -> Message:
+        """A letter's message, every byte of it; goes into the audit."""
+        return await self._connection.get(_path(id, "message"), Message)
+
+    async def original(self, id: str) -> Message:
+        """The message that died, whatever was edited since; goes into the audit."""
+        return await self._connection.get(_path(id, "original"), Message)
+
+    async def edit(
+        self, id: str, changes: Changes, *, revision: int, reason: str = ""
+    ) -> LetterView:
+        """Change a letter's message, if nobody has changed it since `revision`."""
+        given = {
+            name: value
+            for name, value in structs.asdict(changes).items()
+            if value is not UNSET
+        }
+        return await self._connection.post(
+            _path(id),
+            {**given, "reason": reason},
+            LetterView,
+            method="PATCH",
+            headers={"if-match": f'"{revision}"'},
+        )
+
+    async def review(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        reason: str = "",
+    ) -> Moved:
+        """Say that somebody has looked."""
+        return await self._do("review", selected(ids, query, reason=reason))
+
+    async def close(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        reason: str = "",
+    ) -> Moved:
+        """Say that they are done with."""
+        return await self._do("close", selected(ids, query, reason=reason))
+
+    async def reopen(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        reason: str = "",
+        unconfirmed: bool = False,
+    ) -> Moved:
+        """Make them pending again; also `unconfirmed` ones if asked to."""
+        chosen = selected(ids, query, reason=reason, unconfirmed=unconfirmed)
+        return await self._do("reopen", chosen)
+
+    async def note(
+        self,
+        text: str,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+    ) -> Moved:
+        """Write a note on them, for whoever looks next."""
+        return await self._do("notes", selected(ids, query, text=text))
+
+    async def discard(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        expect: int | None = None,
+        reason: str = "",
+    ) -> Moved:
+        """Throw them away; they can be restored until they are purged."""
+        chosen = selected(ids, query, expect=expect, reason=reason)
+        return await self._do("discard", chosen)
+
+    async def restore(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        reason: str = "",
+    ) -> Moved:
+        """Take them out of the bin."""
+        return await self._do("restore", selected(ids, query, reason=reason))
+
+    async def purge(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        expect: int | None = None,
+        reason: str,
+    ) -> Moved:
+        """Delete them for good."""
+        chosen = selected(ids, query, expect=expect, reason=reason)
+        return await self._do("purge", chosen)
+
+    async def _do(self, verb: str, chosen: dict[str, Any]) -> Moved:
+        return await self._connection.post(f"{API}/letters/{verb}", chosen, Moved)
+
+
+def _path(id: str, *more: str) -> str:
+    return "/".join([f"{API}/letters", part(id), *more])

@@ -1,0 +1,167 @@
+"""
+What an edit changes, in lines for people to read.
+
+Bodies are shown, never evaluated: JSON is laid out token by token, what is no text
+is shown in hexadecimal digits, and of long bodies only so much is compared.
+"""
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from deadletter.core.message import Headers, Message
+from deadletter.core.redact import MASK, is_secret_name, redact
+
+MOST_BYTES: Final = 1_000_000  # of a body
+MOST_LINES: Final = 1_000  # compared, on either side
+MOST_WIDTH: Final = 500  # characters of a line
+_CONTEXT: Final = 3
+_ROW: Final = 16  # bytes of what is no text
+# What is nested deeply would fill the screen, and memory, with its indentation.
+_LAYOUT: Final = 256_000  # bytes of JSON
+_DEEP: Final = 50
+_STEPS: Final = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
+
+
+class Sign(StrEnum):
+    """What became of a line."""
+
+    SAME = " "
+    GONE = "-"
+    NEW = "+"
+
+
+class Line(Struct, frozen=True):
+    """One line of a comparison."""
+
+    sign: Sign
+    text: str
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """How one part of a message differs; `cut` says that there is more."""
+
+    part: str  # body, headers, content type, key
+    lines: tuple[Line, ...]
+    cut: bool = False
+
+
+def differences(
+    before: Message, after: Message, *, reveal: bool = False
+) -> tuple[Difference, ...]:
+    """
+    Everything that differs between two messages, with a few lines around it.
+
+    What looks like a secret is masked unless asked to `reveal` it; that it differs
+    is told all the same.
+    """
+    parts = (
+        ("content type", _named(before.content_type), _named(after.content_type)),
+        ("key", _named(before.key), _named(after.key)),
+        ("headers", _headers(before.headers), _headers(after.headers)),
+        ("body", *_bodies(before.body, after.body)),
+    )
+    return tuple(
+        _difference(part, old, new, reveal=reveal)
+        for part, old, new in parts
+        if old != new or (part == "body" and before.body != after.body)
+    )
+
+
+def _difference(
+    part: str, old: Sequence[str], new: Sequence[str], *, reveal: bool
+) -> Difference:
+    start, end = _alike(old, new)
+    around = max(0, start - _CONTEXT)
+    rest = max(0, end - _CONTEXT)
+    olds, news = old[around : len(old) - rest], new[around : len(new) - rest]
+    lines = _compared(olds[:MOST_LINES], news[:MOST_LINES])
+    shown = tuple(Line(sign, _shown(part, text, reveal)) for sign, text in lines)
+    cut = max(len(olds), len(news)) > MOST_LINES or not shown
+    return Difference(part=part, lines=shown, cut=cut)
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines are the same at the start, and of the others at the end."""
+    most = min(len(old), len(new))
+    start = 0
+    while start < most and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < most - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _compared(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]:
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        for tag, start, end, new_start, new_end in group:
+            if tag == "equal":
+                yield from ((Sign.SAME, line) for line in old[start:end])
+                continue
+            yield from ((Sign.GONE, line) for line in old[start:end])
+            yield from ((Sign.NEW, line) for line in new[new_start:new_end])
+
+
+def _named(value: str | None) -> list[str]:
+    return [] if value is None else [value]
+
+
+def _headers(headers: Headers) -> list[str]:
+    return [
+        f"{name}: {value.decode('utf-8', 'backslashreplace')}"
+        for name, value in headers
+    ]
+
+
+def _bodies(before: bytes, after: bytes) -> tuple[list[str], list[str]]:
+    old, new = _text(before), _text(after)
+    if old is None or new is None:
+        return _hex(before), _hex(after)
+    laid_out = _laid_out(before), _laid_out(after)
+    if laid_out[0] != laid_out[1]:  # else only the layout differs, or it is no JSON
+        old, new = laid_out[0] or old, laid_out[1] or new
+    return old.split("\n"), new.split("\n")
+
+
+def _text(body: bytes) -> str | None:
+    # A character cut in half at the end is no reason to show bytes.
+    errors = "strict" if len(body) <= MOST_BYTES else "ignore"
+    try:
+        text = body[:MOST_BYTES].decode("utf-8", errors)
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+def _laid_out(body: bytes) -> str | None:
+    if (
+        len(body) > _LAYOUT
+        or max(accumulate(_STEPS.get(byte, 0) for byte in body), default=0) > _DEEP
+    ):
+        return None
+    try:
+        return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _hex(body: bytes) -> list[str]:
+    some = body[: MOST_LINES * _ROW * 4]
+    return [some[at : at + _ROW].hex(" ") for at in range(0, len(some), _ROW)]
+
+
+def _shown(part: str, text: str, reveal: bool) -> str:
+    if len(text) > MOST_WIDTH:
+        text = f"{text[:MOST_WIDTH]}… ({len(text):,} characters)"
+    if reveal:
+        return text
+    if part == "headers" and is_secret_name(text.partition(":")[0]):
+        return f"{text.partition(':')[0]}: {MASK}"
+    return redact(text)

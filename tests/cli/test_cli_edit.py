@@ -1,0 +1,187 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Command
+from deadletter.core.letter import DeadLetter, State
+from office.making import make_letter
+
+
+@pytest.fixture
+def letter(dlq: Command) -> DeadLetter:
+    letter = make_letter(
+        body=b'{"amount": 1}', headers={"tenant": "eu", "trace": "t"}, key="k"
+    )
+    dlq.keep(letter)
+    return letter
+
+
+@pytest.fixture
+def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Has $EDITOR run a piece of Python over the file, known as `path`."""
+
+    def edits(code: str) -> None:
+        script = tmp_path / "editor.py"
+        script.write_text(
+            f"import sys, pathlib\npath = pathlib.Path(sys.argv[1])\n{code}"
+        )
+        monkeypatch.delenv("VISUAL", raising=False)
+        monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+
+    return edits
+
+
+def message_of(dlq: Command, letter: DeadLetter) -> DeadLetter:
+    (found,) = dlq.do(lambda engine: engine.letters.get([letter.id]))
+    assert isinstance(found, DeadLetter)
+    return found
+
+
+def test_a_body_from_a_file_takes_the_place_of_the_one_that_died(
+    dlq: Command, letter: DeadLetter, tmp_path: Path
+) -> None:
+    (tmp_path / "new").write_bytes(b'{"amount": 2, "odd": "\xff"}')
+
+    ran = dlq(
+        *("edit", letter.id[:8], "--body", str(tmp_path / "new")),
+        *("--reason", "typo", "--yes"),
+    )
+
+    assert (ran.code, ran.err) == (0, "")
+    found = message_of(dlq, letter)
+    assert found.message.body == b'{"amount": 2, "odd": "\xff"}'
+    assert found.original == letter.message
+
+
+def test_the_difference_is_shown_and_somebody_must_agree(
+    dlq: Command, letter: DeadLetter, tmp_path: Path
+) -> None:
+    (tmp_path / "new").write_bytes(b'{"amount": 2}')
+
+    ran = dlq("edit", letter.id, "--body", str(tmp_path / "new"))
+
+    assert ran.code == 2
+    assert '-   "amount": 1' in ran.out
+    assert '+   "amount": 2' in ran.out
+    assert "--yes" in ran.err
+    assert message_of(dlq, letter).original is None
+
+
+def test_headers_key_and_type_can_be_set(dlq: Command, letter: DeadLetter) -> None:
+    ran = dlq(
+        *("edit", letter.id, "--set", "tenant=us", "--set", "x=a=b"),
+        *("--unset", "trace", "--key", "other", "--content-type", "a/b", "--yes"),
+    )
+
+    assert ran.code == 0
+    message = message_of(dlq, letter).message
+    assert message.headers == (("tenant", b"us"), ("x", b"a=b"))
+    assert (message.key, message.content_type) == ("other", "a/b")
+    assert message.body == letter.message.body
+
+
+def test_an_editor_gets_the_body_and_the_line_break_it_adds_is_dropped(
+    dlq: Command, letter: DeadLetter, editor: Any, tmp_path: Path
+) -> None:
+    editor("path.write_text(path.read_text().replace('1', '3') + '\\n')")
+
+    ran = dlq("--json", "edit", letter.id, "--yes")
+
+    assert ran.code == 0
+    assert ran.document["revision"] == 1
+    assert message_of(dlq, letter).message.body == b'{"amount": 3}'
+
+
+def test_what_was_written_is_not_lost_when_it_is_refused(
+    dlq: Command, letter: DeadLetter, editor: Any
+) -> None:
+    editor("path.write_text('precious')")
+
+    ran = dlq("edit", letter.id)  # nobody to ask, and no --yes
+
+    assert ran.code == 2
+    (said,) = [line for line in ran.err.splitlines() if "What you wrote" in line]
+    file = Path(said.rpartition(" ")[2])
+    assert file.read_text() == "precious"
+    assert file.parent.stat().st_mode & 0o077 == 0
+    file.unlink()
+    file.parent.rmdir()
+
+
+def test_an_editor_that_changes_nothing_changes_nothing(
+    dlq: Command, letter: DeadLetter, editor: Any
+) -> None:
+    editor("")
+
+    ran = dlq("edit", letter.id)
+
+    assert (ran.code, message_of(dlq, letter).head.revision) == (0, 0)
+    assert "as it was" in ran.out
+
+
+def test_what_an_editor_would_spoil_is_not_opened(dlq: Command, editor: Any) -> None:
+    editor("raise SystemExit(1)")
+    letter = make_letter(body=b"\xff\x00")
+    dlq.keep(letter)
+
+    ran = dlq("edit", letter.id, "--yes")
+
+    assert ran.code == 2
+    assert "--body FILE" in ran.err
+
+
+def test_without_an_editor_it_says_what_to_do(
+    dlq: Command, letter: DeadLetter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    ran = dlq("edit", letter.id)
+
+    assert ran.code == 2
+    assert "set EDITOR" in ran.err
+
+
+def test_a_letter_that_is_not_open_is_refused_before_anything_is_written(
+    dlq: Command, editor: Any
+) -> None:
+    editor("raise AssertionError")
+    letter = make_letter(state=State.CLOSED)
+    dlq.keep(letter)
+
+    ran = dlq("edit", letter.id, "--yes")
+
+    assert ran.code == 4
+    assert "reopen it first" in ran.err
+
+
+def test_show_tells_of_an_edit(dlq: Command, letter: DeadLetter) -> None:
+    dlq("edit", letter.id, "--set", "tenant=us", "--reason", "moved", "--yes")
+
+    page = dlq("show", letter.id)
+    document = dlq("--json", "show", letter.id).document
+
+    assert "Edited since it died" in page.out
+    assert "- tenant: eu" in page.out
+    assert "+ tenant: us" in page.out
+    assert "edited it (headers), because: moved" in page.out
+    assert document["original"]["headers"] == ["tenant: eu", "trace: t"]
+    assert document["message"]["headers"] == ["trace: t", "tenant: us"]
+
+
+def test_the_body_that_died_can_be_had_as_it_was(
+    dlq: Command, letter: DeadLetter, tmp_path: Path
+) -> None:
+    (tmp_path / "new").write_bytes(b"\xff")
+    dlq("edit", letter.id, "--body", str(tmp_path / "new"), "--yes")
+    show = [sys.executable, "-m", "deadletter.cli", "show", letter.id, "--raw"]
+
+    now, died = (
+        subprocess.run([*show, *more], check=True, capture_output=True).stdout
+        for more in ((), ("--original",))
+    )
+
+    assert (now, died) == (b"\xff", letter.message.body)

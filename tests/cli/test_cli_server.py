@@ -1,0 +1,380 @@
+"""`dlq --server`: the same commands, the same answers, through a server."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import Command, Ran
+from client.serving import Served, served
+from deadletter.core.access import Role
+from deadletter.core.letter import DeadLetter, State
+from deadletter.testing.waiting import eventually
+from office.making import make_letter, make_letters
+
+
+@pytest.fixture
+def server(dlq: Command) -> Iterator[Served]:
+    """A server over the office that `dlq` has as well."""
+    dlq.send("orders", "m-a", "m-b")
+    with served(dlq.url) as server:
+        yield server
+
+
+class Asking:
+    """`dlq` through a server."""
+
+    def __init__(self, dlq: Command, server: Served) -> None:
+        self._dlq = dlq
+        self._url = server.url
+
+    def __call__(self, *words: str) -> Ran:
+        return self._dlq("--server", self._url, *words)
+
+
+@pytest.fixture
+def there(dlq: Command, server: Served) -> Asking:
+    return Asking(dlq, server)
+
+
+@pytest.fixture
+def letters(dlq: Command) -> list[DeadLetter]:
+    letters = [
+        *make_letters(4),
+        make_letter(7, source="returns", headers={"token": "x"}, body=b'{"a": [1]}'),
+    ]
+    dlq.keep(*letters)
+    return letters
+
+
+def state_of(dlq: Command, letter: DeadLetter) -> State:
+    (found,) = dlq.do(lambda engine: engine.letters.get([letter.id]))
+    assert isinstance(found, DeadLetter)
+    return found.head.state
+
+
+def test_looking_through_a_server_shows_the_same(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    for words in (
+        ("list",),
+        ("list", "source:orders", "-n", "2"),
+        ("groups",),
+        ("stats",),
+        ("queues",),
+        (),
+        ("show", letters[-1].id),
+        ("replay", "plan", "*"),
+    ):
+        for form in ((), ("--json",)):
+            here, asked = dlq(*form, *words), there(*form, *words)
+            assert (here.code, bool(here.out)) == (0, True)
+            assert asked == here, words
+    assert there("--json", "replay", "status") == dlq("--json", "replay", "status")
+
+
+def test_an_error_through_a_server_is_the_same_error(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    for words in (
+        ("list", "age:<banana"),
+        ("show", "aaaaaaaa"),
+        ("groups", "show", "nope"),
+        ("review", "source:nowhere"),
+        ("replay", "status", "nope"),
+        ("queues", "delete", "nowhere", "--yes"),
+    ):
+        here, asked = dlq(*words), there(*words)
+        assert here.code != 0
+        assert asked == here
+
+
+def test_what_is_decided_through_a_server_is_done(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    one, two, three, four, _ = (letter.id for letter in letters)
+
+    assert there("review", one, two, "--reason", "seen").out == "2 letters reviewed.\n"
+    assert there("note", "ask Bo", one).code == 0
+    assert there("close", "is:reviewed").out == "2 letters closed.\n"
+    assert there("reopen", one).code == 0
+    assert there("discard", three, four, "--yes").code == 0
+    assert there("restore", three).code == 0
+    assert there("purge", four, "--yes", "--reason", "gone").code == 0
+
+    states = [state_of(dlq, letter) for letter in letters[:3]]
+    assert states == [State.PENDING, State.CLOSED, State.PENDING]
+    page = dlq("show", one).out
+    assert "local reviewed it, because: seen" in page
+    assert "local noted: ask Bo" in page
+    refused = there("review", two)
+    assert (refused.code, refused.err) == (4, "dlq: nothing was reviewed\n")
+    assert "is closed" in refused.out
+
+
+def test_a_replay_through_a_server_is_sent_by_it(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    ran = there("replay", "source:orders", "--reason", "fixed", "--json")
+
+    assert ran.code == 0
+    campaign = ran.documents[-1]
+    assert campaign["state"] == "running"
+    assert campaign["counts"] == {"sent": 4}
+    assert campaign["reason"] == "fixed"
+    assert state_of(dlq, letters[0]) is State.REPLAYING
+    queues = {one["options"]["name"]: one for one in dlq("--json", "queues").documents}
+    assert queues["orders"]["ready"] == 6
+
+
+def test_a_dry_run_through_a_server_leaves_nothing_behind(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    ran = there("replay", "*", "--dry-run")
+
+    assert "5 letters would be sent" in ran.out
+    assert [one["state"] for one in dlq("--json", "replay", "status").documents] == [
+        "cancelled"
+    ]
+
+
+def test_a_replay_planned_through_a_server_is_resumed_and_cancelled(
+    there: Asking, letters: list[DeadLetter]
+) -> None:
+    planned = there("--json", "replay", "start", "source:orders").document
+    other = there("--json", "replay", "start", letters[-1].id).document
+
+    refused = there("replay", "resume", planned["id"], "--rate", "3")
+    resumed = there("--json", "replay", "resume", planned["id"])
+    cancelled = there("--json", "replay", "cancel", other["id"])
+
+    assert planned["state"] == other["state"] == "planned"
+    assert "keeps the rate" in refused.err
+    assert resumed.document["counts"] == {"sent": 4}
+    assert cancelled.document["state"] == "cancelled"
+
+
+def test_an_edit_through_a_server_shows_the_difference(
+    dlq: Command, there: Asking, letters: list[DeadLetter], tmp_path: Path
+) -> None:
+    (tmp_path / "new").write_bytes(b'{"a": [2]}')
+    letter = letters[-1]
+
+    ran = there("edit", letter.id, "--body", str(tmp_path / "new"), "--yes")
+
+    assert "-     1" in ran.out
+    assert "+     2" in ran.out
+    assert dlq("show", letter.id) == there("show", letter.id)
+    revealed = there("--json", "show", letter.id, "--reveal").document
+    assert revealed == dlq("--json", "show", letter.id, "--reveal").document | {
+        "story": revealed["story"]
+    }
+
+
+@pytest.mark.slow
+def test_groups_and_mailboxes_are_changed_through_a_server(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    group = dlq("--json", "groups").documents[0]["fingerprint"]
+
+    assert there("groups", "resolve", group, "--in", "1.8", "--reason", "r").code == 0
+    assert dlq("groups", "show", group) == there("groups", "show", group)
+    assert there("queues", "create", "dead").code == 0
+    assert there("queues", "update", "orders", "--dead-queue", "dead").code == 0
+    assert dlq("queues") == there("queues")
+    assert there("queues", "delete", "orders", "--yes").out.startswith("Mailbox orders")
+
+
+def test_letters_are_exported_through_a_server(
+    dlq: Command, there: Asking, letters: list[DeadLetter], tmp_path: Path
+) -> None:
+    for form in ("jsonl", "csv"):
+        files = [tmp_path / f"here.{form}", tmp_path / f"there.{form}"]
+        for ask, file in zip((dlq, there), files, strict=True):
+            ran = ask("export", "--format", form, "--out", str(file))
+            assert (ran.code, ran.out) == (0, f"5 letters written to {file}.\n")
+        here, asked = (file.read_bytes().split(b"\n") for file in files)
+        assert here[1:] == asked[1:]
+
+
+@pytest.mark.slow
+def test_an_archive_is_imported_through_a_server_in_portions(
+    dlq: Command,
+    there: Asking,
+    letters: list[DeadLetter],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    file = tmp_path / "letters.jsonl"
+    dlq("export", "--out", str(file))
+    dlq("purge", *(letter.id for letter in letters[1:]), "--yes", "--reason", "test")
+
+    ran = there("import", str(file))
+    broken = tmp_path / "broken.jsonl"
+    broken.write_bytes(file.read_bytes() + b"{}\n")
+
+    assert ran.out.splitlines() == [
+        "4 letters taken in from letters.jsonl.",
+        "1 letter left as it is: here already.",
+    ]
+    assert "broken.jsonl, line 7" in there("import", str(broken)).err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify",),
+        ("doctor",),
+        ("send", "orders", "{}"),
+        ("retention",),
+        ("retention", "run", "--yes"),
+        ("replay", "*", "--through", "redis://127.0.0.1:1"),
+    ],
+)
+def test_what_needs_the_engine_says_so(dlq: Command, words: tuple[str, ...]) -> None:
+    ran = dlq("--server", "http://127.0.0.1:1", *words)
+
+    assert ran.code == 2
+    assert "where the engine is" in ran.err
+
+
+def test_a_server_can_be_named_in_the_environment(
+    dlq: Command,
+    server: Served,
+    letters: list[DeadLetter],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DLQ_SERVER", server.url)
+    monkeypatch.setenv("DLQ_URL", "sqlite:///nowhere.db")
+
+    assert len(dlq("--json", "list").documents) == 5
+    assert dlq("--url", "sqlite:///nowhere.db", "list").code == 3
+    assert "give one" in dlq("--url", "memory://", "--server", server.url, "list").err
+
+
+def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
+    async def quick(_: float) -> None:
+        """Nobody waits in tests."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deadletter.client.connection.asyncio.sleep", quick)
+        ran = dlq("--server", "http://127.0.0.1:1", "list")
+
+    assert ran.code == 5
+    assert "http://127.0.0.1:1" in ran.err
+
+
+@pytest.mark.slow
+def test_the_token_comes_from_the_environment_or_a_private_file(
+    dlq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = make_letter()
+    dlq.keep(letter)
+    file = tmp_path / "token"
+    with served(dlq.url, access="on") as server:
+        ask = Asking(dlq, server)
+        file.write_text(server.token(Role.OPERATOR, name="bo") + "\n")
+        nobody = ask("list")
+        file.chmod(0o644)
+        monkeypatch.setenv("DLQ_TOKEN_FILE", str(file))
+        open_to_all = ask("list")
+        file.chmod(0o600)
+        somebody = ask("review", letter.id)
+        monkeypatch.setenv("DLQ_TOKEN", "dlq_wrong")
+        wrong = ask("list")
+
+    assert (nobody.code, somebody.code, wrong.code) == (5, 0, 5)
+    assert "DLQ_TOKEN" in nobody.err
+    assert "chmod 600" in open_to_all.err
+    assert "dlq_wrong" not in wrong.err
+    assert "bo reviewed it" in dlq("show", letter.id).out
+
+
+def test_an_actor_cannot_be_claimed_to_a_server(dlq: Command) -> None:
+    ran = dlq("--server", "http://127.0.0.1:1", "--actor", "eve", "list")
+
+    assert "who your token is" in ran.err
+
+
+@pytest.mark.slow
+def test_items_go_through_the_queue_server(there: Asking) -> None:
+    assert there("queues", "lent", "create", "dead").code == 0
+    made = there(
+        *("queues", "lent", "create", "jobs", "--lease", "30s", "--expire", "1h"),
+        *("--dead-queue", "dead", "--max-attempts", "3"),
+    )
+    assert made.out == "Queue jobs is there.\n"
+    assert there("produce", "jobs", "one", "--reference", "r-1").code == 0
+    assert there("produce", "jobs", "two").code == 0
+
+    lent = there("--json", "lease", "jobs", "-n", "2").documents
+    first, second = (one["item"]["id"] for one in lent)
+    assert there("complete", "jobs", first).out == "1 item completed.\n"
+    assert there("retry", "jobs", second).out == "1 item given back.\n"
+    again = there("--json", "lease", "jobs").document["item"]
+    assert (again["attempts"], again["bytes"]) == (2, "dHdv")
+    assert there("retry", "jobs", again["id"], "--dead").out == "1 item given up.\n"
+
+    page = there("lease", "dead").out
+    assert "two" in page
+    assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
+    assert there("complete", "jobs", "unknown").code == 2
+    assert there("complete", "jobs").code == 2
+
+
+@pytest.mark.slow
+def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> None:
+    assert "no such queues" in there("queues", "lent").out
+    there("queues", "lent", "create", "dead")
+    there("queues", "lent", "create", "jobs", "--dead-queue", "dead")
+
+    assert there("queues", "lent", "update", "jobs", "--lease", "5m").code == 0
+    listed = there("queues", "lent", "list").out
+    assert "5m" in listed
+    assert "dead" in listed
+    refused = there("queues", "lent", "delete", "dead", "--yes")
+    assert refused.code in {2, 4}
+    assert there("queues", "lent", "update", "jobs", "--no-dead-queue").code == 0
+    assert there("queues", "lent", "delete", "dead", "--yes").code == 0
+    assert "30s, 5m" in there("queues", "lent", "create", "x", "--lease", "soon").err
+
+
+def test_without_a_server_the_one_here_is_asked(
+    dlq: Command, server: Served, tmp_path: Path
+) -> None:
+    port = server.url.rpartition(":")[2]
+    (tmp_path / "deadletter.toml").write_text(f"[serve]\nport = {port}\n")
+
+    assert dlq("queues", "lent", "create", "jobs").code == 0
+    assert dlq("produce", "jobs", "-f", "deadletter.toml").code == 0
+
+
+@pytest.mark.slow
+def test_interrupted_it_pauses_what_the_server_sends(
+    dlq: Command, server: Served, letters: list[DeadLetter]
+) -> None:
+    async def interrupted() -> tuple[int | None, bytes]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "deadletter.cli", "--server", server.url),
+            *("replay", "source:orders", "--rate", "0.01", "--json"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        await eventually(lambda: _is_running(server), within=30)
+        process.terminate()
+        out, _ = await process.communicate()
+        return process.returncode, out
+
+    code, out = asyncio.run(interrupted())
+
+    assert code == 130
+    assert b'"paused"' in out
+
+
+async def _is_running(server: Served) -> bool:
+    async def look() -> bool:
+        return any(one.state == "running" for one in await server.place.replay.latest())
+
+    return await asyncio.to_thread(server.run, look())

@@ -1,0 +1,81 @@
+"""dlq tokens: create, list, revoke."""
+
+from typing import Any
+
+from cli.conftest import Command
+from deadletter.web.auth.minting import token_hash
+
+
+def kept(dlq: Command) -> Any:
+    return dlq.do(lambda engine: engine.access.tokens())
+
+
+def audit(dlq: Command) -> Any:
+    return dlq.do(lambda engine: engine.letters.audit())
+
+
+def test_a_token_is_printed_once_and_kept_as_a_hash(dlq: Command) -> None:
+    ran = dlq(
+        *("tokens", "create", "ci", "--role", "operator", "--days", "3"),
+        *("--source", "orders", "--source", "mails", "--reason", "pipeline"),
+        *("--actor", "anna"),
+    )
+
+    (token,) = kept(dlq)
+    (act,) = audit(dlq)
+    shown = ran.out.strip()
+    assert ran.code == 0
+    assert shown.startswith(f"dlq_{token.id}_")
+    assert token.hash == token_hash(shown)
+    assert (token.to.name, token.to.role) == ("ci", "operator")
+    assert token.to.sources == ("orders", "mails")
+    assert (token.expires_at - token.created_at).days == 2  # and some hours
+    assert (act.actor, act.action, act.reason) == ("anna", "issue", "pipeline")
+    assert shown not in act.detail
+
+
+def test_tokens_are_listed_without_their_secrets(dlq: Command) -> None:
+    empty = dlq("tokens")
+    made = dlq("tokens", "create", "ci", "--json").document
+
+    table = dlq("tokens", "list")
+    (listed,) = dlq("tokens", "list", "--json").documents
+
+    assert "dlq tokens create" in empty.out or empty.code == 3
+    assert "ci" in table.out
+    assert made["token"] not in table.out
+    assert listed == {key: made[key] for key in listed}
+    assert "token" not in listed
+
+
+def test_a_revoked_token_is_gone(dlq: Command) -> None:
+    made = dlq("tokens", "create", "ci", "--json").document
+
+    unasked = dlq("tokens", "revoke", made["id"])
+    gone = dlq("tokens", "revoke", made["id"], "--yes", "--reason", "leaked")
+    again = dlq("tokens", "revoke", made["id"], "--yes")
+
+    assert (unasked.code, gone.code, again.code) == (2, 0, 3)
+    assert kept(dlq) == []
+    assert [(act.action, act.reason) for act in audit(dlq)] == [
+        ("issue", ""),
+        ("revoke", "leaked"),
+    ]
+
+
+def test_what_no_token_can_be_is_refused(dlq: Command) -> None:
+    nameless = dlq("tokens", "create", " ")
+    roleless = dlq("tokens", "create", "ci", "--role", "god")
+    timeless = dlq("tokens", "create", "ci", "--days", "0")
+
+    assert (nameless.code, roleless.code, timeless.code) == (2, 2, 2)
+    assert kept(dlq) == []
+
+
+def test_tokens_are_kept_although_the_server_does_not_ask(
+    dlq: Command, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DLQ_SERVE_ACCESS", "off")
+
+    assert dlq("tokens", "create", "ci").code == 0
+    assert len(kept(dlq)) == 1

@@ -1,0 +1,123 @@
+"""The real server in a thread of its own, on a port of its own."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from typing import Any, TypeVar
+
+from deadletter.assembly import opened
+from deadletter.core.access import Pass, Role
+from deadletter.core.letter import DeadLetter
+from deadletter.ports import Engine
+from deadletter.settings import Serve, Settings
+from deadletter.system import SystemClock, SystemDice
+from deadletter.web.app import build
+from deadletter.web.auth.minting import mint
+from deadletter.web.listening import HttpServer, listen, url_of
+from deadletter.web.opening import opened_place
+from deadletter.web.place import Place
+
+T = TypeVar("T")
+
+
+class Served:
+    """A server, where it is, and the place it stands on."""
+
+    def __init__(self, engine_url: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine_url = engine_url
+        self.url = ""
+        self.place: Place
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the server's own loop, from another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def keep(self, *letters: DeadLetter) -> None:
+        """Put letters into the office."""
+        self.run(_keep(self.place, letters))
+
+    def token(self, role: Role, *sources: str, name: str = "anna") -> str:
+        """A token for somebody of this role."""
+        return self.run(_token(self.place, Pass(name=name, role=role, sources=sources)))
+
+
+@contextmanager
+def served(engine_url: str, *, access: str = "off") -> Iterator[Served]:
+    """A server over an engine, until the end of the block."""
+    loop = asyncio.new_event_loop()
+    server = Served(engine_url, loop)
+    ready, over = threading.Event(), asyncio.Event()
+    failed: list[BaseException] = []
+
+    async def answer() -> None:
+        async with _listening(server, access):
+            ready.set()
+            await over.wait()
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(answer())
+        except BaseException as error:  # noqa: BLE001 -- raised in the test
+            failed.append(error)
+        finally:
+            ready.set()
+            loop.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    if not failed:
+        try:
+            yield server
+        finally:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(over.set)
+            thread.join(30)
+    if failed:
+        raise failed[0]
+
+
+@asynccontextmanager
+async def _listening(server: Served, access: str) -> AsyncIterator[None]:
+    settings = Settings(
+        url=server.engine_url,
+        serve=Serve(access=access, replay_to=("elsewhere",)),  # type: ignore[arg-type]
+    )
+    with closing(listen("127.0.0.1", 0)) as socket:
+        async with opened_place(
+            settings,
+            clock=SystemClock(),
+            dice=SystemDice(),
+            observe=lambda event: None,
+        ) as place:
+            server.place, server.url = place, url_of(socket)
+            http = HttpServer(build(place), settings.serve)
+            task = asyncio.create_task(http.serve([socket]))
+            while not http.started:
+                await asyncio.wait({task}, timeout=0.01)
+            try:
+                yield
+            finally:
+                place.stopping.set()
+                http.should_exit = True
+                await task
+
+
+async def _keep(place: Place, letters: tuple[DeadLetter, ...]) -> None:
+    await place.store.keep(letters)
+
+
+async def _token(place: Place, to: Pass) -> str:
+    assert place.access is not None
+    kept, shown = mint(to, at=place.clock.now(), by="test")
+    await place.access.add_token(kept)
+    return shown
+
+
+@asynccontextmanager
+async def beside(server: Served) -> AsyncIterator[Engine]:
+    """The same engine, opened by somebody else."""
+    async with opened(server.engine_url) as engine:
+        yield engine
