@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test engines check fast types lint format bench services test-all faults lock docs clean
+.PHONY: help setup run serve test engines check fast types lint format bench services test-all faults lock docs clean proto
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,10 @@ setup: $(READY) ## the virtual environment, pinned and hashed
 run: $(READY) ## a living demo: a small shop whose orders fail in instructive ways
 	@$(BIN)/python examples/shop/demo.py
 
+serve: $(READY) ## a server on the store of the demo, with access on
+	@mkdir -p .demo
+	@$(BIN)/dlq --url sqlite:///.demo/shop.db serve
+
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 COVERED = --cov --cov-report=term --cov-fail-under=90
 
@@ -33,7 +37,7 @@ test: $(READY) ## everything that needs no server, with coverage
 	@echo "Not run: the engines on real servers. make engines does, with those that are here; make test-all gets them first."
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
-	@$(PYTEST) -m engines tests/engines tests/intake
+	@$(PYTEST) --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
 
 test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(MAKE) --no-print-directory services
@@ -64,6 +68,9 @@ services: $(READY) ## get the servers that tests can use, and say which are here
 
 faults: $(READY) ## the long form: processes killed for real, many times
 	@$(BIN)/python -m pytest -q -m faults tests/faults --long
+
+proto: $(READY) ## the messages of the queue server, from querator.proto
+	@cd src/deadletter/web/queue_server && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. querator.proto
 
 docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py

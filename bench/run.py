@@ -21,6 +21,7 @@ SCRIPTS: dict[str, tuple[list[str], list[str]]] = {  # as usual, and when in a h
     "steady": ([], ["--messages", "100000", "--rounds", "1"]),
     "office": ([], ["--letters", "50000"]),
     "engines": ([], ["--rounds", "1", "--scale", "0.2"]),
+    "server": ([], ["--rounds", "1", "--scale", "0.2"]),
 }
 
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from deadletter import settings
 from deadletter.assembly import open_engine
 from deadletter.backends.kafka.features import FEATURES as KAFKA
+from deadletter.backends.memory.letters import MemoryLetters
 from deadletter.backends.mongodb.features import FEATURES as MONGODB
 from deadletter.backends.nats.features import FEATURES as NATS
 from deadletter.backends.postgresql.features import FEATURES as POSTGRESQL
@@ -29,13 +30,16 @@ from deadletter.backends.sqs.features import FEATURES as SQS
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core.alerts import RULES
 from deadletter.core.policy import DISPOSITIONS
 from deadletter.core.query.ast import Op
 from deadletter.core.query.fields import FIELDS, Field
 from deadletter.observe.lines import LEVELS
 from deadletter.observe.metrics import Metrics
+from deadletter.observe.office_metrics import OfficeMetrics
 from deadletter.office import preflight
 from deadletter.ports import Features
+from deadletter.system import SystemClock, SystemDice
 
 __all__ = ["profiles_table"]  # beside what is made here
 
@@ -72,6 +76,9 @@ def comments(kind: type) -> dict[str, str]:
 _MEANINGS = {
     "work.processes": "processes that `dlq work` runs",
     "work.health_host": "where health checks are answered",
+    "alerts.targets": "where alerts are sent; each is an [[alerts.targets]]",
+    "alerts.targets[].kind": "how people are told",
+    "alerts.targets[].server": "that takes e-mail; smtps:// and user:password",
     "retention_days.closed": "days closed letters are kept",
     "retention_days.replayed": "days replayed letters are kept",
     "retention_days.discarded": "days discarded letters are kept",
@@ -99,18 +106,27 @@ def _settings(kind: type[Struct], under: str = "") -> list[list[str]]:
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             rows += _settings(field.type, f"{key}.")
             continue
+        is_entry = "[]" in key  # of a list of sections: those have no variable each
         variable = settings.PREFIX + key.replace(".", "_").upper()
-        unless = "" if field.default is None else f"`{field.default}`"
         meaning = told.get(field.name) or _MEANINGS[key]
-        rows.append([f"`{key}`", f"`{variable}`", _title(field.type), unless, meaning])
+        rows.append(
+            [
+                f"`{key}`",
+                "" if is_entry else f"`{variable}`",
+                settings.must_be(field.type),
+                _unless(field.default),
+                meaning,
+            ]
+        )
+        if entries := settings.entries_of(field.type):
+            rows += _settings(entries, f"{key}[].")
     return rows
 
 
-def _title(kind: Any) -> str:
-    metas = [
-        m for one in (kind, *get_args(kind)) for m in getattr(one, "__metadata__", ())
-    ]
-    return next(str(meta.title) for meta in metas)
+def _unless(default: object) -> str:
+    if default is None or default == () or default is msgspec.NODEFAULT:
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def fields_table() -> str:
@@ -161,7 +177,9 @@ def events_table() -> str:
 def metrics_table() -> str:
     """Every metric."""
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    Metrics(registry)
+    clock = SystemClock()
+    OfficeMetrics(registry, MemoryLetters(clock=clock, dice=SystemDice()), clock)
     rows = [
         [
             f"`{one._name}{'_total' if one._type == 'counter' else ''}`",  # noqa: SLF001 -- it tells nobody its labels
@@ -169,10 +187,18 @@ def metrics_table() -> str:
             ", ".join(one._labelnames),  # noqa: SLF001
             one._documentation,  # noqa: SLF001
         ]
-        for one in vars(metrics).values()
-        if hasattr(one, "_labelnames")
+        for one in registry._collector_to_names  # noqa: SLF001 -- nor what is in it
     ]
     return table(["metric", "kind", "labels", "meaning"], rows)
+
+
+def alert_rules_table() -> str:
+    """Every alert rule for Prometheus."""
+    rows = [
+        [f"`{rule.name}`", f"`{rule.expr}`", rule.lasting, str(rule.severity)]
+        for rule in RULES
+    ]
+    return table(["alert", "when", "for", "severity"], rows)
 
 
 def errors_table() -> str:

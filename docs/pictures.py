@@ -25,13 +25,13 @@ from rich.text import Text
 
 from deadletter import App
 from deadletter.assembly import open_engine
-from deadletter.cli.desk import Desk, Office
+from deadletter.cli.desk import Desk
 from deadletter.cli.groups import groups
+from deadletter.cli.local import LocalOffice
 from deadletter.cli.overview import overview
 from deadletter.cli.show import show
 from deadletter.core.letter import By, DeadLetter
 from deadletter.office.letters import Letters
-from deadletter.office.replay import Replay
 from deadletter.ports import Clock, Dice, Engine
 from deadletter.testing.virtual_loop import run_virtual
 from deadletter.testing.virtual_time import SeededDice, VirtualClock
@@ -131,16 +131,9 @@ class _Desk(Desk):
         self._engine = engine
 
     @asynccontextmanager
-    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
+    async def office(self, *, make: bool = False) -> AsyncIterator[LocalOffice]:
         """The office of the pictures."""
-        store, broker = self._engine.letters, self._engine.broker
-        assert store is not None
-        yield Office(
-            engine=self._engine,
-            store=store,
-            letters=Letters(store, self.clock),
-            replay=Replay(store, broker, self.clock, self.dice, self._engine.ledger),
-        )
+        yield LocalOffice(self._engine, self.clock, self.dice)
 
 
 async def _picture(command: str, picture: Picture, desk: _Desk) -> str:

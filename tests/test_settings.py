@@ -1,11 +1,21 @@
 """One tree of settings: the file, then the environment; mistakes are named."""
 
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
+from deadletter.core.alerts import AlertTarget, TargetKind
 from deadletter.core.errors import ConfigError
-from deadletter.settings import RetentionDays, Settings, Work, load_settings
+from deadletter.settings import (
+    RetentionDays,
+    Serve,
+    Settings,
+    Work,
+    load_settings,
+    must_be,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -180,7 +190,12 @@ def test_a_slip_in_a_variable_is_noticed() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "DLQ_SERVER",
+        "DLQ_TOKEN",
+        "DLQ_TOKEN_FILE",
         "DLQ_SERVICE_HOST",
+        "DLQ_SERVICE_PORT",
+        "DLQ_SERVICE_PORT_HTTP",
         "DLQ_PORT",
         "DLQ_PORT_80_TCP_ADDR",
         "DLQ_TTL_DAYS",
@@ -190,6 +205,113 @@ def test_a_slip_in_a_variable_is_noticed() -> None:
 )
 def test_variables_of_others_are_left_alone(name: str) -> None:
     assert load_settings(environ={name: "whatever"}) == Settings()
+
+
+TARGETS = (
+    AlertTarget(kind=TargetKind.WEBHOOK, to="https://a.example/hook", secret="hush"),
+    AlertTarget(kind=TargetKind.EMAIL, to="ann@a.example, bob@a.example"),
+)
+
+
+def test_lists_of_sections_come_from_the_file(folder: Path) -> None:
+    write(
+        folder,
+        """
+        [serve]
+        access = "off"
+        replay_to = ["orders", "orders-slow"]
+
+        [alerts]
+        new_groups = false
+
+        [[alerts.targets]]
+        kind = "webhook"
+        to = "https://a.example/hook"
+        secret = "hush"
+
+        [[alerts.targets]]
+        kind = "email"
+        to = "ann@a.example, bob@a.example"
+        """,
+    )
+
+    settings = load_settings(environ={})
+
+    assert settings.alerts.targets == TARGETS
+    assert not settings.alerts.new_groups
+    assert settings.serve == Serve(access="off", replay_to=("orders", "orders-slow"))
+
+
+def test_lists_come_from_the_environment_between_commas_or_as_json() -> None:
+    environ = {
+        "DLQ_SERVE_REPLAY_TO": "orders, orders-slow,",
+        "DLQ_SERVE_PROXIES": '["10.0.0.1"]',
+        "DLQ_ALERTS_TARGETS": msgspec.json.encode(TARGETS).decode(),
+        "DLQ_ALERTS_NEW_GROUPS": "false",
+    }
+
+    settings = load_settings(environ=environ)
+
+    assert settings.serve.replay_to == ("orders", "orders-slow")
+    assert settings.serve.proxies == ("10.0.0.1",)
+    assert settings.alerts.targets == TARGETS
+    assert not settings.alerts.new_groups
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[serve]\naccess = 'maybe'", "serve.access in .* must be on or off"),
+        ("[serve]\nport = -1", "a port number, 0 to 65535"),
+        ("[serve]\nreplay_to = 'orders'", "serve.replay_to in .* a list of texts"),
+        ("[serve]\nreplay_to = [1]", "serve.replay_to in .* a list of texts"),
+        ("[alerts]\nnew_groups = 1", "must be true or false, not 1"),
+        (
+            "[alerts]\ntargets = [{to = 'a'}]",
+            r"alerts.targets .* `kind` - at `\$\[0\]`",
+        ),
+        (
+            "[[alerts.targets]]\nkind = 'slack'\nto = 'hush'\nurl = 'x'",
+            r"unknown field `url` - at `\$\[0\]`",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_list_is_found(
+    folder: Path, text: str, sentence: str
+) -> None:
+    write(folder, text)
+
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        load_settings(environ={})
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["[", '[{"kind": "webhook"}]', "https://a.example"])
+def test_what_is_wrong_in_a_list_of_the_environment_is_found(text: str) -> None:
+    with pytest.raises(ConfigError, match="DLQ_ALERTS_TARGETS must be a list"):
+        load_settings(environ={"DLQ_ALERTS_TARGETS": text})
+
+
+def test_secrets_of_targets_are_never_shown() -> None:
+    environ = {"DLQ_ALERTS_TARGETS": msgspec.json.encode(TARGETS).decode()}
+
+    assert "hush" not in repr(load_settings(environ=environ))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (bool, "true or false"),
+        (int, "a whole number"),
+        (float | None, "a number"),
+        (Literal["a", "b"], "a or b"),
+        (tuple[str, ...], "a list"),
+        (tuple[AlertTarget, ...], "a list of sections"),
+        (TargetKind, "webhook or slack or email"),
+    ],
+)
+def test_types_are_told_in_words(kind: Any, words: str) -> None:
+    assert must_be(kind) == words
 
 
 def test_a_password_in_the_url_is_never_shown() -> None:

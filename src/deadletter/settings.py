@@ -10,12 +10,15 @@ is refused with a sentence that names the setting and says what it should be.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
+from deadletter.core.alerts import Alerts
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
 
@@ -23,15 +26,36 @@ FILE: Final = "deadletter.toml"
 PREFIX: Final = "DLQ_"
 OFFICE: Final = "sqlite:///deadletter.db"
 """Where letters are kept when neither the engine can nor anybody says."""
+ACCESS: Final = "sqlite:///deadletter-access.db"
+"""Where tokens are kept when neither the engine nor its office can."""
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
 Port = Annotated[int, Meta(ge=1, le=65535, title="a port number, 1 to 65535")]
+AnyPort = Annotated[int, Meta(ge=0, le=65535, title="a port number, 0 to 65535")]
 Seconds = Annotated[float, Meta(ge=0, le=1e7, title="seconds, 0 to 1e7")]
+Hours = Annotated[float, Meta(gt=0, le=876000, title="hours, up to 876000")]
 Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
+Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
 
-# Not settings: where to find them, and names of the profiles (core.profiles).
-_OTHERS: Final = frozenset({"DLQ_CONFIG", "DLQ_TTL_DAYS", "DLQ_POLL_INTERVAL_MS"})
+# Not settings: where to find them, what the command itself reads, names of the
+# profiles (core.profiles), and what Kubernetes makes for a service called dlq.
+_OTHERS: Final = (
+    "DLQ_CONFIG",
+    "DLQ_DEBUG",
+    "DLQ_SERVER",
+    "DLQ_TOKEN",
+    "DLQ_TTL_DAYS",
+    "DLQ_POLL_INTERVAL_MS",
+    "DLQ_SERVICE_HOST",
+    "DLQ_SERVICE_PORT",
+)
+_PLAIN: Final = {
+    bool: "true or false",
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+}
 _ALMOST: Final = 0.85  # how alike a name must be to be taken for a slip
 
 
@@ -42,6 +66,28 @@ class Work(Struct, frozen=True, kw_only=True):
     health_host: Text = "127.0.0.1"
     health_port: Port | None = None  # None: no health listener
     watchdog: Seconds = 720.0  # without a sign of life; 0: no watchdog
+
+
+class Serve(Struct, frozen=True, kw_only=True):
+    """How `dlq serve` answers."""
+
+    host: Text = "127.0.0.1"  # where it listens; others than this machine need access
+    port: AnyPort = 8418  # 0: one that is free
+    access: Literal["on", "off"] = "on"  # whether callers must show a token
+    metrics: Literal["token", "open"] = "token"  # whether /metrics asks for one, too
+    replay_to: Names = ()  # mailboxes letters may go to besides where they came from
+    body_limit: Count = 32 * 1024 * 1024  # bytes of one request
+    session_hours: Hours = 12.0  # how long somebody stays signed in
+    proxies: Names = ()  # addresses whose X-Forwarded-For and -Proto are believed
+    notice: Seconds = 0.0  # readiness fails this long before anything stops
+    grace: Seconds = 30.0  # for requests under way when told to stop
+    retention_every: Hours | None = None  # between retention runs; never, unless set
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """Where tokens are kept, if the engine and its office cannot."""
+
+    store: Text = ACCESS  # a SQLite file, used with offices such as MongoDB only
 
 
 class RetentionDays(Struct, frozen=True, kw_only=True):
@@ -61,6 +107,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of classification rules
     work: Work = Work()
+    serve: Serve = Serve()
+    access: Access = Access()
+    alerts: Alerts = Alerts()
     retention_days: RetentionDays = RetentionDays()
 
     def __repr__(self) -> str:
@@ -122,9 +171,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
         key = _VARIABLES.get(name)
         if key is not None and value:  # set to nothing is not set
             values[key] = (value, name)
-        elif key is None and name.startswith(PREFIX) and name not in _OTHERS:
-            # Others may own variables that begin like ours (Kubernetes makes
-            # them for a service called dlq), so only a likely slip is refused.
+        elif key is None and name.startswith(PREFIX) and not name.startswith(_OTHERS):
+            # Others may own variables that begin like ours, so only a likely slip
+            # is refused.
             near = get_close_matches(name, _VARIABLES, 1, _ALMOST)
             if near:
                 raise ConfigError(f"{name} is not a setting. Did you mean {near[0]}?")
@@ -141,25 +190,63 @@ def _built(values: Mapping[str, tuple[Any, str]]) -> Settings:
 
 
 def _converted(key: str, value: Any, where: str) -> Any:
+    kind = _KEYS[key]
     # Only the environment speaks in strings: "8080" in the file is a mistake.
     in_file = not where.startswith(PREFIX)
     try:
-        return msgspec.convert(value, _KEYS[key], strict=in_file)
-    except msgspec.ValidationError:
-        should = _title(_KEYS[key])
+        given = value if in_file else _listed(value, kind)
+        return msgspec.convert(given, kind, strict=in_file)
+    except msgspec.DecodeError as error:
+        should = must_be(kind)
+        if entries_of(kind):  # which entry it is, and what of it; never its value
+            raise ConfigError(f"{where} must be {should}: {error}.") from None
         shown = redact(repr(value))
         raise ConfigError(f"{where} must be {should}, not {shown}.") from None
 
 
-def _title(kind: Any) -> str:
-    options = (kind, *get_args(kind))  # X | None: the one that is not None tells
-    title: str = next(
-        meta.title
-        for option in options
-        for meta in getattr(option, "__metadata__", ())
-        if meta.title
-    )
-    return title
+def _listed(value: str, kind: Any) -> Any:
+    """A variable as it is; a list is JSON, or texts between commas."""
+    if get_origin(_bare(kind)) is not tuple:
+        return value
+    if value.lstrip().startswith("["):
+        return msgspec.json.decode(value)
+    return [word for part in value.split(",") if (word := part.strip())]
+
+
+def must_be(kind: Any) -> str:
+    """What a setting of this type should be, in words."""
+    for option in (kind, *get_args(kind)):  # X | None: the one that is not None tells
+        for meta in getattr(option, "__metadata__", ()):
+            if meta.title:
+                return str(meta.title)
+    bare = _bare(kind)
+    if get_origin(bare) is Literal:
+        return " or ".join(map(str, get_args(bare)))
+    if get_origin(bare) is tuple:
+        return "a list of sections" if entries_of(kind) else "a list"
+    if isinstance(bare, type) and issubclass(bare, StrEnum):
+        return " or ".join(bare)
+    return _PLAIN[bare]
+
+
+def _bare(kind: Any) -> Any:
+    """A type without None and what is said about it."""
+    while True:
+        options = [one for one in get_args(kind) if one is not NoneType]
+        if get_origin(kind) is Annotated or (
+            get_origin(kind) in (UnionType, Union) and len(options) == 1
+        ):
+            kind = options[0]
+        else:
+            return kind
+
+
+def entries_of(kind: Any) -> type[Struct] | None:
+    """The Struct that a setting is a list of, if it is one."""
+    bare = _bare(kind)
+    entry = get_args(bare)[0] if get_origin(bare) is tuple else None
+    is_struct = isinstance(entry, type) and issubclass(entry, Struct)
+    return entry if is_struct else None
 
 
 def _hint(key: str) -> str:

@@ -214,7 +214,7 @@ async def test_damage_found_while_running_is_refused_in_words(path: Path) -> Non
     engine = await opened(f"sqlite:///{path}")
     await engine.broker.sink("orders").send([a_message(b"x" * 900) for _ in range(400)])
     await engine.close()
-    overwrite(path, behind=200_000)
+    overwrite(path, behind=400_000)
 
     engine = await opened(f"sqlite:///{path}")
     source = engine.broker.source("orders")

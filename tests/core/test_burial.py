@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
-from deadletter.core.burial import burial, trace_id, wish_of
+from deadletter.core.burial import burial, wish_of
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.fingerprint import fingerprint
@@ -15,6 +15,7 @@ from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.tracing import trace_id
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -84,7 +84,7 @@ class Reader:
                 output, code = _ran(script)
             case ["dlq", *rest]:
                 _parse(rest)
-                if _PLACEHOLDERS.intersection(rest):
+                if _PLACEHOLDERS.intersection(rest) or _serves(rest):
                     return
                 output, code = _worked(rest) if "work" in rest else _asked(rest)
             case _:
@@ -133,6 +133,11 @@ def _parse(words: list[str]) -> None:
     app = build(words)
     _, bound, _ = app.meta.parse_args(words, exit_on_error=False, print_error=False)
     app.parse_args(list(bound.args), exit_on_error=False, print_error=False)
+
+
+def _serves(words: list[str]) -> bool:
+    """Whether this would answer requests until somebody stops it."""
+    return "serve" in words and "--check" not in words
 
 
 def _asked(words: list[str]) -> tuple[str, int]:

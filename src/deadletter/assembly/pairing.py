@@ -6,11 +6,29 @@ an office that can. Everybody else sees one engine.
 """
 
 from deadletter.core.errors import ConfigError
-from deadletter.ports import Broker, Engine, Ledger, LetterStore, Postman, Undertaker
+from deadletter.ports import (
+    AccessStore,
+    Broker,
+    Engine,
+    Guards,
+    ItemStore,
+    Ledger,
+    Lends,
+    LetterStore,
+    Postman,
+    Undertaker,
+)
 
 
 class Paired:
-    """Mailboxes of one engine, the office of another."""
+    """
+    Mailboxes of one engine, the office of another.
+
+    Items are kept where messages are, tokens where letters are, or with the other.
+    """
+
+    items: ItemStore  # where one of the two can
+    access: AccessStore
 
     def __init__(self, queue: Engine, office: Engine) -> None:
         if office.letters is None:
@@ -25,6 +43,12 @@ class Paired:
         # Claims here and letters there cannot be one transaction.
         self.undertaker: Undertaker | None = None
         self.postman: Postman | None = None
+        for engine in (office, queue):
+            if isinstance(engine, Lends):
+                self.items = engine.items
+        for engine in (queue, office):
+            if isinstance(engine, Guards):
+                self.access = engine.access
         self._engines = (queue, office)
 
     async def close(self) -> None:

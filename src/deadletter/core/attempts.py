@@ -36,6 +36,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     worker: str = ""
     version: str = ""
     generation: int = 0
+    trace: str = ""  # W3C traceparent of its span
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -67,6 +68,7 @@ def attempt_of(
         worker=worker,
         version=version,
         generation=generation,
+        trace=failure.trace,
     )
 
 

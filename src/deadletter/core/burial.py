@@ -1,6 +1,7 @@
 """From a delivery that is given up to the dead letter it becomes."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from .attempts import Attempt, ends
@@ -13,6 +14,7 @@ from .letter import DeadLetter, LetterHead
 from .message import Delivery, Message
 from .plain import cut, plain
 from .redact import redact
+from .tracing import trace_id
 
 RETRY_WISH: Final = "retry-on-failure"
 """The header by which a producer asks for replay: `true` or `false`."""
@@ -52,7 +54,7 @@ def burial(
         business_key=message.idempotency_key,
         reason=bury.reason,
         # A handler may have put anything into it, its message's content included.
-        reason_text=cut(redact(plain(bury.text[:_LONGEST])), TEXT_LIMIT),
+        reason_text=_fit(bury.text[:_LONGEST]),
         trouble=failure.trouble,
         code=failure.code,
         error_type=failure.error_type,
@@ -79,15 +81,9 @@ def burial(
     )
 
 
-def trace_id(traceparent: str | None) -> str | None:
-    """The trace a W3C `traceparent` belongs to; None when it is not one."""
-    parts = (traceparent or "").split("-")
-    if len(parts) < 4 or len(parts[1]) != 32:
-        return None
-    trace = parts[1]
-    if not set(trace) <= set("0123456789abcdef") or trace == "0" * 32:
-        return None
-    return trace
+@lru_cache(maxsize=256)  # mostly a policy's own words, the same each time
+def _fit(text: str) -> str:
+    return cut(redact(plain(text)), TEXT_LIMIT)
 
 
 def _id(delivery: Delivery) -> str:

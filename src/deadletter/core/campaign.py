@@ -20,6 +20,7 @@ class Outcome(StrEnum):
 class CampaignState(StrEnum):
     """Where a campaign stands."""
 
+    PLANNED = "planned"  # nothing is sent before somebody says so
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"

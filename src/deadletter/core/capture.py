@@ -16,6 +16,7 @@ from .plain import cut, plain, plain_line
 from .raised import is_alone, lineage, qualified_name, text_of
 from .redact import redact
 from .stack import frames_of, render, top_frame
+from .tracing import marked
 
 TEXT_LIMIT: Final = 2_000  # characters
 STACK_LIMIT: Final = 8_192  # bytes of UTF-8
@@ -68,6 +69,7 @@ def _described(error: BaseException, verdict: Verdict) -> Failure:
         frame=frame,
         rule=verdict.rule,
         retry_after=verdict.retry_after,
+        trace=marked(error),
     )
 
 

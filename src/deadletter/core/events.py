@@ -176,6 +176,36 @@ class Stalled(Event, frozen=True, tag="stalled"):
     seconds: float
 
 
+class ItemMoved(Event, frozen=True, tag="item-moved"):
+    """An item of the queue server is dead and lies in the dead queue `to` now."""
+
+    item_id: str
+    death: str  # attempts, expired, asked
+    to: str
+
+
+class ItemDeleted(Event, frozen=True, tag="item-deleted"):
+    """An item is dead and deleted: its queue `mailbox` has no dead queue."""
+
+    item_id: str
+    death: str  # attempts, expired, asked
+
+
+class Alerted(Event, frozen=True, tag="alerted"):
+    """People were told of alerts."""
+
+    target: str  # webhook, slack, email
+    alerts: int
+
+
+class AlertFailed(Event, frozen=True, tag="alert-failed"):
+    """People could not be told of alerts; what still holds is tried again later."""
+
+    target: str
+    alerts: int
+    text: str
+
+
 AnyEvent: TypeAlias = (
     WorkerStarted
     | WorkerStopped
@@ -197,5 +227,9 @@ AnyEvent: TypeAlias = (
     | LetterRefused
     | LoopDied
     | Stalled
+    | ItemMoved
+    | ItemDeleted
+    | Alerted
+    | AlertFailed
 )
 Observer: TypeAlias = Callable[[Event], None]

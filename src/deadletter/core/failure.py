@@ -60,6 +60,7 @@ class Failure(Struct, frozen=True, kw_only=True, gc=False):
     frame: str = ""  # top application frame, module:function, for grouping
     rule: str = ""
     retry_after: float | None = None
+    trace: str = ""  # W3C traceparent of the span it happened in
 
     @property
     def category(self) -> ErrorCategory:

@@ -35,12 +35,22 @@ class Known(Struct, frozen=True, kw_only=True, gc=False):
     """What a store knows of a letter it has, short of its contents."""
 
     head: LetterHead
-    digest: bytes  # of the body
+    digest: bytes  # of the body that died
+    edited: bytes | None = None  # of the body that it was given since
     history: str = ""
     frame: str = ""
     generation: int = 0  # the one that attempts were counted for last
     spent: int = 0  # attempts counted for it
     cap: int | None = None  # of the campaign that sent it out last
+
+    @property
+    def current(self) -> bytes:
+        """The digest of the body as it is now."""
+        return self.digest if self.edited is None else self.edited
+
+    def is_about(self, digest: bytes) -> bool:
+        """Whether a body of this digest is the letter's, before or after an edit."""
+        return digest in (self.digest, self.edited)
 
 
 class Filed(Struct, frozen=True, kw_only=True, gc=False):
@@ -130,7 +140,7 @@ def check_purge(identity: str, state: State) -> None:
 
 class _Arrival(Struct, frozen=True, gc=False):
     letter: DeadLetter
-    digest: bytes
+    digest: bytes  # as it died
     identity: str
     was_apart: bool = False  # in the office it came from
 
@@ -143,7 +153,7 @@ class _Arrival(Struct, frozen=True, gc=False):
 def _arrival(letter: DeadLetter) -> _Arrival:
     head = letter.head
     identity = letter_id(head.source, head.partition, head.message_id)
-    arrival = _Arrival(letter, body_digest(letter.message.body), identity)
+    arrival = _Arrival(letter, body_digest(letter.as_it_died.body), identity)
     if head.conflict and head.id == arrival.apart:
         return replace(arrival, identity=head.id, was_apart=True)
     return arrival
@@ -159,12 +169,18 @@ def _addresses(arrivals: Iterable[_Arrival]) -> list[str]:
 
 
 def _rivals(arrivals: Iterable[_Arrival], known: Mapping[str, Known]) -> list[str]:
-    first = {identity: one.digest for identity, one in known.items()}
+    first: dict[str, bytes] = {}
     return [
         arrival.apart
         for arrival in arrivals
-        if first.setdefault(arrival.identity, arrival.digest) != arrival.digest
+        if not _belongs(arrival, known.get(arrival.identity), first)
     ]
+
+
+def _belongs(arrival: _Arrival, there: Known | None, first: dict[str, bytes]) -> bool:
+    if there is not None:
+        return there.is_about(arrival.digest)
+    return first.setdefault(arrival.identity, arrival.digest) == arrival.digest
 
 
 def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
@@ -173,7 +189,7 @@ def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
         return _died_again(arrival, there)
     identity, is_apart = arrival.identity, arrival.was_apart
     there = known.get(identity)
-    if there is not None and there.digest != arrival.digest:
+    if there is not None and not there.is_about(arrival.digest):
         identity, is_apart = arrival.apart, True
         there = known.get(identity)
     if there is None:
@@ -189,7 +205,7 @@ def _home(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
     # A lineage is only a claim, made by a header on some engines. Believing one
     # that shares neither id nor body would make a body disappear.
     if there is None or not (
-        there.head.message_id == message.id or there.digest == arrival.digest
+        there.head.message_id == message.id or there.is_about(arrival.digest)
     ):
         return None
     return there
@@ -204,6 +220,7 @@ def _new(arrival: _Arrival, identity: str, *, is_apart: bool) -> Filed:
     after = Known(
         head=head,
         digest=arrival.digest,
+        edited=None if letter.original is None else body_digest(letter.message.body),
         history=letter.history,
         frame=letter.frame,
         generation=letter.message.generation,

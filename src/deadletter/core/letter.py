@@ -106,10 +106,16 @@ class DeadLetter(Struct, frozen=True, kw_only=True, gc=False):
     frame: str = ""  # top application frame of the last error
     route: str | None = None  # dead-letter mailbox it was also sent to
     retry_wish: bool | None = None  # the producer asked for replay on failure
+    original: Message | None = None  # what died, if it was edited since
 
     @property
     def id(self) -> str:
         return self.head.id
+
+    @property
+    def as_it_died(self) -> Message:
+        """The message before anybody edited it."""
+        return self.original or self.message
 
     def story(self) -> list[Attempt]:
         """All attempts, first to last."""

@@ -15,12 +15,13 @@ from typing import Final, TypeVar
 from msgspec import structs
 
 from .attempts import Attempt, append, read
-from .burial import trace_id, wish_of
+from .burial import wish_of
 from .decision import Reason
 from .failure import Trouble
 from .ids import body_digest, letter_id
 from .letter import DeadLetter, LetterHead
 from .message import Headers, Message
+from .tracing import trace_id
 
 BUDGET: Final = 4096  # bytes of all our headers together, names included
 

@@ -6,7 +6,7 @@ wrote is believed nothing: see `open_archive`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, BinaryIO, Final
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from deadletter.core import attempts
+from deadletter.core.editing import is_edit
 from deadletter.core.errors import ConfigError
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, LetterHead, State
@@ -49,12 +50,21 @@ async def write_archive(
     store: LetterStore, ids: Sequence[str], out: BinaryIO, head: ArchiveHead
 ) -> int:
     """Write letters to a file; how many there were."""
-    out.write(_encoder.encode(head) + b"\n")
     written = 0
-    async for letters in whole_letters(store, ids):
-        out.write(b"".join(_encoder.encode(letter) + b"\n" for letter in letters))
-        written += len(letters)
+    async for count, lines in archive_lines(store, ids, head):
+        out.write(lines)
+        written += count
     return written
+
+
+async def archive_lines(
+    store: LetterStore, ids: Sequence[str], head: ArchiveHead
+) -> AsyncIterator[tuple[int, bytes]]:
+    """An archive bit by bit: how many letters, and their lines."""
+    yield 0, _encoder.encode(head) + b"\n"
+    async for letters in whole_letters(store, ids):
+        lines = (_encoder.encode(letter) + b"\n" for letter in letters)
+        yield len(letters), b"".join(lines)
 
 
 def open_archive(file: BinaryIO) -> Iterator[DeadLetter]:
@@ -114,12 +124,12 @@ def _letter(line: bytes, number: int) -> DeadLetter:
     head = letter.head
     # Nobody here is replaying it, and its size and revision are ours to say.
     state = State.PENDING if head.state is State.REPLAYING else head.state
+    message, original = letter.message, letter.original
     return structs.replace(
         letter,
-        head=structs.replace(
-            head, state=state, size=len(letter.message.body), revision=0
-        ),
-        message=structs.replace(letter.message, lineage=None),
+        head=structs.replace(head, state=state, size=len(message.body), revision=0),
+        message=structs.replace(message, lineage=None),
+        original=original and structs.replace(original, lineage=None),
     )
 
 
@@ -149,6 +159,8 @@ def _problem_within(letter: DeadLetter) -> str | None:
         return "a time in it has no time zone"
     if message.id != head.message_id:
         return "it holds another message than its head says"
+    if not is_edit(letter.as_it_died, message):
+        return "it was edited where no message can be edited"
     if head.id != _rightful_id(letter):
         return "its id does not belong to its message"
     return None
@@ -156,7 +168,7 @@ def _problem_within(letter: DeadLetter) -> str | None:
 
 def _rightful_id(letter: DeadLetter) -> str:
     head = letter.head
-    twist = body_digest(letter.message.body) if head.conflict else b""
+    twist = body_digest(letter.as_it_died.body) if head.conflict else b""
     return letter_id(head.source, head.partition, head.message_id, twist)
 
 

@@ -45,7 +45,7 @@ class Check(Struct, frozen=True):
 
 async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check]:
     """Look at everything that tends to go wrong; `file` is where the engine lives."""
-    checks = [_versions(), _durability(engine), *_disk(file)]
+    checks = [_versions(), check_durability(engine), *_disk(file)]
     try:
         queues = await engine.broker.queues()
         checks.append(_ok("reachable", f"{len(queues)} mailboxes answer."))
@@ -77,7 +77,8 @@ def _versions() -> Check:
     return _ok("versions", f"{versions}, {sys.platform}.")
 
 
-def _durability(engine: Engine) -> Check:
+def check_durability(engine: Engine) -> Check:
+    """What an acknowledged letter survives."""
     durability = engine.features.durability
     text = f"{engine.features.engine}: what is acknowledged is {durability}."
     if durability in _DURABLE:

@@ -7,10 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, DeadLetter, LetterHead, State
 from deadletter.core.query import parse, resolve
-from deadletter.core.query.ast import Node, Op, Term
+from deadletter.core.query.ast import All, Node, Op, Term
+from deadletter.core.query.pattern import pattern
 from deadletter.ports import Clock, LetterStore, Move, Naming, Page
 
 from .batches import BATCH, batched
@@ -112,21 +114,27 @@ class Letters:
                 break
         return ids
 
-    async def get(self, text: str) -> DeadLetter:
+    async def get(self, text: str, *, sources: Sequence[str] = ()) -> DeadLetter:
         """
         One whole letter, by its id or the beginning of it.
 
-        No such letter is NotFound, more than one a Conflict naming them.
+        No such letter is NotFound, more than one a Conflict naming them. Of other
+        than these `sources`, if some are given, there are no letters at all.
         """
         name = text.strip().lower()
-        found = await self._store.get([name])
-        if found:
-            return found[0]
+        if not sources:
+            found = await self._store.get([name])
+            if found:
+                return found[0]
         if not _ID.fullmatch(name):
             raise NotFound(_not_an_id(text))
-        if len(name) == _FULL:
-            raise NotFound(f"there is no letter {name}; `dlq list` shows what there is")
-        page = await self.search(Term("id", Op.IS, (f"{name}*",)), limit=3)
+        whole = len(name) == _FULL
+        if whole and not sources:
+            raise NotFound(_no_letter(name))
+        named = Term("id", Op.IS, (name if whole else f"{name}*",))
+        page = await self.search(of_sources(named, sources), limit=3)
+        if not page.heads and whole:
+            raise NotFound(_no_letter(name))
         if not page.heads:
             raise NotFound(f"there is no letter whose id begins with {name}")
         if len(page.heads) > 1:
@@ -135,6 +143,10 @@ class Letters:
                 f"several letters begin with {name}: {some}; give more of the id"
             )
         return (await self._store.get([page.heads[0].id]))[0]
+
+    async def head(self, text: str) -> LetterHead:
+        """What a list shows of one letter, by its id or the beginning of it."""
+        return (await self.get(text)).head
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""
@@ -180,6 +192,25 @@ class Letters:
             noted = await self._store.note(batch, text, by)
             result = _and(result, batch, noted, Counter())
         return result
+
+    async def edit(
+        self, text: str, changes: Changes, by: By, *, revision: int | None = None
+    ) -> DeadLetter:
+        """
+        Change the message of one letter; the letter as it is then.
+
+        Its `original` is what died. Without a `revision` it is edited as it is now,
+        with one only if nobody has changed it since. A replay sends what it has
+        become, under the id it had.
+        """
+        letter = await self.get(text)
+        await self._store.edit(
+            letter.id,
+            changes.made_to(letter.message),
+            revision=letter.head.revision if revision is None else revision,
+            by=by,
+        )
+        return await self.get(letter.id)
 
     async def purge(self, ids: Iterable[str], by: By) -> Moved:
         """
@@ -230,6 +261,18 @@ def _and(
         moved=sofar.moved + len(done),
         skipped=dict(Counter(sofar.skipped) + why_not),
     )
+
+
+def of_sources(node: Node, sources: Sequence[str]) -> Node:
+    """The same search, among letters of these mailboxes; of all if there are none."""
+    if not sources:
+        return node
+    names = tuple(pattern((source,)) for source in sources)
+    return All((node, Term("source", Op.IS, names)))
+
+
+def _no_letter(name: str) -> str:
+    return f"there is no letter {name}; `dlq list` shows what there is"
 
 
 def _not_an_id(text: str) -> str:

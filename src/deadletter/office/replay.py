@@ -134,8 +134,13 @@ class Replay:
         to: str | None = None,
         cap: int = CAP,
         rate: float | None = None,
+        hold: bool = False,
     ) -> Campaign:
-        """Record a campaign over letters that are chosen already."""
+        """
+        Record a campaign over letters that are chosen already.
+
+        With `hold` it is only planned: it is sent once somebody resumes it.
+        """
         if not ids:
             raise NotFound("no letter matches, so there is nothing to replay")
         if cap < 1:
@@ -150,6 +155,7 @@ class Replay:
             created_at=self._clock.now(),
             actor=by.actor,
             reason=by.reason,
+            state=CampaignState.PLANNED if hold else CampaignState.RUNNING,
             to=to,
             rate=rate,
             cap=cap,

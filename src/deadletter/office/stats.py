@@ -1,5 +1,6 @@
 """Numbers: what is where, and how fast it comes."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,7 +10,7 @@ from deadletter.core.letter import OPEN, State
 from deadletter.core.query.ast import Op, Term
 from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
-from .letters import Letters
+from .letters import Letters, of_sources
 
 COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"
 
@@ -48,11 +49,20 @@ class Stats(Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrivals, ...]
 
 
-async def collect(broker: Broker, store: LetterStore | None, clock: Clock) -> Stats:
-    """Everything that can be counted cheaply."""
+async def collect(
+    broker: Broker,
+    store: LetterStore | None,
+    clock: Clock,
+    *,
+    only: Collection[str] = (),
+) -> Stats:
+    """Everything that can be counted cheaply; of some mailboxes, or of all."""
     queues = await broker.queues()
-    mailboxes = tuple(_line(queue) for queue in queues)
-    sources = await store.counts() if store is not None else {}
+    mailboxes = tuple(
+        _line(queue) for queue in queues if not only or queue.options.name in only
+    )
+    counts = await store.counts() if store is not None else {}
+    sources = {name: n for name, n in counts.items() if not only or name in only}
     letters = {
         state: total
         for state in State
@@ -63,17 +73,20 @@ async def collect(broker: Broker, store: LetterStore | None, clock: Clock) -> St
         letters=letters,
         sources=sources,
         open=sum(letters.get(state, 0) for state in OPEN),
-        arrivals=await _arrivals(store, clock) if store is not None else (),
+        arrivals=await _arrivals(store, clock, only) if store is not None else (),
     )
 
 
-async def _arrivals(store: LetterStore, clock: Clock) -> tuple[Arrivals, ...]:
+async def _arrivals(
+    store: LetterStore, clock: Clock, only: Collection[str]
+) -> tuple[Arrivals, ...]:
     letters = Letters(store, clock)
     now = clock.now()
     spans = (timedelta(hours=1), timedelta(days=1))
+    lately = of_sources(Term("since", Op.IS, ("1d",)), tuple(only))
     times = [
         head.dead_at
-        async for heads in letters.select(Term("since", Op.IS, ("1d",)), limit=COUNTED)
+        async for heads in letters.select(lately, limit=COUNTED)
         for head in heads
     ]
     # Newest first: if the counting stopped early, what is older was not seen.

@@ -52,19 +52,19 @@ async def _missing(
 ) -> list[DeadLetter]:
     ids = {letter.id: letter for letter in letters}
     ids |= {_id_apart(letter): letter for letter in letters}
-    bodies = {one.id: one.message.body for one in await store.get(tuple(ids))}
+    bodies = {one.id: one.as_it_died.body for one in await store.get(tuple(ids))}
     new: dict[str, DeadLetter] = {}
     for letter in letters:
         there = bodies.get(letter.id)
         apart = _id_apart(letter)
         if there is None:
             new.setdefault(letter.id, letter)
-        elif there != letter.message.body and apart not in bodies:
+        elif there != letter.as_it_died.body and apart not in bodies:
             new.setdefault(apart, letter)
     return list(new.values())
 
 
 def _id_apart(letter: DeadLetter) -> str:
     head = letter.head
-    twist = body_digest(letter.message.body)
+    twist = body_digest(letter.as_it_died.body)
     return letter_id(head.source, head.partition, head.message_id, twist)

@@ -55,6 +55,14 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
     )
 
 
+async def mismatch(broker: Broker) -> int:
+    """How many messages are missing or too many, over all mailboxes: the cheap part."""
+    if not broker.features.tallies:
+        return 0
+    sums = [_sums(queue) for queue in await broker.queues()]
+    return sum(abs(line.sent - line.left - line.present) for line in sums)
+
+
 def _sums(queue: QueueInfo) -> Sums:
     tally = queue.tally
     return Sums(

@@ -6,6 +6,7 @@ turns a batch into one round trip. Dead letters, retries and back-off are decide
 above, once, for all drivers.
 """
 
+from .access import AccessStore
 from .broker import (
     Acked,
     Broker,
@@ -20,8 +21,9 @@ from .broker import (
 )
 from .burial import Burial, Undertaker
 from .drain import Drain, Foreign, Outlet
-from .engine import Engine
+from .engine import Engine, Guards, Lends
 from .features import Durability, Features
+from .items import ItemStore, Tended
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
 from .letters import (
     Kept,
@@ -30,6 +32,7 @@ from .letters import (
     Names,
     Naming,
     Page,
+    ReplayItems,
     ReplaySettled,
     ReplayTaken,
 )
@@ -37,6 +40,7 @@ from .postman import Posted, Postman
 from .time import Clock, Dice
 
 __all__ = [
+    "AccessStore",
     "Acked",
     "Broker",
     "Burial",
@@ -48,11 +52,14 @@ __all__ = [
     "Fate",
     "Features",
     "Foreign",
+    "Guards",
+    "ItemStore",
     "Kept",
     "Ledger",
     "LedgerClaim",
     "LedgerKey",
     "LedgerState",
+    "Lends",
     "LetterStore",
     "Move",
     "Names",
@@ -64,11 +71,13 @@ __all__ = [
     "QueueInfo",
     "QueueOptions",
     "Released",
+    "ReplayItems",
     "ReplaySettled",
     "ReplayTaken",
     "Settlement",
     "Sink",
     "Source",
     "Swept",
+    "Tended",
     "Undertaker",
 ]

@@ -1,10 +1,12 @@
 """What a URL opens."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from .access import AccessStore
 from .broker import Broker
 from .burial import Undertaker
 from .features import Features
+from .items import ItemStore
 from .ledger import Ledger
 from .letters import LetterStore
 from .postman import Postman
@@ -22,3 +24,17 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything."""
+
+
+@runtime_checkable
+class Lends(Protocol):
+    """An engine that keeps the items of the queue server as well."""
+
+    items: ItemStore
+
+
+@runtime_checkable
+class Guards(Protocol):
+    """An engine that keeps tokens and sessions as well."""
+
+    access: AccessStore

@@ -76,6 +76,13 @@ class ReplaySettled(Struct, frozen=True):
     outcome: Outcome
 
 
+class ReplayItems(Struct, frozen=True):
+    """Some of a campaign's letters, in the order they go; `after` continues it."""
+
+    items: tuple[ReplayItem, ...]
+    after: int | None = None
+
+
 class LetterStore(Protocol):
     """Where dead letters are kept, searched, grouped, reviewed: the office."""
 
@@ -131,6 +138,18 @@ class LetterStore(Protocol):
     async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
         """Write a note on letters; the ids of those that exist."""
 
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """
+        Put another message into a letter, audited; its new revision.
+
+        Only the body, headers, content type and key may differ from what is there.
+        The message that died is kept aside for good. A letter at another revision,
+        or not open, is a Conflict; none of that id NotFound.
+        """
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
 
@@ -173,6 +192,16 @@ class LetterStore(Protocol):
 
         Letters come in the order asked for, what happened to one in the order of
         its campaigns.
+        """
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """
+        What became of a campaign's letters, in the order they go.
+
+        Letters that were purged since are left out, so a page may be short and
+        still have more behind it.
         """
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:

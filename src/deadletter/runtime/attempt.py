@@ -16,6 +16,7 @@ from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy, Situation
 from deadletter.core.refusal import refusal, refused_history
 from deadletter.core.reply import reply
+from deadletter.core.tracing import mark, marked
 from deadletter.ports import Clock, Dice, Fate
 
 from .braking import Braking
@@ -140,7 +141,10 @@ class Attempts:
             self._end(held, None)
             self.hand_back(held)
         elif held.hand is Hand.TIMED_OUT:
-            self._decide(held, self._too_long())
+            late = self._too_long()
+            if span := marked(error):
+                mark(late, span)
+            self._decide(held, late)
         else:
             self._decide(held, error)
 

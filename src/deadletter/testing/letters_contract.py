@@ -1,5 +1,6 @@
 """What an office promises, whoever keeps it."""
 
+from .letters_editing import EditingContract
 from .letters_finding import FindingContract
 from .letters_grouping import GroupingContract
 from .letters_keeping import KeepingContract
@@ -13,6 +14,7 @@ class LetterStoreContract(
     FindingContract,
     GroupingContract,
     ReviewingContract,
+    EditingContract,
     ReplayingContract,
     RetellingContract,
 ):

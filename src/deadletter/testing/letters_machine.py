@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import DeadLetterError
 from deadletter.core.keeping import FINISHED
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
+from deadletter.core.message import Message
 from deadletter.ports import LetterStore, Move, ReplaySettled, ReplayTaken
 
-from .fakes import FakeClock
+from .fakes import START, FakeClock
 from .letters_bench import a_campaign, a_letter, copy_that_died, tried_again
 
 T = TypeVar("T")
@@ -109,6 +111,25 @@ class LettersMachine(RuleBasedStateMachine):
     @rule(some=_some)
     def note(self, some: list[int]) -> None:
         self._both(lambda store: store.note(self._chosen(some), "so it is", _BY))
+
+    @rule(
+        which=st.integers(0, 30),
+        body=st.sampled_from([b"one", b"mended"]),
+        key=st.sampled_from([None, "k-1"]),
+        late=st.booleans(),
+    )
+    def edit(self, which: int, body: bytes, key: str | None, late: bool) -> None:
+        """As somebody has seen it, or as it was before."""
+        (id_,) = self._chosen([which])
+
+        async def work(store: LetterStore) -> int:
+            message, revision = Message(id="?", body=b"", sent_at=START), 0
+            for letter in await store.get([id_]):
+                message, revision = letter.message, letter.head.revision - late
+            message = replace(message, body=body, key=key)
+            return await store.edit(id_, message, revision=revision, by=_BY)
+
+        self._both(work)
 
     @rule(some=_some)
     def purge(self, some: list[int]) -> None:

@@ -2,14 +2,23 @@
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace
 
-from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.campaign import CampaignState, Outcome, ReplayItem
+from deadletter.core.errors import NotFound
 from deadletter.core.letter import State
 from deadletter.ports import LetterStore
 
 from .fakes import START, FakeClock
-from .letters_bench import OfficeBench, a_campaign, a_letter, copy_that_died, settled
+from .letters_bench import (
+    ANNA,
+    OfficeBench,
+    a_campaign,
+    a_letter,
+    copy_that_died,
+    settled,
+)
 
 
 class RetellingContract(OfficeBench):
@@ -102,3 +111,55 @@ class RetellingContract(OfficeBench):
 
         assert await store.replays([id_]) == []
         assert await store.replays([]) == []
+
+    async def test_a_campaigns_letters_are_told_page_by_page(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, a_letter(), a_letter(), a_letter())
+        await store.plan_replay(a_campaign(), ids)
+        (taken,) = await store.take_replay("c-1", limit=1)
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+
+        first = await store.campaign_items("c-1", limit=2)
+        assert first.after is not None
+        last = await store.campaign_items("c-1", after=first.after, limit=2)
+
+        told = [(item.letter_id, item.outcome) for item in first.items + last.items]
+        assert told == [
+            (ids[0], Outcome.CONFIRMED),
+            (ids[1], Outcome.PLANNED),
+            (ids[2], Outcome.PLANNED),
+        ]
+        assert last.after is None
+
+    async def test_letters_purged_since_leave_a_gap_in_the_report(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, a_letter(), a_letter())
+        await store.plan_replay(a_campaign(), ids)
+        await store.purge(ids[:1], ANNA)
+
+        first = await store.campaign_items("c-1", limit=1)
+        assert first.after is not None
+        last = await store.campaign_items("c-1", after=first.after, limit=1)
+
+        assert first.items == ()
+        assert [item.letter_id for item in last.items] == [ids[1]]
+
+    async def test_there_is_nothing_to_tell_of_a_campaign_that_never_was(
+        self, store: LetterStore
+    ) -> None:
+        with pytest.raises(NotFound):
+            await store.campaign_items("c-9")
+
+    async def test_what_is_only_planned_is_not_sent_before_somebody_says_so(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, a_letter())
+        await store.plan_replay(a_campaign(state=CampaignState.PLANNED), ids)
+
+        before = await store.take_replay("c-1", limit=1)
+        await store.set_campaign("c-1", CampaignState.RUNNING, ANNA)
+        after = await store.take_replay("c-1", limit=1)
+
+        assert [len(before), len(after)] == [0, 1]

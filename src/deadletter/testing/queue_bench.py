@@ -59,6 +59,7 @@ class MailboxBench:
 
     driver: type[Engine]
     patience = 5.0  # seconds; a slow broker's test class may raise it
+    at_once = 0.05  # seconds; where a server has to be asked, more
     slack = 0.0  # seconds by which a broker that keeps time itself may be late
 
     @pytest.fixture

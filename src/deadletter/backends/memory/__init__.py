@@ -5,14 +5,18 @@ Mailboxes, office and ledger in memory.
 """
 
 from deadletter.core.errors import ConfigError
+from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
+from deadletter.ports.items import ItemStore
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock, Dice
 
+from .access import MemoryAccess
+from .items import MemoryItems
 from .ledger import MemoryLedger
 from .letters import MemoryLetters
 from .postman import MemoryPostman
@@ -34,6 +38,8 @@ class MemoryEngine:
         self.undertaker: Undertaker | None = MemoryUndertaker(broker, letters)
         self.postman: Postman | None = MemoryPostman(broker, letters)
         self.ledger: Ledger | None = MemoryLedger(clock=clock)
+        self.access: AccessStore = MemoryAccess(clock=clock)
+        self.items: ItemStore = MemoryItems(clock=clock, dice=dice)
 
     async def close(self) -> None:
         """Nothing is kept, so there is nothing to finish."""

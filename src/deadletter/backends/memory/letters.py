@@ -13,9 +13,9 @@ from msgspec import structs
 
 from deadletter.core.audit import check_chain
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.editing import no_letter
 from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import check_standing, said
-from deadletter.core.ids import body_digest
 from deadletter.core.keeping import (
     Known,
     check_expiry,
@@ -34,15 +34,24 @@ from deadletter.core.letter import (
     State,
     sources_of,
 )
+from deadletter.core.message import Message
 from deadletter.core.paging import cursor, place
 from deadletter.core.query import matcher
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.letters import Kept, Move, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.letters import (
+    Kept,
+    Move,
+    Page,
+    ReplayItems,
+    ReplaySettled,
+    ReplayTaken,
+)
 from deadletter.ports.time import Clock, Dice
 
 from .letters_campaigns import Campaigns
+from .letters_edit import edit, is_damaged
 from .letters_shelf import OnShelf, Shelf
 
 _LOOK: Final = 10_000  # letters looked at for one page
@@ -156,6 +165,19 @@ class MemoryLetters:
             self._audit("note", id_, by, text)
         return found
 
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """Put another message into a letter, audited; its new revision."""
+        kept = self._shelf.by_id.get(id)
+        if kept is None:
+            raise no_letter(id)
+        self._audit("edit", id, by, edit(kept, message, revision))
+        return kept.head.revision
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        kept = self._shelf.by_id.get(id)
+        return None if kept is None else kept.letter.original
+
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
         found = self._shelf.given(ids)
@@ -206,7 +228,7 @@ class MemoryLetters:
         return problems + [
             f"the body of letter {kept.head.id} is not the one that was kept"
             for kept in shelf.by_id.values()
-            if body_digest(kept.letter.message.body) != kept.known.digest
+            if is_damaged(kept)
         ]
 
     async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
@@ -235,6 +257,12 @@ class MemoryLetters:
         """What consumers made of replayed copies; late news of old ones is ignored."""
         check_news(one.outcome for one in outcomes)
         self._campaigns.settle(outcomes, self._clock.now())
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return self._campaigns.items(campaign, after, limit)
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""

@@ -16,7 +16,7 @@ from deadletter.core.replaying import (
     is_out,
     take,
 )
-from deadletter.ports.letters import ReplaySettled
+from deadletter.ports.letters import ReplayItems, ReplaySettled
 
 from .letters_shelf import OnShelf, Shelf
 
@@ -163,6 +163,18 @@ class Campaigns:
             for item in course.items
             if item.seq == kept.seq
         ]
+
+    def items(self, campaign: str, after: int, limit: int) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        course, end = self._course(campaign), after + limit
+        return ReplayItems(
+            tuple(
+                _told(kept, course.campaign, item)
+                for item in course.items[after:end]
+                if (kept := self._shelf.by_seq.get(item.seq)) is not None
+            ),
+            end if end < len(course.items) else None,
+        )
 
     def latest(self, limit: int) -> list[Campaign]:
         """Campaigns with their counts, latest first."""

@@ -10,6 +10,7 @@ from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By
 from deadletter.core.replaying import UNFINISHED, check_change
+from deadletter.ports.letters import ReplayItems
 
 from .letters_moves import given
 from .schema import Collections, Document
@@ -131,6 +132,34 @@ async def replays(
         if id_ in seqs
         for item in parts.get(seqs[id_], ())
     ]
+
+
+async def items(
+    there: Collections,
+    session: AsyncClientSession,
+    campaign: str,
+    *,
+    after: int,
+    limit: int,
+) -> ReplayItems:
+    """What became of a campaign's letters, in the order they go."""
+    course = await there.campaigns.find_one({"_id": stored(campaign)}, session=session)
+    if course is None:
+        raise NotFound(f"there is no campaign {campaign}")
+    end = after + limit
+    asked = {"campaign": course["seq"], "ordinal": {"$gte": after, "$lt": end}}
+    found = await there.items.find(asked, session=session).sort("ordinal").to_list()
+    wanted = {"seq": {"$in": [item["letter"] for item in found]}}
+    letters = there.letters.find(wanted, {"seq": 1}, session=session)
+    ids = {one["seq"]: shown(one["_id"]) async for one in letters}
+    return ReplayItems(
+        tuple(
+            _told(ids[item["letter"]], course, item)
+            for item in found
+            if item["letter"] in ids
+        ),
+        end if end < course["items"] else None,
+    )
 
 
 async def _start(turn: Turn, campaign: Campaign) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.editing import Edit
 from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
@@ -19,14 +20,24 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
+from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
-from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.letters import (
+    Kept,
+    Move,
+    Names,
+    Page,
+    ReplayItems,
+    ReplaySettled,
+    ReplayTaken,
+)
 from deadletter.ports.time import Clock
 
 from . import audit, campaigns, groups, search
 from . import letters_documents as documents
+from . import letters_edit as editing
 from . import letters_keep as keeping
 from . import letters_moves as moves
 from . import letters_replay as replay
@@ -123,6 +134,17 @@ class MongodbLetters:
             )
         return noted
 
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """Put another message into a letter, audited; its new revision."""
+        now = self._clock.now()
+        edit = Edit(id, message, revision, by)
+        return await self._db.write(lambda turn: editing.edit(turn, edit, now))
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        found = await self._db.read(partial(documents.originals, ids=[id]))
+        return found.get(id)
+
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
         now = self._clock.now()
@@ -191,6 +213,14 @@ class MongodbLetters:
         if outcomes:
             now = self._clock.now()
             await self._db.write(lambda turn: replay.settle(turn, outcomes, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(
+            partial(campaigns.items, campaign=campaign, after=after, limit=limit)
+        )
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""

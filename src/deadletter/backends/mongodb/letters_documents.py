@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.decision import Reason
@@ -20,7 +21,7 @@ from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Known
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.packing import letter_of, pack_rest
+from deadletter.core.packing import letter_of, pack_rest, unpack_message
 from deadletter.core.query.contents import LOOK
 from deadletter.core.query.pattern import fold
 
@@ -58,7 +59,8 @@ def document_of(known: Known, letter: DeadLetter, seq: int) -> Document:
         "_id": known.head.id,
         "seq": seq,
         **changing(known, seq),
-        "digest": known.digest,
+        "digest": known.current,
+        **({} if known.edited is None else {"died": known.digest}),
         "rest": pack_rest(letter),
         "body": letter.message.body[:INLINE],
     }
@@ -90,13 +92,12 @@ def changing(known: Known, seq: int) -> Document:
     }
 
 
-def parts_of(letter: DeadLetter, seq: int) -> list[Document]:
+def parts_of(letter: str, body: bytes, seq: int) -> list[Document]:
     """What of a body does not fit into its letter."""
-    body = letter.message.body
     starts = range(INLINE, len(body), PART)
     if len(starts) > _MOST:
         raise Refused(
-            f"the body of letter {letter.id} has {len(body):,} bytes: MongoDB keeps at"
+            f"the body of letter {letter} has {len(body):,} bytes: MongoDB keeps at"
             f" most {INLINE + _MOST * PART:,}; have its producer send a reference to it"
         )
     return [
@@ -127,7 +128,8 @@ def known_of(document: Mapping[str, Any], cap: int | None) -> Known:
     """What is known of a letter, read as `KNOWN`."""
     return Known(
         head=head_of(document),
-        digest=document["digest"],
+        digest=document.get("died", document["digest"]),
+        edited=document["digest"] if "died" in document else None,
         history=document["history"].decode("utf-8", "surrogatepass"),
         frame=document["frame"].decode("utf-8", "surrogatepass"),
         generation=document["generation"],
@@ -196,7 +198,26 @@ async def get(
     found = await there.letters.find(asked, WHOLE, session=session).to_list()
     by_seq = await bodies(there, session, found)
     by_id = {one["_id"]: whole(one, by_seq[one["seq"]]) for one in found}
+    edited = [one["_id"] for one in found if "died" in one]
+    for id_, message in (await originals(there, session, edited)).items():
+        by_id[id_] = replace(by_id[id_], original=message)
     return [by_id[id_] for id_ in ids if id_ in by_id]
+
+
+async def originals(
+    there: Collections, session: AsyncClientSession, ids: Sequence[str]
+) -> dict[str, Message]:
+    """The messages that died, of those letters that were edited since."""
+    if not ids:
+        return {}
+    asked = {"_id": {"$in": [stored(id_) for id_ in ids]}}
+    found = await there.originals.find(asked, session=session).to_list()
+    by_seq = await bodies(there, session, found)
+    for one in found:
+        check_body(one, by_seq[one["seq"]])
+    return {
+        one["_id"]: unpack_message(one["rest"], by_seq[one["seq"]]) for one in found
+    }
 
 
 def octets(text: str) -> bytes:

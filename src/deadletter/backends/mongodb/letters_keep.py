@@ -14,6 +14,7 @@ from deadletter.ports.letters import Kept, ReplaySettled
 
 from .groups import count_deaths
 from .letters_documents import KNOWN, changing, document_of, known_of, parts_of
+from .letters_edit import keep_original
 from .letters_replay import settle
 from .schema import Document
 from .turn import Turn
@@ -86,10 +87,12 @@ async def _insert(turn: Turn, letters: Mapping[str, tuple[Known, DeadLetter]]) -
     for known, letter in letters.values():
         seq = turn.next_seq()
         documents.append(document_of(known, letter, seq))
-        parts += parts_of(letter, seq)
+        parts += parts_of(letter.id, letter.message.body, seq)
     await turn.there.letters.insert_many(documents, session=turn.session)
     if parts:
         await turn.there.parts.insert_many(parts, session=turn.session)
+    for known, letter in letters.values():
+        await keep_original(turn, known, letter)
     turn.count("kept", len(documents))
 
 

@@ -116,6 +116,11 @@ async def _delete(
     seqs = {"letter": {"$in": [brief.seq for brief in letters]}}
     await there.letters.delete_many(ids, session=session)
     await there.parts.delete_many(seqs, session=session)
+    originals = await there.originals.distinct("seq", ids, session=session)
+    if originals:
+        await there.originals.delete_many(ids, session=session)
+        parts = {"letter": {"$in": originals}}
+        await there.parts.delete_many(parts, session=session)
     for brief in letters:  # the fact is kept, not the content
         turn.shift(brief.source, brief.fingerprint, {brief.state: -1})
         turn.act(action, brief.id, by, at=now, detail=f"was {brief.state}")

@@ -32,7 +32,7 @@ _BY_OUTCOME: Final[list[Document]] = [
         }
     }
 ]
-_CONTENTS: Final = dict.fromkeys(("seq", "digest", "body"), 1)
+_CONTENTS: Final = dict.fromkeys(("seq", "digest", "body", "died"), 1)
 
 
 async def problems(there: Collections, session: AsyncClientSession) -> list[str]:
@@ -52,13 +52,16 @@ async def damaged(
     asked = {"_id": {"$gt": after}}
     cursor = there.letters.find(asked, _CONTENTS, session=session)
     letters = await cursor.sort("_id", 1).limit(SLICE).to_list()
+    last = letters[-1]["_id"] if len(letters) == SLICE else None
+    died = {"_id": {"$in": [one["_id"] for one in letters if "died" in one]}}
+    letters += await there.originals.find(died, _CONTENTS, session=session).to_list()
     by_seq = await bodies(there, session, letters)
     found = [
         f"the body of letter {one['_id']} is not the one that was kept"
         for one in letters
         if body_digest(by_seq[one["seq"]]) != one["digest"]
     ]
-    return (letters[-1]["_id"] if len(letters) == SLICE else None), found
+    return last, found
 
 
 async def _miscounted(there: Collections, session: AsyncClientSession) -> list[str]:
@@ -122,5 +125,6 @@ async def _parts(there: Collections, session: AsyncClientSession) -> list[str]:
     asked = {"seq": {"$in": seqs}}
     letters = there.letters.find(asked, {"seq": 1}, session=session)
     known = {one["seq"] async for one in letters}
+    known |= set(await there.originals.distinct("seq", asked, session=session))
     gone = [seq for seq in seqs if seq not in known]
     return [f"contents {seq} belong to no letter" for seq in gone[:_NAMED]]

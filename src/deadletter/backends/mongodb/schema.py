@@ -45,6 +45,7 @@ class Collections(Struct, frozen=True):
 
     letters: Collection
     parts: Collection  # what of large bodies does not fit into a letter
+    originals: Collection  # what died, of letters edited since
     groups: Collection
     sources: Collection  # how many letters of each state
     campaigns: Collection
@@ -57,6 +58,7 @@ class Collections(Struct, frozen=True):
 _NAMES: Final = {
     "letters": "dead_letter_events",
     "parts": "dead_letter_parts",
+    "originals": "dead_letter_originals",
     "groups": "dead_letter_groups",
     "sources": "dead_letter_sources",
     "campaigns": "dead_letter_campaigns",
@@ -87,6 +89,7 @@ _INDEXES: Final[dict[str, list[IndexModel]]] = {
         _by("trace_id", "place", rare=True),
     ],
     "parts": [_by("letter", "n", unique=True)],
+    "originals": [_by("seq", unique=True)],
     "groups": [_by("last_seen", "seq"), _by("source", "last_seen", "seq")],
     "campaigns": [_by("seq", unique=True)],
     "items": [

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.editing import Edit
 from deadletter.core.escaping import stored
 from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
@@ -21,22 +22,30 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
+from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
-from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.letters import (
+    Kept,
+    Move,
+    Names,
+    Page,
+    ReplayItems,
+    ReplaySettled,
+    ReplayTaken,
+)
 from deadletter.ports.time import Clock
 
 from . import audit, campaigns, counting, groups, replay_items, search
+from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
 from .database import Database
 from .letters_keep import keeping
-from .letters_rows import CONTENTS, HEAD, WHOLE, whole
 
 _SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for rows
-_GET: Final = f"SELECT {HEAD}, {CONTENTS} FROM {WHOLE} WHERE l.id = ANY($1)"  # noqa: S608 -- made of constants
 
 
 class PostgresqlLetters:
@@ -58,8 +67,8 @@ class PostgresqlLetters:
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
-        rows = await self._db.fetch(_GET, [stored(id_) for id_ in ids])
-        by_id = {letter.id: letter for letter in map(whole, rows)}
+        rows = await self._db.fetch(editing.GET, [stored(id_) for id_ in ids])
+        by_id = {letter.id: letter for letter in map(editing.with_original, rows)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     async def find(
@@ -130,6 +139,17 @@ class PostgresqlLetters:
                 partial(moves.note, letters=some, text=text, by=by, now=now)
             )
         return noted
+
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """Put another message into a letter, audited; its new revision."""
+        now = self._clock.now()
+        edit = Edit(id, message, revision, by)
+        return await self._db.write(lambda c: editing.edit(c, edit, now))
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        (letter,) = await self.get([id]) or (None,)
+        return None if letter is None else letter.original
 
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
@@ -207,6 +227,14 @@ class PostgresqlLetters:
         if outcomes:
             now = self._clock.now()
             await self._db.write(lambda c: replay.settle(c, outcomes, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(
+            lambda c: replay_items.of_campaign(c, campaign, after, limit)
+        )
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""

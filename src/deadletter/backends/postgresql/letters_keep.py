@@ -15,6 +15,7 @@ from .audit import append
 from .counting import OPENED, STATES, Shifts, counted, opened, shift
 from .database import Again, Work
 from .groups import died, regress
+from .letters_edit import keep_originals
 from .letters_replay import settle
 from .letters_rows import (
     HEAD,
@@ -36,7 +37,8 @@ _LOOK_UP: Final = f"""
 SELECT {HEAD}, c.digest, c.frame, c.history, l.generation, l.spent, (
     SELECT cap FROM deadletter.campaign_items i
     JOIN deadletter.campaigns g ON g.seq = i.campaign
-    WHERE i.letter = l.seq AND i.generation = m.replays AND m.replays > 0)
+    WHERE i.letter = l.seq AND i.generation = m.replays AND m.replays > 0),
+    (SELECT digest FROM deadletter.letter_originals o WHERE o.letter = l.seq)
 FROM {WHOLE} WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE OF l, m, c
 """  # noqa: S608 -- made of constants
 _CONTENTS: Final = dict.fromkeys(
@@ -185,12 +187,13 @@ async def _look_up(
 ) -> Mapping[str, Known]:
     known: dict[str, Known] = {}
     for row in await connection.fetch(_LOOK_UP, [stored(id_) for id_ in wanted]):
-        digest, frame, history, generation, spent, cap = row[-6:]
+        digest, frame, history, generation, spent, cap, died = row[-7:]
         head = head_of(row)
         places[head.id] = row[0]
         known[head.id] = Known(
             head=head,
-            digest=digest,
+            digest=died or digest,
+            edited=digest if died else None,
             history=history.decode("utf-8", "surrogatepass"),
             frame=frame.decode("utf-8", "surrogatepass"),
             generation=generation,
@@ -207,6 +210,7 @@ async def _insert(
         rows = [(*row_of(one), *contents_of(one, letter)) for one, letter in part]
         if await connection.fetchval(_INSERT, *columns(rows, 0)) != len(part):
             raise Again
+    await keep_originals(connection, letters)
 
 
 async def _rewrite(

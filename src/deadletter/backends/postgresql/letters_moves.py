@@ -35,7 +35,8 @@ WHERE letter = ANY($2)
 """
 _FORGET: Final = """
 WITH gone AS (DELETE FROM deadletter.letters WHERE seq = ANY($1)),
-shredded AS (DELETE FROM deadletter.letter_contents WHERE letter = ANY($1))
+shredded AS (DELETE FROM deadletter.letter_contents WHERE letter = ANY($1)),
+burnt AS (DELETE FROM deadletter.letter_originals WHERE letter = ANY($1))
 DELETE FROM deadletter.letter_marks WHERE letter = ANY($1)
 """
 _PURGED: Final = "UPDATE deadletter.office SET purged = purged + $1"

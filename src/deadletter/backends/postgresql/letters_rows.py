@@ -115,7 +115,7 @@ def row_of(known: Known) -> Sequence[Any]:
 def contents_of(known: Known, letter: DeadLetter) -> Sequence[Any]:
     """Its contents as stored: digest, frame, rest, body, history."""
     return (
-        known.digest,
+        known.current,
         octets(known.frame),
         pack_rest(letter),
         letter.message.body,

@@ -40,6 +40,10 @@ _ODDITIES: Final = {
         SELECT letter FROM deadletter.letter_contents WHERE NOT EXISTS (
             SELECT 1 FROM deadletter.letters WHERE seq = letter)
     """,
+    "original {0} belongs to no letter": """
+        SELECT letter FROM deadletter.letter_originals WHERE NOT EXISTS (
+            SELECT 1 FROM deadletter.letters WHERE seq = letter)
+    """,
     "campaign {0} says {1} of its letters are {2}, but {3} are": """
         SELECT (SELECT id FROM deadletter.campaigns WHERE seq = campaign),
                sum(told)::bigint, outcome, sum(found)::bigint FROM (
@@ -63,8 +67,9 @@ _ODDITIES: Final = {
     """,
 }
 _BODIES: Final = """
-SELECT c.letter, c.digest, c.body, l.id
+SELECT c.letter, c.digest, c.body, l.id, o.digest, o.body
 FROM deadletter.letter_contents c LEFT JOIN deadletter.letters l ON l.seq = c.letter
+LEFT JOIN deadletter.letter_originals o ON o.letter = c.letter
 WHERE c.letter > $1 ORDER BY c.letter LIMIT $2
 """
 
@@ -83,8 +88,9 @@ async def damaged(connection: Connection, after: int) -> tuple[int | None, list[
     rows = await connection.fetch(_BODIES, after, SLICE)
     found = [
         f"the body of letter {id_} is not the one that was kept"
-        for _, digest, body, id_ in rows
+        for _, digest, body, id_, died, original in rows
         if body_digest(body) != digest
+        or (died is not None and body_digest(original) != died)
     ]
     return (rows[-1][0] if len(rows) == SLICE else None), found
 

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.errors import NotFound
 from deadletter.core.escaping import stored
+from deadletter.ports.letters import ReplayItems
 
 from .letters_rows import columns
 from .pool import Connection
@@ -39,6 +41,16 @@ JOIN deadletter.campaign_items i ON i.letter = l.seq
 JOIN deadletter.campaigns g ON g.seq = i.campaign
 ORDER BY w.place, g.seq
 """
+_SIZE: Final = "SELECT seq, items FROM deadletter.campaigns WHERE id = $1"
+_OF_CAMPAIGN: Final = """
+SELECT l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
+    i.sent_at, i.settled_at
+FROM deadletter.campaigns g
+JOIN deadletter.campaign_items i ON i.campaign = g.seq
+JOIN deadletter.letters l ON l.seq = i.letter
+WHERE g.seq = $1 AND i.ordinal >= $2 AND i.ordinal < $3
+ORDER BY i.ordinal
+"""
 
 
 async def mark(
@@ -67,8 +79,25 @@ async def finish(connection: Connection, campaigns: Iterable[int]) -> None:
 async def items(connection: Connection, letters: Sequence[str]) -> list[ReplayItem]:
     """Every part these letters had in campaigns, each letter's first to last."""
     wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
+    return _told(await connection.fetch(_ITEMS, wanted))
+
+
+async def of_campaign(
+    connection: Connection, campaign: str, after: int, limit: int
+) -> ReplayItems:
+    """What became of a campaign's letters, in the order they go."""
+    found = await connection.fetchrow(_SIZE, stored(campaign))
+    if found is None:
+        raise NotFound(f"there is no campaign {campaign}")
+    seq, size = found
+    end = after + limit
+    rows = await connection.fetch(_OF_CAMPAIGN, seq, after, end)
+    return ReplayItems(tuple(_told(rows)), end if end < size else None)
+
+
+def _told(rows: Iterable[Sequence[Any]]) -> list[ReplayItem]:
     found: list[ReplayItem] = []
-    for row in map(legible, await connection.fetch(_ITEMS, wanted)):
+    for row in map(legible, rows):
         id_, campaign, actor, reason, to, generation, outcome, *times = row
         taken_at, sent_at, settled_at = times
         found.append(

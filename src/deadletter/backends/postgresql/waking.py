@@ -19,6 +19,7 @@ Listen: TypeAlias = Callable[[], Awaitable[Connection]]
 
 LOOK: Final = 2.0  # seconds between two looks while we are told
 LOOK_OFTEN: Final = 0.2  # ...and while we are not
+ITEMS: Final = "items:"  # before the name of a lease queue
 _PAUSE: Final = 1.0  # seconds until we try again to listen
 
 
@@ -28,6 +29,7 @@ class Waking:
     def __init__(self, listen: Listen | None) -> None:
         self._listen = listen
         self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        self._items: Callable[[str | None], None] | None = None
         self._is_told = False
         self._task: asyncio.Task[None] | None = None
 
@@ -39,8 +41,7 @@ class Waking:
     @contextmanager
     def bell(self, mailbox: int) -> Iterator[asyncio.Event]:
         """An event that is set when something may have come into the mailbox."""
-        if self._listen is not None and self._task is None:
-            self._task = asyncio.create_task(self._keep_listening(self._listen))
+        self._start()
         bell = asyncio.Event()
         self._waiting[mailbox].add(bell)
         try:
@@ -53,12 +54,25 @@ class Waking:
         for bell in self._waiting.get(mailbox, ()):
             bell.set()
 
+    def listen_for_items(self, tell: Callable[[str | None], None]) -> None:
+        """
+        Have `tell` called with the names of lease queues that got something.
+
+        None stands for any: we may have missed something.
+        """
+        self._items = tell
+        self._start()
+
     async def stop(self) -> None:
         """Stop listening."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    def _start(self) -> None:
+        if self._listen is not None and self._task is None:
+            self._task = asyncio.create_task(self._keep_listening(self._listen))
 
     async def _keep_listening(self, listen: Listen) -> None:
         while True:
@@ -76,6 +90,8 @@ class Waking:
             for bells in self._waiting.values():  # what came before we listened
                 for bell in bells:
                     bell.set()
+            if self._items is not None:
+                self._items(None)
             await gone.wait()
         finally:
             connection.terminate()
@@ -84,3 +100,5 @@ class Waking:
         payload = heard[-1]
         if payload.isascii() and payload.isdigit():
             self.ring(int(payload))
+        elif self._items is not None and payload.startswith(ITEMS):
+            self._items(payload.removeprefix(ITEMS))

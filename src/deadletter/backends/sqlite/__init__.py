@@ -11,16 +11,20 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from deadletter.core.errors import ConfigError
+from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability, Features
+from deadletter.ports.items import ItemStore
 from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock, Dice
 
+from .access import SqliteAccess
 from .connection import Synchronous
 from .engine import Database
+from .items import SqliteItems
 from .ledger import SqliteLedger
 from .letters import SqliteLetters
 from .mailboxes import SqliteBroker
@@ -44,13 +48,17 @@ class SqliteEngine:
             db, clock=db.clock, dice=dice, features=features
         )
         self.ledger: Ledger | None = SqliteLedger(db)
+        self.access: AccessStore = SqliteAccess(db)
         self.undertaker: Undertaker | None = SqliteUndertaker(db, self._mailboxes)
         self.postman: Postman | None = SqlitePostman(db, self._mailboxes)
+        self._items = SqliteItems(db)
+        self.items: ItemStore = self._items
         self._db = db
 
     async def close(self) -> None:
         """Finish what is under way and let go of the file."""
         await asyncio.to_thread(self._mailboxes.stop)
+        await asyncio.to_thread(self._items.stop)
         await self._db.close()
 
 

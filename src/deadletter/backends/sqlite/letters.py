@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.editing import Edit
 from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
@@ -20,26 +21,30 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
+from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
-from deadletter.ports.letters import Kept, Move, Names, Page, ReplaySettled, ReplayTaken
+from deadletter.ports.letters import (
+    Kept,
+    Move,
+    Names,
+    Page,
+    ReplayItems,
+    ReplaySettled,
+    ReplayTaken,
+)
 from deadletter.ports.time import Clock, Dice
 
 from . import audit, campaigns, group_standing, groups, replay_story, search
+from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
 from .engine import Database
 from .letters_keep import keep
-from .letters_whole import whole
-from .sql import ids as packed_ids
 
 _SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for the file
-_GET: Final = """
-SELECT l.*, c.*, l.seq AS tag FROM json_each(?) CROSS JOIN letters l ON l.id = value
-CROSS JOIN letter_contents c ON c.letter = l.seq
-"""
 
 
 class SqliteLetters:
@@ -59,10 +64,7 @@ class SqliteLetters:
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
-        wanted = (packed_ids(ids),)
-        found = await self._db.read(lambda c: whole(c, _GET, wanted))
-        by_id = {letter.id: letter for _, letter in found}
-        return [by_id[id_] for id_ in ids if id_ in by_id]
+        return await self._db.read(lambda c: editing.get(c, ids))
 
     async def find(
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
@@ -135,6 +137,17 @@ class SqliteLetters:
             )
         return noted
 
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """Put another message into a letter, audited; its new revision."""
+        now = self._clock.now()
+        edit = Edit(id, message, revision, by)
+        return await self._db.write(lambda c: editing.edit(c, edit, now))
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        found = await self._db.read(lambda c: editing.originals(c, [id]))
+        return found.get(id)
+
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
         now = self._clock.now()
@@ -195,6 +208,14 @@ class SqliteLetters:
         check_news(one.outcome for one in outcomes)
         now = self._clock.now()
         await self._db.write(lambda c: replay.settle(c, outcomes, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(
+            lambda c: replay_story.of_campaign(c, campaign, after, limit)
+        )
 
     async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""

@@ -13,16 +13,18 @@ from deadletter.ports.letters import Kept, ReplaySettled
 
 from .audit import append
 from .groups import Shifts, add_deaths, count, shift
+from .letters_edit import keep_originals
 from .letters_replay import settle
 from .letters_rows import HEAD, ROW, head_of, row_of
 from .letters_whole import contents_of
 from .sql import Row, fetch, ids, stored, write
 
-_KNOWN: Final = f"{HEAD}, digest, history, frame, generation, spent, cap"
+_KNOWN: Final = f"{HEAD}, digest, history, frame, generation, spent, cap, died"
 _LOOK_UP: Final = """
 SELECT l.*, hex(c.digest) AS digest, c.history, c.frame, (
     SELECT cap FROM campaign_items i JOIN campaigns ON campaigns.seq = i.campaign
-    WHERE i.letter = l.seq AND i.generation = l.replays AND l.replays > 0) AS cap
+    WHERE i.letter = l.seq AND i.generation = l.replays AND l.replays > 0) AS cap,
+    (SELECT hex(digest) FROM letter_originals o WHERE o.letter = l.seq) AS died
 FROM json_each(?) CROSS JOIN letters l ON l.id = value
 CROSS JOIN letter_contents c ON c.letter = l.seq
 """
@@ -82,12 +84,13 @@ def _look_up(
 ) -> Mapping[str, Known]:
     known: dict[str, Known] = {}
     for row in fetch(connection, _KNOWN, _LOOK_UP, (ids(wanted),)):
-        digest, history, frame, generation, spent, cap = row[-6:]
+        digest, history, frame, generation, spent, cap, died = row[-7:]
         head = head_of(row)
         places[head.id] = row[0]
         known[head.id] = Known(
             head=head,
-            digest=bytes.fromhex(digest),
+            digest=bytes.fromhex(died or digest),
+            edited=bytes.fromhex(digest) if died else None,
             history=history,
             frame=frame,
             generation=generation,
@@ -116,6 +119,10 @@ def _write(
         contents_of(places[id_], after[id_], letter) for id_, letter in new.items()
     ]
     write(connection, _CONTENTS, contents)
+    keep_originals(
+        connection,
+        [(places[id_], after[id_].digest, letter) for id_, letter in new.items()],
+    )
     told: list[Row] = [
         (places[id_], stored(known.history), stored(known.frame))
         for id_, known in after.items()

@@ -34,6 +34,9 @@ _FORGET: Final = "DELETE FROM letters WHERE seq IN (SELECT value FROM json_each(
 _SHRED: Final = """
 DELETE FROM letter_contents WHERE letter IN (SELECT value FROM json_each(?))
 """
+_SHRED_ORIGINALS: Final = """
+DELETE FROM letter_originals WHERE letter IN (SELECT value FROM json_each(?))
+"""
 _PURGED: Final = "UPDATE office SET purged = purged + ?"
 _EXPIRED: Final = "UPDATE office SET expired = expired + ?"
 
@@ -148,6 +151,7 @@ def _delete(
     # Large contents otherwise stay in the file until their place is used again.
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     connection.execute(_SHRED, (seqs,))
+    connection.execute(_SHRED_ORIGINALS, (seqs,))
     connection.execute("PRAGMA secure_delete = FAST").fetchall()
     shifts: Shifts = Counter()
     for brief in letters:

@@ -33,6 +33,10 @@ _ODDITIES: Final = {
         SELECT letter FROM letter_contents
         WHERE NOT EXISTS (SELECT 1 FROM letters WHERE seq = letter)
     """,
+    "original {0} belongs to no letter": """
+        SELECT letter FROM letter_originals
+        WHERE NOT EXISTS (SELECT 1 FROM letters WHERE seq = letter)
+    """,
     "campaign {0} says {1} of its letters are {2}, but {3} are": """
         SELECT (SELECT id FROM campaigns WHERE seq = campaign),
                sum(told), outcome, sum(found) FROM (
@@ -54,8 +58,9 @@ _ODDITIES: Final = {
     """,
 }
 _BODIES: Final = """
-SELECT c.letter, c.digest, c.body, l.id
+SELECT c.letter, c.digest, c.body, l.id, o.digest, o.body
 FROM letter_contents c LEFT JOIN letters l ON l.seq = c.letter
+LEFT JOIN letter_originals o ON o.letter = c.letter
 WHERE c.letter > ? ORDER BY c.letter LIMIT ?
 """
 
@@ -74,8 +79,9 @@ def damaged(connection: sqlite3.Connection, after: int) -> tuple[int | None, lis
     rows = connection.execute(_BODIES, (after, SLICE)).fetchall()
     found = [
         f"the body of letter {id_} is not the one that was kept"
-        for _, digest, body, id_ in rows
+        for _, digest, body, id_, died, original in rows
         if body_digest(body) != digest
+        or (died is not None and body_digest(original) != died)
     ]
     return (rows[-1][0] if len(rows) == SLICE else None), found
 

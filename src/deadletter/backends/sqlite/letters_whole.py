@@ -44,7 +44,7 @@ def contents_of(seq: int, known: Known, letter: DeadLetter) -> Row:
     """Its contents as stored: seq, digest, frame, rest, body, history."""
     return (
         seq,
-        known.digest,
+        known.current,
         stored(known.frame),
         pack_rest(letter),
         letter.message.body,
@@ -81,7 +81,7 @@ def messages(
     found = []
     contents = _contents(connection, columns, select, values, story=False)
     for row, rest, body, _ in contents:
-        _check(row, row[width], body)
+        check_body(row, bytes.fromhex(row[width]), body)
         found.append((row, unpack_message(rest, body)))
     return found
 
@@ -139,14 +139,15 @@ def _row_by_row(
 
 
 def _letter(row: Row, rest: bytes, body: bytes, history: str) -> DeadLetter:
-    _check(row, row[HEADS + 2], body)
+    check_body(row, bytes.fromhex(row[HEADS + 2]), body)
     return letter_of(
         head_of(row), body=body, history=history, frame=row[HEADS + 1], rest=rest
     )
 
 
-def _check(row: Row, digest: str, body: bytes) -> None:
-    if body_digest(body) != bytes.fromhex(digest):
+def check_body(row: Row, digest: bytes, body: bytes) -> None:
+    """Refuse a body that is not the one that was kept, of the row's seq and id."""
+    if body_digest(body) != digest:
         raise Refused(
             f"the body of letter {row[1]} is not the one that was kept: the file is"
             " damaged; run verify, and purge the letter"

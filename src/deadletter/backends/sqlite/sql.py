@@ -44,10 +44,16 @@ def write(
     before: str,
     rows: Sequence[Row],
     after: str = "",
+    *,
+    first: Row = (),
 ) -> None:
-    """Run `before (?, ?), (?, ?) … after` with these rows, in few statements."""
+    """
+    Run `before (?, ?), (?, ?) … after` with these rows, in few statements.
+
+    The values of `first` are for marks in `before`.
+    """
     for part in _parts(rows):
-        values = [value for row in part for value in row]
+        values = [*first, *(value for row in part for value in row)]
         connection.execute(_marked(before, len(part), len(part[0]), after), values)
 
 

@@ -43,6 +43,10 @@ class Bell:
         self._loop = asyncio.get_running_loop()
         self._rung = asyncio.Event()
 
+    def question(self, now: int) -> tuple[str, tuple[int, ...]]:
+        """What to ask the file for the next message's time."""
+        return (_NEXT_SUSPECT if self.alone else _NEXT_DUE), (self.mailbox,)
+
     def ring(self) -> None:
         """From any thread."""
         with suppress(RuntimeError):  # its loop is closed: nobody waits any more
@@ -71,15 +75,23 @@ class Waking:
     def bell(self, mailbox: int, *, alone: bool) -> Iterator[Bell]:
         """A bell that rings when there may be something in the mailbox, even now."""
         bell = Bell(mailbox, alone=alone)
+        self.add(bell)
+        try:
+            yield bell
+        finally:
+            self.discard(bell)
+
+    def add(self, bell: Bell) -> None:
+        """Have it rung when there may be something, until it is discarded."""
         with self._changed:
             self._bells.add(bell)
             self._start()
             self._changed.notify()
-        try:
-            yield bell
-        finally:
-            with self._changed:
-                self._bells.discard(bell)
+
+    def discard(self, bell: Bell) -> None:
+        """Nobody waits for it any more."""
+        with self._changed:
+            self._bells.discard(bell)
 
     def ring(self, mailbox: int) -> None:
         """Something was put into the mailbox by this process."""
@@ -119,14 +131,14 @@ class Waking:
 
     def _look(self, bells: list[Bell]) -> float:
         """Ring for what is due; how long to wait until the next look."""
+        now = micros(self._clock.now())
         try:
-            self._ask(bells)
+            self._ask(bells, now)
         except (sqlite3.Error, BackendError) as error:
             # Whoever waits finds out for himself when he tries to receive.
             self._link.failed(error)
             self._version = -1  # another connection counts from elsewhere
             return _TICK
-        now = micros(self._clock.now())
         pause = _TICK
         for bell in bells:
             if bell.due is None:
@@ -138,13 +150,12 @@ class Waking:
                 pause = min(pause, (bell.due - now) / _SECOND)
         return pause
 
-    def _ask(self, bells: list[Bell]) -> None:
+    def _ask(self, bells: list[Bell], now: int) -> None:
         connection = self._link.get()
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         for bell in bells:
             if version != self._version or not bell.looked:
-                sql = _NEXT_SUSPECT if bell.alone else _NEXT_DUE
-                found = connection.execute(sql, (bell.mailbox,)).fetchone()
+                found = connection.execute(*bell.question(now)).fetchone()
                 bell.due = None if found is None else int(found[0])
                 bell.looked = True
         self._version = version

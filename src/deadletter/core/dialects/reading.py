@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from msgspec import structs
 
 from ..attempts import append, attempt_of
-from ..burial import trace_id, wish_of
+from ..burial import wish_of
 from ..capture import STACK_LIMIT, TEXT_LIMIT
 from ..decision import Reason
 from ..failure import Failure, Trouble
@@ -22,6 +22,7 @@ from ..message import Message
 from ..plain import cut, plain, plain_line
 from ..redact import redact
 from ..rules import DEFAULT
+from ..tracing import trace_id
 from .celery import celery
 from .dotnet import masstransit, nservicebus
 from .dramatiq import dramatiq

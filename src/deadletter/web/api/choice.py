@@ -1,0 +1,69 @@
+"""Which letters a request is about: named one by one, or found by a search."""
+
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+from deadletter.core.access import Pass
+from deadletter.core.errors import ConfigError
+from deadletter.core.query import parse
+from deadletter.core.query.ast import Op, Term
+from deadletter.office.batches import batched
+from deadletter.office.choosing import MOST, Chosen, found_by
+from deadletter.office.letters import of_sources
+from deadletter.web.place import Place
+
+MOST_NAMED: Final = 10_000
+
+Reason: TypeAlias = Annotated[
+    str, Meta(max_length=4_000, description="Why; goes into the audit.")
+]
+Search: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=4_000, description="A search; `*` is all.")
+]
+Named: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],
+    Meta(min_length=1, max_length=MOST_NAMED, description="Whole ids of letters."),
+]
+AtMost: TypeAlias = Annotated[
+    int, Meta(ge=1, le=MOST, description="At most so many of what a search finds.")
+]
+Expect: TypeAlias = Annotated[
+    int, Meta(ge=0, description="Refuse unless it is exactly this many letters.")
+]
+
+
+class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some letters: either `ids`, or what `query` finds now."""
+
+    ids: Named | None = None
+    query: Search | None = None
+    limit: AtMost | None = None
+    expect: Expect | None = None
+    reason: Reason = ""
+
+
+async def chosen(place: Place, who: Pass, selection: Selection) -> Chosen:
+    """The letters that are meant; none of other people's are among them."""
+    if (selection.ids is None) == (selection.query is None):
+        raise ConfigError("say which letters, either by `ids` or by a `query`")
+    if selection.query is not None:
+        node = of_sources(parse(selection.query), who.sources)
+        found = await found_by(place.letters, node, limit=selection.limit)
+    else:
+        ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
+        found = Chosen(await _seen(place, who, ids), "")
+    found.check(selection.expect)
+    return found
+
+
+async def _seen(place: Place, who: Pass, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the ids that are any of the caller's business."""
+    if not who.sources:
+        return ids
+    seen: list[str] = []
+    for batch in batched(ids):
+        node = of_sources(Term("id", Op.IS, batch), who.sources)
+        page = await place.letters.search(node, limit=len(batch))
+        seen += [head.id for head in page.heads]
+    return tuple(seen)

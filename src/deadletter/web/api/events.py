@@ -1,0 +1,133 @@
+"""Server-sent events: what changes, as it changes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import Request, get
+from litestar.di import NamedDependency
+from litestar.params import HeaderParameter
+from litestar.response import Stream
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.campaign import Campaign
+from deadletter.core.letter import AuditEntry
+from deadletter.web.auth.guards import is_still_known, needs
+from deadletter.web.encoding import encoded
+from deadletter.web.given import Here, Who
+from deadletter.web.live import Change, Counted, Listener, Live
+from deadletter.web.place import Place
+
+from .audit import LAST, visible
+
+_BEAT: Final = 15.0  # seconds of silence after which we say that we are here
+_MISSED: Final = 500  # acts told again at most to one who comes back
+Feed: TypeAlias = NamedDependency[Live]  # as `live`
+
+
+@get("/events", guards=[needs(Role.READER)], media_type="text/event-stream")
+async def listen(
+    request: Request[Any, Any, Any],
+    place: Here,
+    who: Who,
+    live: Feed,
+    last_event_id: Annotated[
+        int | None, HeaderParameter(name="last-event-id", ge=0, le=LAST)
+    ] = None,
+) -> Stream:
+    """
+    Changes as they happen: `act` (an audit entry), `letters` (counts), `replay`.
+
+    Who comes back with `Last-Event-ID` is told the acts in between. The stream ends
+    when the server stops, when the listener falls behind, or when their token or
+    session does: connect again.
+    """
+    return Stream(
+        _events(request, place, who, live, last_event_id),
+        media_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},
+    )
+
+
+async def _events(
+    request: Request[Any, Any, Any],
+    place: Place,
+    who: Pass,
+    live: Live,
+    after: int | None,
+) -> AsyncIterator[bytes]:
+    async with live.listening() as listener:
+        yield b"retry: 2000\n\n"
+        told = 0
+        if after is not None:
+            missed = await place.store.audit(after=after, limit=_MISSED)
+            told = missed[-1].seq if missed else after
+            for entry in await visible(place, who, missed):
+                yield _event(entry)
+        async for changes in _changes(place, listener):
+            if not await is_still_known(request):
+                return
+            if not changes:
+                yield b": still here\n\n"
+            news = [one for one in changes if _is_news(one, told)]
+            for change in await _seen(place, who, news):
+                yield _event(change)
+
+
+async def _changes(place: Place, listener: Listener) -> AsyncIterator[list[Change]]:
+    """Changes as they come; none at all after a silence."""
+    stopping = asyncio.create_task(place.stopping.wait())
+    getting = asyncio.create_task(listener.get())
+    try:
+        while True:
+            await asyncio.wait(
+                {getting, stopping},
+                timeout=_BEAT,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not getting.done():
+                if stopping.done():
+                    return
+                yield []
+                continue
+            change = getting.result()
+            if change is None:
+                return
+            getting = asyncio.create_task(listener.get())
+            yield [change]
+    finally:
+        stopping.cancel()
+        getting.cancel()
+
+
+async def _seen(place: Place, who: Pass, changes: Sequence[Change]) -> list[Change]:
+    if not who.sources:
+        return list(changes)
+    seen: list[Change] = []
+    for change in changes:
+        match change:
+            case Counted(source):
+                seen += [change] if who.sees(source) else []
+            case Campaign():
+                seen += [change] if change.actor == who.name else []
+            case AuditEntry():
+                seen += await visible(place, who, [change])
+    return seen
+
+
+def _is_news(change: Change, told: int) -> bool:
+    return not isinstance(change, AuditEntry) or change.seq > told
+
+
+def _event(change: Change) -> bytes:
+    match change:
+        case AuditEntry():
+            name, id_ = "act", f"id: {change.seq}\n"
+        case Counted():
+            name, id_ = "letters", ""
+        case Campaign():
+            name, id_ = "replay", ""
+    return f"{id_}event: {name}\ndata: ".encode() + encoded(change) + b"\n\n"
+
+
+routes: Final[list[Any]] = [listen]

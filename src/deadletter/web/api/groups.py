@@ -1,0 +1,134 @@
+"""Groups: what broke, by cause, and how each cause stands."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from litestar import get, put
+from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
+from msgspec import Meta, Struct, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import OPEN, By, GroupStatus
+from deadletter.office import groups as office
+from deadletter.office.groups import GroupLine
+from deadletter.web.auth.guards import needs
+from deadletter.web.given import Here, Who
+from deadletter.web.paging import Limit
+from deadletter.web.place import Place
+
+from .choice import Reason
+
+Name: TypeAlias = Annotated[
+    str,
+    PathParameter(
+        max_length=200, description="The group's fingerprint, or the beginning of it."
+    ),
+]
+ShortText: TypeAlias = Annotated[str, Meta(max_length=200)]
+
+
+class Say(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a group stands from now on."""
+
+    status: Literal["ongoing", "snoozed", "resolved", "muted"]
+    until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
+    version: ShortText = ""  # resolved from this version on
+    owner: ShortText | None = None  # "" is nobody
+    reason: Reason = ""
+
+
+@get("/groups", guards=[needs(Role.READER)])
+async def list_groups(
+    *,
+    place: Here,
+    who: Who,
+    source: Annotated[str | None, QueryParameter(max_length=512)] = None,
+    status: FromQuery[GroupStatus | None] = None,
+    everything: FromQuery[bool] = False,
+    limit: Limit = 100,
+) -> list[GroupLine]:
+    """
+    Groups of like failures, those with most open letters first.
+
+    Those with open letters that are neither snoozed nor muted; all of one `status` if
+    one is asked for; with `everything` really all.
+    """
+    if source is not None and not who.sees(source):
+        return []
+    wanted = who.sources if source is None and who.sources else (source,)
+    lines = [
+        line
+        for name in wanted
+        for line in await office.list_groups(
+            place.store,
+            source=name,
+            status=status,
+            everything=everything,
+            limit=office.MOST,
+        )
+    ]
+    lines.sort(key=lambda line: (line.open, line.total, line.last_seen), reverse=True)
+    opened = await _open(place, who)
+    return [_shared(line, opened) for line in lines[:limit]]
+
+
+@get("/groups/{name:str}", guards=[needs(Role.READER)])
+async def get_group(place: Here, who: Who, name: Name) -> GroupLine:
+    """One group."""
+    line = await _line(place, who, name)
+    return _shared(line, await _open(place, who))
+
+
+@put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
+async def set_standing(
+    place: Here, who: Who, name: Name, data: JSONBody[Say]
+) -> GroupLine:
+    """
+    Say how a group stands: known, snoozed until some time, resolved, or muted.
+
+    A resolved group becomes `regressed` by itself when a letter dies of it later.
+    """
+    if data.until is not None and data.until <= place.clock.now():
+        raise ConfigError("a snooze ends in the future: give a later `until`")
+    line = await _line(place, who, name)
+    await office.say(
+        place.store,
+        place.clock,
+        line.fingerprint,
+        GroupStatus(data.status),
+        By(who.name, data.reason),
+        owner=data.owner,
+        until=data.until,
+        version=data.version,
+    )
+    return _shared(await _line(place, who, line.fingerprint), await _open(place, who))
+
+
+async def _line(place: Place, who: Pass, name: str) -> GroupLine:
+    if not who.sources:
+        return await office.line_of(place.store, name)
+    for source in who.sources:
+        for line in await office.list_groups(
+            place.store, source=source, everything=True, limit=office.MOST
+        ):
+            if line.fingerprint == name:
+                return line
+    raise NotFound(f"there is no group {name[:40]!r}")
+
+
+async def _open(place: Place, who: Pass) -> int:
+    counts = await place.letters.counts()
+    return sum(
+        states.get(state, 0)
+        for source, states in counts.items()
+        if who.sees(source)
+        for state in OPEN
+    )
+
+
+def _shared(line: GroupLine, opened: int) -> GroupLine:
+    return structs.replace(line, share=line.open / opened if opened else 0.0)
+
+
+routes: Final[list[Any]] = [list_groups, get_group, set_standing]

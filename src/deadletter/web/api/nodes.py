@@ -1,0 +1,79 @@
+"""The pipeline's way to replay: all that died in one node."""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import post
+from litestar.params import JSONBody, PathParameter
+from msgspec import Meta, Struct
+
+from deadletter.core.access import Role
+from deadletter.core.letter import By
+from deadletter.core.query import ast, parse
+from deadletter.core.query.pattern import pattern
+from deadletter.office.choosing import found_by
+from deadletter.office.letters import of_sources
+from deadletter.office.replay import CAP
+from deadletter.web.auth.guards import needs
+from deadletter.web.given import Here, Who
+
+from .choice import AtMost, Expect, Reason
+from .replays import Cap, Planned, Rate, Sender, Wish, planned, start
+
+Node: TypeAlias = Annotated[
+    str, PathParameter(min_length=1, max_length=512, description="The node's id.")
+]
+Filter: TypeAlias = Annotated[
+    str, Meta(max_length=4_000, description="A search among the node's letters.")
+]
+_REPLAYABLE: Final = ast.Term("is", ast.Op.IS, ("pending", "reviewed"))
+
+
+class ReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of what died in a node is to go back, and how."""
+
+    limit: AtMost | None = None
+    filter: Filter = ""
+    rate: Rate | None = None
+    cap: Cap = CAP
+    expect: Expect | None = None
+    dry_run: bool = False  # only plan it
+    reason: Reason = ""
+
+
+@post("/admin/dlq/{node_id:str}/replay", guards=[needs(Role.OPERATOR)])
+async def replay_node(
+    place: Here,
+    who: Who,
+    sending: Sender,
+    node_id: Node,
+    data: JSONBody[ReplayRequest],
+) -> Planned:
+    """
+    Send the open letters of a pipeline node back to its input topic.
+
+    Those that node gave up on, and those of its own topic. Each goes back as it came
+    in: the stream alone, not the envelope it was found in.
+    """
+    node = ast.All((_of(node_id), _REPLAYABLE, parse(data.filter)))
+    seen = of_sources(node, who.sources)
+    found = await found_by(place.letters, seen, limit=data.limit)
+    found.check(data.expect)
+    wish = Wish(rate=data.rate, cap=data.cap, reason=data.reason)
+    plan = await planned(place, who, found, wish)
+    if data.dry_run:
+        return plan
+    return await start(place, sending, plan, By(who.name, data.reason))
+
+
+def _of(node_id: str) -> ast.Node:
+    """Letters of a node: it gave up on them, or they died in its topic."""
+    name = pattern((node_id,))
+    return ast.Any(
+        (
+            ast.Term("consumer", ast.Op.IS, (name,)),
+            ast.Term("source", ast.Op.IS, (name, f"*.{name}")),
+        )
+    )
+
+
+routes: Final[list[Any]] = [replay_node]

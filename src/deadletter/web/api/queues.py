@@ -1,0 +1,157 @@
+"""Mailboxes: listed, made, changed, deleted."""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import delete, get, patch, post
+from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import By
+from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE
+from deadletter.office.mailboxes import (
+    change_mailbox,
+    create_mailbox,
+    delete_mailbox,
+    find_mailbox,
+)
+from deadletter.ports import QueueInfo, QueueOptions
+from deadletter.web.auth.guards import needs
+from deadletter.web.given import Here, Who
+
+from .choice import Reason
+
+READ: Final = [needs(Role.READER)]
+ADMIN: Final = [needs(Role.ADMIN)]
+Name: TypeAlias = Annotated[
+    str, PathParameter(max_length=MAX_NAME + 1, description="The mailbox's name.")
+]
+MailboxName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Attempts: TypeAlias = Annotated[
+    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 leaves it to the worker.")
+]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
+ShortText: TypeAlias = Annotated[str, Meta(max_length=MAX_REFERENCE)]
+
+
+class NewMailbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mailbox to make."""
+
+    name: MailboxName
+    dead_queue: MailboxName | None = None
+    max_attempts: Attempts = 0
+    expire_after: Seconds | None = None
+    reference: ShortText = ""
+    reason: Reason = ""
+
+
+class MailboxChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be another in a mailbox; what is not given stays."""
+
+    dead_queue: MailboxName | UnsetType | None = UNSET
+    max_attempts: Attempts | UnsetType = UNSET
+    expire_after: Seconds | UnsetType | None = UNSET
+    reference: ShortText | UnsetType = UNSET
+    reason: Reason = ""
+
+    def given(self) -> dict[str, Any]:
+        """What is to be changed."""
+        values = structs.asdict(self)
+        del values["reason"]
+        return {name: value for name, value in values.items() if value is not UNSET}
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """A mailbox that is gone, and how many messages went with it."""
+
+    mailbox: str
+    purged: int
+
+
+@get("/queues", guards=READ)
+async def list_queues(place: Here, who: Who) -> list[QueueInfo]:
+    """Mailboxes and what is in them, by name."""
+    found = await place.engine.broker.queues()
+    return [queue for queue in found if who.sees(queue.options.name)]
+
+
+@post("/queues", guards=ADMIN)
+async def create_queue(
+    place: Here, who: Who, data: JSONBody[NewMailbox]
+) -> QueueOptions:
+    """Make a mailbox. The same again is fine; with other options it is a conflict."""
+    _check(who, data.name)
+    options = QueueOptions(
+        name=data.name,
+        dead_queue=data.dead_queue,
+        max_attempts=data.max_attempts,
+        expire_after=data.expire_after,
+        reference=data.reference,
+    )
+    by = By(who.name, data.reason)
+    await create_mailbox(place.engine.broker, place.store, options, by)
+    return options
+
+
+@get("/queues/{name:path}", guards=READ)
+async def get_queue(place: Here, who: Who, name: Name) -> QueueInfo:
+    """One mailbox and what is in it."""
+    return await find_mailbox(place.engine.broker, _named(who, name))
+
+
+@patch("/queues/{name:path}", guards=ADMIN)
+async def change_queue(
+    place: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
+) -> QueueOptions:
+    """Change a mailbox's options."""
+    changes = data.given()
+    if not changes:
+        raise ConfigError("say what is to be changed")
+    return await change_mailbox(
+        place.engine.broker,
+        place.store,
+        _named(who, name),
+        changes,
+        By(who.name, data.reason),
+    )
+
+
+@delete("/queues/{name:path}", guards=ADMIN, status_code=200)
+async def delete_queue(
+    place: Here,
+    who: Who,
+    name: Name,
+    force: FromQuery[bool] = False,
+    reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
+) -> Deleted:
+    """
+    Delete a mailbox and the messages in it. Letters that came from it stay.
+
+    One that is another's dead queue is deleted only by `force`.
+    """
+    mailbox = _named(who, name)
+    gone = await delete_mailbox(
+        place.engine.broker, place.store, mailbox, By(who.name, reason), force=force
+    )
+    return Deleted(mailbox=mailbox, purged=gone)
+
+
+def _named(who: Pass, name: str) -> str:
+    mailbox = name.removeprefix("/")
+    _check(who, mailbox)
+    return mailbox
+
+
+def _check(who: Pass, mailbox: str) -> None:
+    if not who.sees(mailbox):
+        raise NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
+
+
+routes: Final[list[Any]] = [
+    list_queues,
+    create_queue,
+    get_queue,
+    change_queue,
+    delete_queue,
+]

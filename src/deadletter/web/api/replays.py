@@ -1,0 +1,263 @@
+"""Replays: planned over frozen letters, sent by the server, watched to the end."""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import get, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec import Meta, Struct, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.campaign import Campaign
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By
+from deadletter.office.choosing import Chosen
+from deadletter.office.preflight import Plan
+from deadletter.office.replay import CAP
+from deadletter.office.sending import Sending
+from deadletter.ports import ReplayItems
+from deadletter.web.auth.guards import needs
+from deadletter.web.given import Here, Who
+from deadletter.web.paging import Limit
+from deadletter.web.place import Place
+
+from .choice import Expect, Reason, Selection, chosen
+from .moves import Why
+
+READ: Final = [needs(Role.READER)]
+ACT: Final = [needs(Role.OPERATOR)]
+Sender: TypeAlias = NamedDependency[Sending]  # as `sending`
+Name: TypeAlias = Annotated[
+    str,
+    PathParameter(
+        max_length=64, description="The replay's id, or the beginning of it."
+    ),
+]
+Rate: TypeAlias = Annotated[
+    float,
+    Meta(gt=0, le=1e6, description="Letters a second; without, as fast as it goes."),
+]
+Cap: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1_000,
+        description="Letters that were replayed so often are quarantined instead.",
+    ),
+]
+To: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=512,
+        description="Another mailbox than each letter's own, one of the configured.",
+    ),
+]
+
+
+class Wish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Letters to send back, and how."""
+
+    to: To | None = None
+    rate: Rate | None = None
+    cap: Cap = CAP
+
+
+class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Consent to a plan; `expect` is the number of letters somebody has seen."""
+
+    expect: Expect | None = None
+    reason: Reason = ""
+
+
+class Resume(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Go on with a replay."""
+
+    take_over: bool = False  # whoever was sending it is gone for sure
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A replay and what is to be expected of it; `sendable` letters would be sent."""
+
+    replay: Campaign
+    plan: Plan
+    sendable: int
+
+
+@post("/replays/plan", guards=ACT)
+async def plan_replay(place: Here, who: Who, data: JSONBody[Wish]) -> Planned:
+    """
+    Choose the letters of a replay, with a verdict for each; nothing is sent yet.
+
+    The letters are fixed from here on: start it by its id, or cancel it.
+    """
+    return await planned(place, who, await chosen(place, who, data), data)
+
+
+@post("/replays", guards=ACT)
+async def start_replay(
+    place: Here, who: Who, sending: Sender, data: JSONBody[Wish]
+) -> Planned:
+    """
+    Plan a replay and start it at once.
+
+    With a `query` this takes `expect`, the number of letters somebody has agreed to.
+    """
+    if data.query is not None and data.expect is None:
+        raise ConfigError(
+            "to send what a search finds takes `expect`, the number of letters: plan it"
+            " first"
+        )
+    found = await planned(place, who, await chosen(place, who, data), data)
+    return await start(place, sending, found, By(who.name, data.reason))
+
+
+@get("/replays", guards=READ)
+async def list_replays(place: Here, who: Who, limit: Limit = 20) -> list[Campaign]:
+    """Replays with their counts, latest first."""
+    found = await place.replay.latest(limit=1_000 if who.sources else limit)
+    return [one for one in found if _may_see(who, one)][:limit]
+
+
+@get("/replays/{name:str}", guards=READ)
+async def get_replay(place: Here, who: Who, name: Name) -> Campaign:
+    """One replay and its counts."""
+    return await _find(place, who, name)
+
+
+@post("/replays/{name:str}/start", guards=ACT, status_code=200)
+async def start_planned(
+    place: Here, who: Who, sending: Sender, name: Name, data: JSONBody[Start]
+) -> Campaign:
+    """Start a replay that was planned."""
+    campaign = await _find(place, who, name)
+    size = sum(campaign.counts.values())
+    if data.expect is not None and data.expect != size:
+        raise Conflict(f"there are {size:,} letters in it, not {data.expect:,}")
+    return await _start(place, sending, campaign, By(who.name, data.reason))
+
+
+@post("/replays/{name:str}/pause", guards=ACT, status_code=200)
+async def pause_replay(
+    place: Here, who: Who, name: Name, data: JSONBody[Why]
+) -> Campaign:
+    """Stop sending for now, wherever it is being sent."""
+    campaign = await _find(place, who, name)
+    return await place.replay.pause(campaign.id, By(who.name, data.reason))
+
+
+@post("/replays/{name:str}/resume", guards=ACT, status_code=200)
+async def resume_replay(
+    place: Here, who: Who, sending: Sender, name: Name, data: JSONBody[Resume]
+) -> Campaign:
+    """
+    Let sending go on; this server does it.
+
+    A replay that says it is running may be sent by somebody still: that takes
+    `take_over`, and only does something if they are gone.
+    """
+    campaign = await _find(place, who, name)
+    by = By(who.name, data.reason)
+    return await _start(place, sending, campaign, by, take_over=data.take_over)
+
+
+@post("/replays/{name:str}/cancel", guards=ACT, status_code=200)
+async def cancel_replay(
+    place: Here, who: Who, name: Name, data: JSONBody[Why]
+) -> Campaign:
+    """Send no more of it. Letters that were not sent stay as they are."""
+    campaign = await _find(place, who, name)
+    return await place.replay.cancel(campaign.id, By(who.name, data.reason))
+
+
+@get("/replays/{name:str}/report", guards=READ)
+async def report_replay(
+    place: Here,
+    who: Who,
+    name: Name,
+    after: Annotated[int, QueryParameter(ge=0, le=10**9)] = 0,
+    limit: Limit = 100,
+) -> ReplayItems:
+    """What became of each letter of a replay, in the order they go."""
+    campaign = await _find(place, who, name)
+    return await place.store.campaign_items(campaign.id, after=after, limit=limit)
+
+
+async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned:
+    """Letters frozen as a replay that waits for its start."""
+    _check_target(place, wish.to)
+    plan = await place.replay.judge(
+        found.ids, query=found.said, to=wish.to, cap=wish.cap, more=found.more
+    )
+    if not plan.total:
+        raise NotFound("none of these letters is there, so there is nothing to replay")
+    campaign = await place.replay.begin(
+        found.ids,
+        By(who.name, wish.reason),
+        query=found.said,
+        to=wish.to,
+        cap=wish.cap,
+        rate=wish.rate,
+        hold=True,
+    )
+    campaign = await place.replay.status(campaign.id)  # now with its counts
+    return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
+
+
+async def start(place: Place, sending: Sending, found: Planned, by: By) -> Planned:
+    """Start what was just planned, if anything of it can be sent."""
+    if not found.sendable:
+        nobody = By(by.actor, "none of its letters can be sent")
+        await place.replay.cancel(found.replay.id, nobody)
+        raise Conflict("none of these letters can be sent: plan it to see why")
+    campaign = await _start(place, sending, found.replay, by)
+    return structs.replace(found, replay=campaign)
+
+
+async def _start(
+    place: Place,
+    sending: Sending,
+    campaign: Campaign,
+    by: By,
+    *,
+    take_over: bool = False,
+) -> Campaign:
+    started = await place.replay.resume(campaign.id, by, take_over=take_over)
+    await sending.send(started.id)
+    return started
+
+
+async def _find(place: Place, who: Pass, name: str) -> Campaign:
+    campaign = await place.replay.status(name)
+    if not _may_see(who, campaign):
+        raise NotFound(f"there is no replay {name[:40]!r}")
+    return campaign
+
+
+def _may_see(who: Pass, campaign: Campaign) -> bool:
+    # Letters of any mailbox may be in it: those limited to some see their own.
+    return not who.sources or campaign.actor == who.name
+
+
+def _check_target(place: Place, to: str | None) -> None:
+    """Letters go to mailboxes the server was told of, never to what a caller says."""
+    allowed = place.settings.serve.replay_to
+    if to is not None and to not in allowed:
+        known = ", ".join(allowed) or "none is"
+        raise ConfigError(
+            f"{to!r} is not among the mailboxes that letters may be replayed to"
+            f" (serve.replay_to: {known})"
+        )
+
+
+routes: Final[list[Any]] = [
+    plan_replay,
+    start_replay,
+    list_replays,
+    get_replay,
+    start_planned,
+    pause_replay,
+    resume_replay,
+    cancel_replay,
+    report_replay,
+]

@@ -1,0 +1,55 @@
+"""Settings become a place: the engine is opened, and everything made of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from deadletter.assembly.serving import footing
+from deadletter.core.events import Observer
+from deadletter.observe.fan import fan_out
+from deadletter.observe.metrics import Metrics
+from deadletter.office.letters import Letters
+from deadletter.office.replay import Replay
+from deadletter.ports import Clock, Dice
+from deadletter.settings import Settings
+
+from .place import Place
+
+
+@asynccontextmanager
+async def opened_place(
+    settings: Settings,
+    *,
+    url: str | None = None,
+    office: str | None = None,
+    clock: Clock,
+    dice: Dice,
+    observe: Observer,
+) -> AsyncIterator[Place]:
+    """What requests use, over the engine of the settings; closed again afterwards."""
+    async with footing(
+        settings, url=url, office=office, clock=clock, dice=dice
+    ) as ground:
+        engine, letters = ground.engine, ground.letters
+        registry = CollectorRegistry()
+        yield Place(
+            engine=engine,
+            store=letters,
+            letters=Letters(letters, clock),
+            replay=Replay(
+                letters,
+                engine.broker,
+                clock,
+                dice,
+                engine.ledger,
+                postman=engine.postman,
+            ),
+            items=ground.items,
+            access=ground.access,
+            clock=clock,
+            dice=dice,
+            settings=settings,
+            observe=fan_out(observe, Metrics(registry)),
+            metrics=registry,
+        )

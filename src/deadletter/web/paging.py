@@ -1,0 +1,33 @@
+"""What all lists take: how many, and where the last page ended."""
+
+from typing import Annotated, Final, TypeAlias
+
+from litestar.params import PathParameter, QueryParameter
+
+MOST: Final = 500  # on one page
+_LONGEST: Final = 4_000  # characters of a search
+
+Query: TypeAlias = Annotated[
+    str,
+    QueryParameter(
+        name="query",
+        max_length=_LONGEST,
+        description="A search such as `is:pending source:orders`; empty is everything.",
+    ),
+]
+Limit: TypeAlias = Annotated[
+    int, QueryParameter(ge=1, le=MOST, description="How many at most.")
+]
+After: TypeAlias = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=100,
+        description="`after` of the page before: what comes behind it.",
+    ),
+]
+Id: TypeAlias = Annotated[
+    str,
+    PathParameter(
+        max_length=200, description="The letter's id, or the beginning of it."
+    ),
+]

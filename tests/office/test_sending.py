@@ -1,0 +1,153 @@
+"""Campaigns in the background: one sender at a time, and none is forgotten."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deadletter.core.campaign import CampaignState
+from deadletter.core.errors import Refused, Unavailable
+from deadletter.office.replay import Replay, unsent
+from deadletter.office.sending import Sending
+from deadletter.ports import Engine, LetterStore
+from deadletter.system import SystemClock
+from deadletter.testing.waiting import eventually
+from office.making import BY, make_letters
+
+
+@pytest.fixture
+async def crew(engine: Engine, replay: Replay) -> AsyncIterator[list[Sending]]:
+    """Two servers of one office."""
+    clock = SystemClock()
+    some = [
+        Sending(replay, engine.ledger, clock, name, lease=30.0) for name in ("a", "b")
+    ]
+    yield some
+    for one in some:
+        await one.close()
+
+
+async def begun(
+    store: LetterStore, replay: Replay, *, rate: float | None = None
+) -> str:
+    await store.keep(make_letters(40))
+    campaign = await replay.start("*", BY, rate=rate)
+    return campaign.id
+
+
+async def test_a_campaign_is_sent_to_its_end(
+    store: LetterStore, replay: Replay, crew: list[Sending]
+) -> None:
+    campaign = await begun(store, replay)
+
+    assert await crew[0].send(campaign)
+
+    async def all_sent() -> bool:
+        return unsent(await replay.status(campaign)) == 0
+
+    await eventually(all_sent)
+
+
+async def test_what_one_sends_no_other_sends(
+    store: LetterStore, replay: Replay, crew: list[Sending]
+) -> None:
+    campaign = await begun(store, replay, rate=0.1)
+
+    assert await crew[0].send(campaign)
+    assert await crew[0].send(campaign)  # it does already
+    assert not await crew[1].send(campaign)
+    await crew[1].adopt()
+
+    assert campaign not in crew[1].under_way
+
+
+async def test_what_a_command_sends_is_left_to_it(
+    store: LetterStore, replay: Replay, crew: list[Sending]
+) -> None:
+    campaign = await begun(store, replay)
+
+    await crew[0].adopt()
+
+    assert campaign not in crew[0].under_way
+    assert unsent(await replay.status(campaign)) == 40
+
+
+async def test_what_a_server_left_behind_is_taken_up_by_the_next(
+    store: LetterStore, replay: Replay, crew: list[Sending]
+) -> None:
+    campaign = await begun(store, replay, rate=0.1)
+    await crew[0].send(campaign)
+    await crew[0].close()
+
+    await crew[1].adopt()
+
+    assert campaign in crew[1].under_way
+
+
+async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
+    store: LetterStore, replay: Replay, crew: list[Sending]
+) -> None:
+    campaign = await begun(store, replay, rate=1.0)
+    await crew[0].send(campaign)
+    await replay.pause(campaign, BY)
+
+    async def ended() -> bool:
+        return campaign not in crew[0].under_way
+
+    await eventually(ended)
+    await crew[1].adopt()
+    assert campaign not in crew[1].under_way
+    await replay.resume(campaign, BY)
+
+    async def taken() -> bool:
+        return await crew[1].send(campaign)
+
+    await eventually(taken)
+
+
+async def test_a_store_out_of_reach_is_waited_for(
+    store: LetterStore,
+    replay: Replay,
+    crew: list[Sending],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = await begun(store, replay)
+    real, calls = replay.run, 0
+
+    async def run(*args: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Unavailable("gone for a moment")
+        return await real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(replay, "run", run)
+    monkeypatch.setattr("deadletter.office.sending._WAITS", (0.01,))
+    await crew[0].send(campaign)
+
+    async def all_sent() -> bool:
+        return unsent(await replay.status(campaign)) == 0
+
+    await eventually(all_sent)
+
+
+async def test_a_campaign_that_is_refused_is_paused_with_the_reason(
+    store: LetterStore,
+    replay: Replay,
+    crew: list[Sending],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = await begun(store, replay)
+
+    async def run(*args: object, **options: object) -> object:
+        raise Refused("no such topic")
+
+    monkeypatch.setattr(replay, "run", run)
+    await crew[0].send(campaign)
+
+    async def paused() -> bool:
+        found = await replay.status(campaign)
+        return found.state is CampaignState.PAUSED
+
+    await eventually(paused)
+    *_, entry = await store.audit(target=campaign)
+    assert entry.reason == "no such topic"

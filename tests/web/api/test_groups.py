@@ -1,0 +1,99 @@
+"""Groups over HTTP: what broke, and what was said about it."""
+
+from datetime import timedelta
+
+from deadletter.core.access import Role
+from deadletter.web.place import Place
+from office.making import make_letter, make_letters
+from web.api.conftest import Api, Caller
+
+
+async def test_groups_come_largest_first_with_their_share(
+    api: Api, place: Place
+) -> None:
+    await place.store.keep(make_letters(3))
+    await place.store.keep([make_letter(9, error_type="builtins.KeyError")])
+
+    groups = (await api.get("/api/v1/groups")).json()
+
+    assert [(group["open"], group["share"]) for group in groups] == [
+        (3, 0.75),
+        (1, 0.25),
+    ]
+    one = await api.get(f"/api/v1/groups/{groups[0]['fingerprint'][:6]}")
+    assert one.json() == groups[0]
+
+
+async def test_what_was_said_of_a_group_is_kept(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
+    says = {"status": "resolved", "version": "1.9", "owner": "anna", "reason": "fixed"}
+
+    answer = await api.put(path, json=says)
+
+    assert answer.status_code == 200
+    said = answer.json()
+    assert (said["status"], said["version"], said["owner"], said["note"]) == (
+        "resolved",
+        "1.9",
+        "anna",
+        "fixed",
+    )
+
+
+async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
+    until = (place.clock.now() + timedelta(hours=1)).isoformat()
+
+    await api.put(path, json={"status": "snoozed", "until": until})
+
+    assert (await api.get("/api/v1/groups")).json() == []
+    snoozed = (await api.get("/api/v1/groups", params={"status": "snoozed"})).json()
+    assert len(snoozed) == 1
+
+
+async def test_what_nobody_can_mean_is_refused(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+
+    for says in [
+        {"status": "regressed"},
+        {"status": "snoozed"},
+        {"status": "snoozed", "until": "2001-01-01T00:00:00Z"},
+        {"status": "muted", "until": "2101-01-01T00:00:00Z"},
+        {"status": "snoozed", "until": "2101-01-01T00:00:00"},
+        {},
+    ]:
+        answer = await api.put(
+            f"/api/v1/groups/{letter.head.fingerprint}/standing", json=says
+        )
+
+        assert answer.status_code == 400
+
+
+async def test_groups_of_others_do_not_exist(
+    door: Api, guarded: Place, caller: Caller
+) -> None:
+    theirs, ours = make_letter(1, source="mails"), make_letter(2)
+    await guarded.store.keep([theirs, ours])
+    somebody = await caller(Role.OPERATOR, "orders")
+
+    listed = (await door.get("/api/v1/groups", headers=somebody)).json()
+    assert [(group["source"], group["share"]) for group in listed] == [("orders", 1.0)]
+    asked = {"source": "mails"}
+    assert (
+        await door.get("/api/v1/groups", params=asked, headers=somebody)
+    ).json() == []
+    name = theirs.head.fingerprint
+    for answer in (
+        await door.get(f"/api/v1/groups/{name}", headers=somebody),
+        await door.put(
+            f"/api/v1/groups/{name}/standing",
+            json={"status": "muted"},
+            headers=somebody,
+        ),
+    ):
+        assert answer.status_code == 404

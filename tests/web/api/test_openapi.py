@@ -1,0 +1,91 @@
+"""The description of the API: whole, true, with examples."""
+
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+from litestar import Response
+
+from deadletter.web.api import nodes
+from deadletter.web.api.examples import EXAMPLES
+from deadletter.web.api.openapi import describe
+from deadletter.web.app import _TOPICS, API, routes
+from web.api.conftest import Api
+
+HANDLERS = {
+    handler.operation_id or handler.fn.__name__: handler
+    for topic in (*_TOPICS, nodes)
+    for handler in topic.routes
+}
+NO_EXAMPLE = {"download_body", "export_letters", "listen"}  # bytes, lines, a stream
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return describe("1.2.3", routes())
+
+
+def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        operation["operationId"]: operation | {"method": method, "path": path}
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if "operationId" in operation
+    }
+
+
+async def test_it_is_there_for_everybody(door: Api) -> None:
+    answer = await door.get("/api/openapi.json")
+
+    assert answer.status_code == 200
+    assert answer.json()["openapi"].startswith("3.1")
+
+
+def test_every_route_of_the_api_is_in_it(document: dict[str, Any]) -> None:
+    described = operations(document)
+
+    assert HANDLERS.keys() <= described.keys()
+    for name in HANDLERS:
+        assert described[name]["path"].startswith((API, "/admin/"))
+        assert described[name]["x-role"] in {"reader", "operator", "admin"}
+        assert described[name]["summary"]
+
+
+@pytest.mark.parametrize("name", sorted(HANDLERS.keys() - NO_EXAMPLE))
+def test_every_example_is_what_is_really_asked_and_answered(name: str) -> None:
+    example = EXAMPLES[name]
+    signature = HANDLERS[name].parsed_fn_signature
+    answered = signature.return_type.annotation
+    if get_origin(answered) is Response:
+        (answered,) = get_args(answered)
+
+    told = msgspec.json.encode(example.answered)
+    assert msgspec.json.decode(told, type=answered) is not None
+    if "data" in signature.parameters:
+        kind = signature.parameters["data"].annotation
+        assert msgspec.convert(example.asked, kind)
+    else:
+        assert example.asked is None
+
+
+def test_there_is_no_example_of_what_is_not_there() -> None:
+    assert EXAMPLES.keys() == HANDLERS.keys() - NO_EXAMPLE
+
+
+def test_what_is_refused_is_described_as_strictly(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+
+    assert schemas["Selection"]["additionalProperties"] is False
+    after = next(
+        parameter
+        for parameter in operations(document)["report_replay"]["parameters"]
+        if parameter["name"] == "after"
+    )
+    assert after["schema"]["minimum"] == 0
+
+
+def test_posts_take_idempotency_keys(document: dict[str, Any]) -> None:
+    for name in HANDLERS:
+        operation = operations(document)[name]
+        names = [parameter["name"] for parameter in operation["parameters"]]
+        assert ("idempotency-key" in names) == (operation["method"] == "post")

@@ -1,0 +1,197 @@
+"""One command, one process, on this machine only, unless told otherwise."""
+
+import json
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deadletter.cli.running import run
+from web.serve.conftest import Served
+
+Serve = Callable[..., Served]
+Dlq = Callable[..., tuple[int, str]]
+LETTERS = "/api/v1/letters"
+
+
+@pytest.fixture
+def dlq(elsewhere: None, capsys: pytest.CaptureFixture[str]) -> Dlq:
+    """`dlq serve` in this process, for what ends by itself: code, what it said."""
+
+    def ran(*words: str) -> tuple[int, str]:
+        code = run(["serve", *words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return ran
+
+
+def test_it_answers_where_it_says_and_shows_the_first_token_once(
+    serve: Serve, tmp_path: Path
+) -> None:
+    first = serve()
+    token = first.token
+    with first.client() as nobody, first.client(token) as admin:
+        refused = nobody.get(LETTERS)
+        answer = admin.get(LETTERS)
+    first.signal()
+    assert first.ended() == 0
+    again = serve()
+    with again.client(token) as admin:
+        still = admin.get(LETTERS)
+
+    assert refused.status_code == 401
+    assert answer.status_code == 200
+    assert still.status_code == 200
+    assert first.url.startswith("http://127.0.0.1:")
+    assert again.tokens == []
+    mode = (tmp_path / "office.db").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_with_access_off_nobody_is_asked_and_no_token_made(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "deadletter.toml").write_text('[serve]\naccess = "off"\n')
+    served = serve()
+
+    with served.client() as client:
+        answer = client.get(LETTERS)
+
+    assert answer.status_code == 200
+    assert served.tokens == []
+
+
+def test_ipv6_works_where_the_machine_has_it(serve: Serve) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no ::1 here")
+    served = serve("--host", "::1", "--access", "off")
+
+    with served.client() as client:
+        assert client.get(LETTERS).status_code == 200
+    assert served.url.startswith("http://[::1]:")
+
+
+def test_without_the_extra_it_says_what_to_install(
+    serve: Serve, tmp_path: Path
+) -> None:
+    hiding = "import sys\nsys.modules['litestar'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hiding)
+    path = ":".join([str(tmp_path), *filter(None, sys.path)])
+
+    served = serve(PYTHONPATH=path)
+
+    assert served.ended() == 2
+    assert "pip install 'deadletter[web]'" in served.said
+
+
+def test_a_port_in_use_is_a_sentence(dlq: Dlq) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, said = dlq("--port", str(taken.getsockname()[1]))
+
+    assert code == 2
+    assert "cannot listen on 127.0.0.1" in said
+    assert "address already in use" in said
+    assert "Traceback" not in said
+
+
+def test_an_address_of_others_is_a_sentence(dlq: Dlq) -> None:
+    code, said = dlq("--host", "192.0.2.7")
+
+    assert code == 2
+    assert "cannot listen on 192.0.2.7" in said
+
+
+HOSTS = ["0.0.0.0", "::", "192.0.2.7", "example.invalid", "127.0.0.1.example.invalid"]
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]])
+@pytest.mark.parametrize("host", HOSTS)
+def test_others_cannot_come_in_while_access_is_off(
+    dlq: Dlq, host: str, check: list[str]
+) -> None:
+    code, said = dlq("--host", host, "--access", "off", *check)
+
+    assert code == 2
+    assert "serve.access is off" in said
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]])
+def test_a_database_out_of_reach_is_a_sentence(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch, check: list[str]
+) -> None:
+    monkeypatch.setenv("DLQ_URL", "postgresql://me:hunter2@127.0.0.1:1/nothing")
+
+    code, said = dlq("--port", "0", *check)
+
+    assert code == 5
+    assert "127.0.0.1" in said
+    assert "hunter2" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
+        ("DLQ_URL", "nowhere://", "no engine for"),
+    ],
+)
+def test_settings_that_cannot_be_are_a_sentence(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    code, told = dlq("--check")
+
+    assert code == 2
+    assert said in told
+
+
+def test_a_check_makes_nothing(dlq: Dlq, tmp_path: Path) -> None:
+    code, said = dlq("--check", "--port", "0")
+
+    assert code == 0
+    assert "the first start makes one" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def checked(said: str) -> dict[str, tuple[str, str]]:
+    documents = [json.loads(line) for line in said.splitlines()]
+    return {one["name"]: (one["health"], one["text"]) for one in documents}
+
+
+def test_a_check_says_how_everything_stands(serve: Serve, dlq: Dlq) -> None:
+    served = serve()
+    assert served.token
+    port = served.url.rpartition(":")[2]
+
+    code, said = dlq("--json", "--check", "--port", port)
+
+    found = checked(said)
+    assert code == 0
+    assert found["listening"][0] == "warn"
+    assert "something answers" in found["listening"][1]
+    assert found["durability"][0] == "ok"
+    assert found["queue server"][0] == "ok"
+    assert found["access"] == ("ok", "good tokens: 1.")
+    assert found["alerts"][0] == "ok"
+
+
+def test_a_check_fails_on_an_alert_target_that_cannot_be(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"kind": "webhook", "to": "gopher://hooks"}
+    monkeypatch.setenv("DLQ_ALERTS_TARGETS", json.dumps([target]))
+    monkeypatch.setenv("DLQ_URL", "memory://")
+
+    code, said = dlq("--json", "--check", "--port", "0", "--access", "off")
+
+    assert code == 6
+    assert checked(said)["alerts"][0] == "fail"
+    assert checked(said)["access"][0] == "warn"
