@@ -66,7 +66,9 @@ async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged = StringIO()
-    log = logging.Logger("a log of its own")  # whatever others did to the shared one
+    log = logging.getLogger(
+        "problems of this test"
+    )  # whatever others did to the shared one
     log.addHandler(logging.StreamHandler(logged))
     monkeypatch.setattr(problems, "log", log)
 
