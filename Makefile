@@ -53,8 +53,10 @@ lint: $(READY)
 types: $(READY)
 	@$(BIN)/mypy
 
+# The server, its client and the pages start processes and take minutes: make test has them.
 fast: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines" \
+	  --ignore=tests/web --ignore=tests/client --ignore=tests/docs --ignore=tests/cli/test_cli_server.py
 
 format: $(READY) ## put the code in shape
 	@$(BIN)/ruff check --fix -q . || true

@@ -10,6 +10,7 @@ from deadletter.office.replay import Replay, unsent
 from deadletter.office.sending import Sending
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import FakeClock
 from deadletter.testing.waiting import eventually
 from office.making import BY, make_letters
 
@@ -84,13 +85,14 @@ async def test_what_a_server_left_behind_is_taken_up_by_the_next(
 
 
 async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
-    store: LetterStore, replay: Replay, crew: list[Sending]
+    store: LetterStore, replay: Replay, crew: list[Sending], clock: FakeClock
 ) -> None:
     campaign = await begun(store, replay, rate=1.0)
     await crew[0].send(campaign)
     await replay.pause(campaign, BY)
 
     async def ended() -> bool:
+        clock.advance(1.0)  # it hears of the pause when it is about to send the next
         return campaign not in crew[0].under_way
 
     await eventually(ended)

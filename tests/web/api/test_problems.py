@@ -68,7 +68,7 @@ async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
     logged = StringIO()
     log = logging.getLogger(
         "problems of this test"
-    )  # whatever others did to the shared one
+    )
     log.addHandler(logging.StreamHandler(logged))
     monkeypatch.setattr(problems, "log", log)
 
