@@ -66,9 +66,7 @@ async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged = StringIO()
-    log = logging.getLogger(
-        "problems of this test"
-    )
+    log = logging.getLogger("problems of this test")
     log.addHandler(logging.StreamHandler(logged))
     monkeypatch.setattr(problems, "log", log)
 
