@@ -32,9 +32,12 @@ serve: $(READY) ## a server on the store of the demo, with access on
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 COVERED = --cov --cov-report=term --cov-fail-under=90
 
-test: $(READY) ## everything that needs no server, with coverage
-	@$(PYTEST) -m "not engines" $(COVERED) --cov-config=tests/embedded.coveragerc
+test: $(READY) ## everything that needs no server
+	@$(PYTEST) --hypothesis-profile=quick -m "not engines"
 	@echo "Not run: the engines on real servers. make engines does, with those that are here; make test-all gets them first."
+
+coverage: $(READY) ## the same with every example and coverage; takes three times as long
+	@$(PYTEST) -m "not engines" $(COVERED) --cov-config=tests/embedded.coveragerc
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
 	@$(PYTEST) --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
