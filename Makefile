@@ -42,6 +42,9 @@ coverage: $(READY) ## the same with every example and coverage; takes three time
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
 	@$(PYTEST) --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
 
+engines-again: $(READY) ## those of the engines' tests that failed, once more and one by one
+	@$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
+
 test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(MAKE) --no-print-directory services
 	@CI=true $(PYTEST) $(COVERED)

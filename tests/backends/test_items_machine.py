@@ -37,5 +37,5 @@ class SqliteBesideMemory(ItemsMachine):
 
 TestSqliteBesideMemory = SqliteBesideMemory.TestCase
 TestSqliteBesideMemory.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=30, stateful_step_count=40, deadline=None
 )
