@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -116,9 +115,15 @@ async def test_an_event_loop_that_does_not_come_around_is_not_waited_for(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_LATE", 0.05)
+    taken = threading.Event()
+
+    def told(connection: sqlite3.Connection) -> str:
+        taken.set()
+        return where(connection)
+
     first = db.submit(where, brief=True)
-    second = db.submit(where, brief=True)
-    time.sleep(0.5)  # noqa: ASYNC251 -- a handler that holds the loop
+    second = db.submit(told, brief=True)
+    assert taken.wait(10.0)  # like a handler that holds the loop
 
     assert await first == threading.current_thread().name
     assert await second == "deadletter-writer"

@@ -116,10 +116,12 @@ async def test_timeouts_and_task_groups_work_in_each() -> None:
 
 
 async def test_only_the_one_that_is_interrupted_is_cancelled() -> None:
+    begun: list[str] = []
     ended: dict[str, str] = {}
     gate = asyncio.Event()
 
     async def attempt(name: str) -> None:
+        begun.append(name)
         try:
             await gate.wait()
             ended[name] = "done"
@@ -127,7 +129,7 @@ async def test_only_the_one_that_is_interrupted_is_cancelled() -> None:
             ended[name] = "cancelled"
 
     _, batch = await run("abc", attempt)
-    await asyncio.sleep(0.01)
+    await eventually(lambda: begun == ["a", "b", "c"])
     batch[1].interrupt(Hand.TIMED_OUT)
     await eventually(lambda: ended == {"b": "cancelled"})
     gate.set()

@@ -6,7 +6,6 @@ the same answers and hold the same items. A backend's test is a subclass that sa
 how to open both, and `TestName = Subclass.TestCase`.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
@@ -14,7 +13,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -36,7 +34,7 @@ from deadletter.core.items import (
 )
 from deadletter.ports import Engine, ItemStore, Lends, Tended
 
-from .fakes import FakeClock
+from .side_by_side import SideBySide
 
 T = TypeVar("T")
 Pair: TypeAlias = tuple[str, str, int]
@@ -60,28 +58,17 @@ _delays = st.sampled_from([None, None, None, 0.05, 3.0, 60.0])
 _rarely = st.sampled_from([False, False, False, True])
 
 
-class ItemsMachine(RuleBasedStateMachine):
+class ItemsMachine(SideBySide):
     """Calls both engines alike and compares."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = FakeClock()
         self.made = 0
         self.held: dict[str, list[Pair]] = {queue.name: [] for queue in _QUEUES}
-        self._runner = asyncio.Runner()
-
-    async def open(self) -> Engine:
-        """The engine under test, on `self.clock`; again after a reopen."""
-        raise AssertionError("say how to open your engine")
-
-    async def open_model(self) -> Engine:
-        """The engine that is right, on `self.clock`."""
-        raise AssertionError("say how to open the model")
 
     @initialize()
     def begin(self) -> None:
-        self.engine = self._run(self.open())
-        self.model = self._run(self.open_model())
+        self.open_both()
         for queue in _QUEUES:
             self._both(partial(_create, queue=queue))
 
@@ -215,12 +202,6 @@ class ItemsMachine(RuleBasedStateMachine):
                 for scheduled in (False, True):
                     self._compare_items(queue.name, partition, scheduled=scheduled)
 
-    def teardown(self) -> None:
-        if hasattr(self, "model"):
-            self._run(self.engine.close())
-            self._run(self.model.close())
-        self._runner.close()
-
     def _compare_items(self, name: str, partition: int, *, scheduled: bool) -> None:
         ours, theirs = self._both(
             lambda store: store.items(name, partition, limit=1000, scheduled=scheduled)
@@ -253,12 +234,6 @@ class ItemsMachine(RuleBasedStateMachine):
             self._run(call(_items(self.engine))),
             self._run(call(_items(self.model))),
         )
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def _compare(self, ours: object, theirs: object) -> None:
-        assert ours == theirs, f"the model says {theirs!r}"
 
 
 def _items(engine: Engine) -> ItemStore:

@@ -6,13 +6,10 @@ same answers. A backend's test is a subclass that says how to open both, and
 `TestName = Subclass.TestCase`.
 """
 
-import asyncio
-from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -21,7 +18,7 @@ from hypothesis.stateful import (
 
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
 
-from .fakes import FakeClock
+from .side_by_side import SideBySide
 
 T = TypeVar("T")
 
@@ -38,27 +35,16 @@ _ends = st.sampled_from(
 )
 
 
-class LedgerMachine(RuleBasedStateMachine):
+class LedgerMachine(SideBySide):
     """Calls both ledgers alike and compares."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = FakeClock()
         self.claims: list[tuple[LedgerClaim, LedgerClaim]] = []  # ours, the model's
-        self._runner = asyncio.Runner()
-
-    async def open(self) -> Engine:
-        """The engine under test, on `self.clock`."""
-        raise AssertionError("say how to open your engine")
-
-    async def open_model(self) -> Engine:
-        """The engine that is right, on `self.clock`."""
-        raise AssertionError("say how to open the model")
 
     @initialize()
     def begin_both(self) -> None:
-        self.engine = self._run(self.open())
-        self.model = self._run(self.open_model())
+        self.open_both()
 
     @rule(keys=st.lists(_asked, max_size=4), lease=st.sampled_from([2.0, 20.0]))
     def begin(self, keys: list[LedgerKey], lease: float) -> None:
@@ -89,22 +75,10 @@ class LedgerMachine(RuleBasedStateMachine):
         if hasattr(self, "model"):
             self._compare(*self._both(lambda ledger: ledger.look(_KEYS)))
 
-    def teardown(self) -> None:
-        if hasattr(self, "model"):
-            self._run(self.engine.close())
-            self._run(self.model.close())
-        self._runner.close()
-
     def _both(self, call: Any) -> tuple[Any, Any]:
         engines = (self.engine, self.model)
         ours, theirs = (self._run(call(_ledger(engine))) for engine in engines)
         return ours, theirs
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def _compare(self, ours: object, theirs: object) -> None:
-        assert ours == theirs, f"the model says {theirs!r}"
 
 
 def _ledger(engine: Engine) -> Ledger:

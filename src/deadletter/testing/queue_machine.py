@@ -6,14 +6,12 @@ the same answers and hold the same messages. A backend's test is a subclass that
 says how to open both, and `TestName = Subclass.TestCase`.
 """
 
-import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -23,14 +21,13 @@ from hypothesis.stateful import (
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import (
     Acked,
-    Engine,
     Fate,
     QueueOptions,
     Released,
     Settlement,
 )
 
-from .fakes import FakeClock
+from .side_by_side import SideBySide
 
 T = TypeVar("T")
 
@@ -46,28 +43,17 @@ _ways = st.sampled_from(["ack", "bury", "release", "release with a story", "spar
 _rarely = st.sampled_from([False, False, False, True])
 
 
-class QueueMachine(RuleBasedStateMachine):
+class QueueMachine(SideBySide):
     """Calls both engines alike and compares."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = FakeClock()
         self.sent = 0
         self.held: list[tuple[Delivery, Delivery]] = []  # ours and the model's
-        self._runner = asyncio.Runner()
-
-    async def open(self) -> Engine:
-        """The engine under test, on `self.clock`; again after a reopen."""
-        raise AssertionError("say how to open your engine")
-
-    async def open_model(self) -> Engine:
-        """The engine that is right, on `self.clock`."""
-        raise AssertionError("say how to open the model")
 
     @initialize()
     def begin(self) -> None:
-        self.engine = self._run(self.open())
-        self.model = self._run(self.open_model())
+        self.open_both()
         for options in _MAILBOXES:
             self._both(lambda engine, o=options: engine.broker.create(o))
 
@@ -169,12 +155,6 @@ class QueueMachine(RuleBasedStateMachine):
                 left = sum(queue.tally.get(fate, 0) for fate in Fate)
                 assert queue.tally["sent"] == left + present
 
-    def teardown(self) -> None:
-        if hasattr(self, "model"):
-            self._run(self.engine.close())
-            self._run(self.model.close())
-        self._runner.close()
-
     def _hold(self, ours: Sequence[Delivery], theirs: Sequence[Delivery]) -> None:
         self._compare([_told(d) for d in ours], [_told(d) for d in theirs])
         self.held += zip(ours, theirs, strict=True)
@@ -208,12 +188,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _both(self, call: Any) -> tuple[Any, Any]:
         return self._run(call(self.engine)), self._run(call(self.model))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def _compare(self, ours: object, theirs: object) -> None:
-        assert ours == theirs, f"the model says {theirs!r}"
 
 
 def _settlement(delivery: Delivery, way: str, delay: float) -> Settlement:

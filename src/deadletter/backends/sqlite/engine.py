@@ -24,9 +24,8 @@ from .writer import Job, Work, Writer
 
 T = TypeVar("T")
 
-BRIEF: Final = 2_000_000  # bytes that are written in no time
-ROW: Final = 1_000  # ...of which a row costs so many, however small it is
-
+_BRIEF: Final = 2_000_000  # bytes that are written in no time
+_ROW: Final = 1_000  # ...of which a row costs so many, however small it is
 _READERS: Final = 2
 
 
@@ -138,3 +137,8 @@ def _snapshot(
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def is_brief(rows: int, size: int = 0) -> bool:
+    """Whether so many rows, with so many bytes in them, may hold an event loop."""
+    return rows * _ROW + size < _BRIEF

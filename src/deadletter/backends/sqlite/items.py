@@ -24,12 +24,12 @@ from . import items_keeping as keeping
 from . import items_queues as queues
 from . import items_tending as tending
 from . import items_writing as writing
-from .engine import Database
+from .engine import Database, is_brief
 from .items_waking import Readiness
 from .rows import micros
 
 _PAGE: Final = 1_000  # items in one answer of SQLite, which must not be too long
-_BRIEF: Final = 500  # items; more of them would hold the event loop for too long
+_ITEM: Final = 4  # rows' worth of work, with all that it is found by
 
 
 class SqliteItems:
@@ -66,7 +66,10 @@ class SqliteItems:
         rows = writing.new_rows(batches)
         await self._db.write(
             lambda c: writing.produce(c, queue, rows, self._now()),
-            brief=sum(map(len, rows)) <= _BRIEF,
+            brief=is_brief(
+                _ITEM * sum(map(len, batches)),
+                sum([len(item.payload) for batch in batches for item in batch]),
+            ),
         )
         self._ready.tell([queue])
 
@@ -74,7 +77,7 @@ class SqliteItems:
         """Lend up to so many items to each, counting the attempt."""
         lent = await self._db.write(
             lambda c: writing.lease(c, queue, wants, self._now()),
-            brief=sum(wants) <= _BRIEF,
+            brief=is_brief(_ITEM * sum(wants)),
         )
         found = [Leased(partition, items) for partition, items in lent.items()]
         if not all(leased.items for leased in found):
@@ -88,7 +91,7 @@ class SqliteItems:
         try:
             await self._db.write(
                 lambda c: writing.complete(c, queue, requests),
-                brief=sum(len(request.ids) for request in requests) <= _BRIEF,
+                brief=is_brief(_ITEM * sum([len(one.ids) for one in requests])),
             )
         except writing.NotAllLeased:
             return await self._db.write(

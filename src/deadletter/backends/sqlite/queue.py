@@ -17,7 +17,7 @@ from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
-from .engine import BRIEF, ROW, Database
+from .engine import Database, is_brief
 from .rows import Claimed, MessageRow, micros, read_claimed, rows_of, seconds
 from .settling import NotAllOurs, extend, extend_ours, settle, settle_ours, sorted_out
 from .tokens import Tokens
@@ -97,7 +97,7 @@ class SqliteSink:
         wait = max(0, seconds(delay))
         await self._box.db.write(
             lambda c: _send(c, box, rows, self._box.now(), wait),
-            brief=sum([len(row[1]) + ROW for row in rows]) < BRIEF,
+            brief=is_brief(len(rows), sum([len(row[1]) for row in rows])),
         )
         self._box.waking.ring(box)
 

@@ -8,7 +8,7 @@ from typing import Final
 from deadletter.ports.burial import Burial
 from deadletter.ports.letters import Kept
 
-from .engine import BRIEF, ROW, Database
+from .engine import Database, is_brief
 from .letters_keep import keep
 from .mailboxes import SqliteBroker
 from .rows import micros
@@ -30,9 +30,10 @@ class SqliteUndertaker:
             return []
         box = await self._broker.number(burials[0].delivery.mailbox)
         now = self._db.clock.now
-        size = sum([b.letter.head.size + _LETTER * ROW for b in burials])
+        size = sum([burial.letter.head.size for burial in burials])
         return await self._db.write(
-            lambda c: _bury(c, burials, box, now()), brief=size < BRIEF
+            lambda c: _bury(c, burials, box, now()),
+            brief=is_brief(_LETTER * len(burials), size),
         )
 
 
