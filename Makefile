@@ -33,11 +33,11 @@ PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 COVERED = --cov --cov-report=term --cov-fail-under=90
 
 test: $(READY) ## everything that needs no server
-	@$(PYTEST) --hypothesis-profile=quick -m "not engines"
+	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems"
 	@echo "Not run: the engines on real servers. make engines does, with those that are here; make test-all gets them first."
 
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
-	@$(PYTEST) -m "not engines" $(COVERED) --cov-config=tests/embedded.coveragerc
+	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
 	@$(PYTEST) --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
@@ -61,7 +61,7 @@ types: $(READY)
 
 # The server, its client and the pages start processes and take minutes: make test has them.
 fast: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines" \
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines and not systems" \
 	  --ignore=tests/web --ignore=tests/client --ignore=tests/docs --ignore=tests/cli/test_cli_server.py
 
 format: $(READY) ## put the code in shape

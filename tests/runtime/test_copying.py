@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from deadletter import DLQPolicy
+from deadletter import DeadLetter, DLQPolicy
 from deadletter.core.errors import Conflict, NotFound, Refused, Unavailable
 from deadletter.core.events import Buried, CopyFailed, OutOfReach
 from deadletter.core.message import Message
@@ -14,10 +15,12 @@ from rig import Rig, fails
 POLICY = DLQPolicy(max_attempts=1, dead_queue="orders-dlq")
 
 
-async def buried_beside(rig: Rig, *bodies: str, before: Callable[..., None]) -> Any:
+async def buried_beside(
+    rig: Rig, *bodies: str, before: Callable[..., None], policy: DLQPolicy = POLICY
+) -> Any:
     """Bury messages while something comes before each sending of copies."""
 
-    @rig.app.handler("orders", policy=POLICY)
+    @rig.app.handler("orders", policy=policy)
     async def handle(body: str) -> None:
         raise ValueError(body)
 
@@ -70,3 +73,26 @@ async def test_a_dead_mailbox_out_of_reach_is_waited_for() -> None:
     assert copies == {b"a"}
     assert [e.what for e in rig.seen(OutOfReach)] == ["mailbox orders-dlq"] * 2
     assert rig.seen(CopyFailed) == []
+
+
+async def test_a_policy_may_make_copies_in_a_format_of_its_own() -> None:
+    class Loud(DLQPolicy, frozen=True):
+        def dead_copy(self, letter: DeadLetter) -> Message:
+            copy = super().dead_copy(letter)
+            if letter.message.body == b"odd":
+                raise KeyError("no such field")
+            return structs.replace(copy, body=letter.message.body.upper())
+
+    rig = Rig()
+    copies, letters = await buried_beside(
+        rig,
+        "a",
+        "odd",
+        before=lambda _: None,
+        policy=Loud(max_attempts=1, dead_queue="orders-dlq"),
+    )
+
+    assert copies == {b"A"}
+    assert {letter.message.body for letter in letters} == {b"a", b"odd"}
+    (failed,) = rig.seen(CopyFailed)
+    assert failed.text == "dead_copy raised KeyError: 'no such field'"

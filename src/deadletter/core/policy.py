@@ -20,7 +20,9 @@ from .classify import ErrorClassifier
 from .decision import Bury, Continue, Decision, Fail, Reason, Retry
 from .errors import ConfigError, Signal
 from .failure import Failure, Trouble
-from .message import Delivery
+from .letter import DeadLetter
+from .letter_mail import to_message
+from .message import Delivery, Message
 from .routes import MAILBOX, Route, check_template
 from .rules import DEFAULT
 
@@ -87,7 +89,8 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     """
     How patient to be, and with what.
 
-    Subclass it and override `should_dead_letter` for rules of your own.
+    Subclass it and override `should_dead_letter` for rules of your own, `dead_copy`
+    for a dead-letter mailbox whose readers know a format of their own.
     """
 
     max_attempts: int = 5  # 0 is unlimited
@@ -150,6 +153,14 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """How often a message is tried at most; 0 when there is no limit."""
         one_more = self.max_attempts > 0 and self.limit_mode is LimitMode.EXCEEDED
         return self.max_attempts + one_more
+
+    def dead_copy(self, letter: DeadLetter) -> Message:
+        """
+        The message that stands for a letter in its dead-letter mailbox.
+
+        The letter itself is kept in the office, whatever this makes of it.
+        """
+        return to_message(letter)
 
     def disposition(self, trouble: Trouble) -> Disposition:
         """What a kind of trouble leads to: as told, else as usual."""
