@@ -11,7 +11,7 @@ process, and a story told line by line.
 Everything that was started is ended with the stage, also when the story breaks off.
 """
 
-# ruff: noqa: T201 -- it tells a story
+
 
 import os
 import subprocess
