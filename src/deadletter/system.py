@@ -7,12 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
 from threading import Lock
-from typing import Final
 from weakref import ref
 
-from deadletter.core.ids import uuid7
-
-_TAIL_BITS: Final = 74
+from deadletter.core.ids import LATE_BITS, TAIL_BITS, uuid7_end, uuid7_start
 
 
 class SystemClock:
@@ -80,6 +77,8 @@ class _Chances:
         self._lock = Lock()
         self._last = 0  # the latest millisecond an id was made of
         self._tail = 0
+        self._first_half = ""  # of an id, the same for all tails...
+        self._until = 0  # ...up to this one
 
     def new_id(self, millis: int) -> str:
         with self._lock:
@@ -87,11 +86,18 @@ class _Chances:
                 self._start(millis)
             else:  # the same millisecond, or a clock that stepped back
                 self._tail += 1 + self.random.getrandbits(32)
-                if self._tail >> _TAIL_BITS:
+                if self._tail >> TAIL_BITS:
                     self._start(self._last + 1)
-            return uuid7(self._last, self._tail)
+                elif self._tail >= self._until:
+                    self._go_on()
+            return self._first_half + uuid7_end(self._tail)
 
     def _start(self, millis: int) -> None:
         # Starting in the lower half leaves room for two thousand billion more.
         self._last = millis
-        self._tail = self.random.getrandbits(_TAIL_BITS - 1)
+        self._tail = self.random.getrandbits(TAIL_BITS - 1)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._first_half = uuid7_start(self._last, self._tail)
+        self._until = ((self._tail >> LATE_BITS) + 1) << LATE_BITS

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -59,6 +59,51 @@ async def test_what_waits_meanwhile_is_one_transaction_on_the_loop(
     jobs = [db.submit(where, brief=True) for _ in range(5)]
 
     assert await asyncio.gather(*jobs) == [threading.current_thread().name] * 5
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each commit was for."""
+    found: list[int] = []
+    finish = writing.Writer._finish
+
+    def counted(writer: writing.Writer, group: writing.Group) -> None:
+        found.append(len(group.jobs))
+        finish(writer, group)
+
+    monkeypatch.setattr(writing.Writer, "_finish", counted)
+    return found
+
+
+async def test_who_is_patient_shares_a_commit_with_who_comes_a_little_later(
+    db: Database, groups: list[int]
+) -> None:
+    patient = db.submit(where, brief=True, patient=True)
+    await asyncio.sleep(0)
+    await asyncio.gather(patient, db.submit(where, brief=True))
+
+    assert groups == [2]
+
+
+async def test_who_is_patient_is_served_without_company_too(
+    db: Database, groups: list[int]
+) -> None:
+    assert await db.write(where, brief=True, patient=True)
+    assert await db.write(where, patient=True) == "deadletter-writer"
+
+    assert groups == [1, 1]
+
+
+async def test_who_asks_on_being_served_shares_the_commit_of_who_waited(
+    db: Database, groups: list[int]
+) -> None:
+    async def twice() -> None:
+        await db.write(where, brief=True)
+        await db.write(where, brief=True)
+
+    await asyncio.gather(twice(), db.write(where, brief=True))
+
+    assert groups == [1, 2]
 
 
 async def test_while_another_process_writes_the_loop_does_not_wait(
@@ -157,6 +202,43 @@ async def test_closing_finishes_what_was_submitted(tmp_path: Path) -> None:
     await closing
     with pytest.raises(Unavailable):
         await database.write(where)
+
+
+async def test_closing_serves_who_was_patient_on_a_loop_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    database = await Database(tmp_path / "y.db", clock=SystemClock()).open()
+    await database.write(lambda c: c.execute("CREATE TABLE t (n INTEGER)"))
+    served = threading.Event()
+
+    def ask() -> None:
+        database.submit(lambda c: served.set(), brief=True, patient=True)
+
+    await asyncio.to_thread(abandoned, ask)
+    async with asyncio.timeout(10):
+        await database.close()
+    assert served.is_set()
+
+
+async def test_a_loop_that_is_gone_holds_up_nobody_by_its_patience(
+    db: Database,
+) -> None:
+    def ask() -> None:
+        db.submit(where, brief=True, patient=True)
+
+    await asyncio.to_thread(abandoned, ask)
+    async with asyncio.timeout(10):
+        await db.write(where, brief=True)
+    assert await rows(db) == 2
+
+
+def abandoned(ask: Callable[[], object]) -> None:
+    """Ask on an event loop that takes no further turn."""
+    loop = asyncio.new_event_loop()
+    loop.call_soon(ask)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
 
 
 async def test_an_interrupt_on_the_loop_is_not_swallowed(db: Database) -> None:

@@ -43,6 +43,17 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Attempt)
 
 
+class Mark(Struct, frozen=True, gc=False):
+    """An attempt without what is long: enough to know which it was."""
+
+    number: int
+    at: datetime
+    outcome: str = "failed"
+
+
+_marks: Final = msgspec.json.Decoder(Mark)
+
+
 def attempt_of(
     failure: Failure,
     *,
@@ -114,21 +125,21 @@ def read(history: str) -> list[Attempt]:
     return [_decoder.decode(line) for line in history.split("\n")]
 
 
-def ends(history: str) -> tuple[Attempt | None, Attempt | None]:
+def ends(history: str) -> tuple[Mark | None, Mark | None]:
     """The first attempt and the last, without reading those between."""
     if not history:
         return None, None
-    first = _decoder.decode(history.partition("\n")[0])
+    first = _marks.decode(history.partition("\n")[0])
     if "\n" not in history:
         return first, first
-    return first, _decoder.decode(history.rpartition("\n")[2])
+    return first, _marks.decode(history.rpartition("\n")[2])
 
 
 def last_number(history: str) -> int:
     """The number of the last attempt that was recorded; 0 when none was."""
     if not history:
         return 0
-    return _decoder.decode(history.rpartition("\n")[2]).number
+    return _marks.decode(history.rpartition("\n")[2]).number
 
 
 class _Story(NamedTuple):

@@ -4,7 +4,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from .attempts import Attempt, ends
+from .attempts import Mark, ends
 from .capture import TEXT_LIMIT
 from .decision import Bury, Reason
 from .failure import Failure
@@ -93,7 +93,7 @@ def _id(delivery: Delivery) -> str:
     return letter_id(delivery.mailbox, delivery.partition, message.id)
 
 
-def _attempts(delivery: Delivery, reason: Reason, last: Attempt | None) -> int:
+def _attempts(delivery: Delivery, reason: Reason, last: Mark | None) -> int:
     # The claim that found it expired or out of attempts was counted like any
     # other, but its handler did not run: that one is no attempt at the work.
     if reason not in _DECIDED_BEFORE:

@@ -15,7 +15,7 @@ from .failure import Failure, Verdict
 from .plain import cut, plain, plain_line
 from .raised import is_alone, lineage, qualified_name, text_of
 from .redact import redact
-from .stack import frames_of, render, top_frame
+from .stack import origin
 from .tracing import marked
 
 TEXT_LIMIT: Final = 2_000  # characters
@@ -58,8 +58,8 @@ def _described(error: BaseException, verdict: Verdict) -> Failure:
     if type(told) is Told:
         stack, frame = told.stack, told.frame
     else:
-        frames = frames_of(error)
-        stack, frame = _stack(error, render(frames)), top_frame(frames)
+        own, frame = origin(error)
+        stack = _stack(error, own)
     return Failure(
         trouble=verdict.trouble,
         code=verdict.code,
@@ -97,7 +97,7 @@ def _stack(error: BaseException, own: str) -> str:
     for how, behind in lineage(error):
         text = plain_line(_text_of(behind, _CAUSE_LIMIT))
         story.append(f"{how} {_type_of(behind)}: {text}")
-        story.append(render(frames_of(behind)))
+        story.append(origin(behind)[0])
         size += len(story[-1]) + len(story[-2])
         if size > STACK_LIMIT:
             break

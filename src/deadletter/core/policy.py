@@ -23,6 +23,7 @@ from .failure import Failure, Trouble
 from .letter import DeadLetter
 from .letter_mail import to_message
 from .message import Delivery, Message
+from .reply import bad_news
 from .routes import MAILBOX, Route, check_template
 from .rules import DEFAULT
 
@@ -90,7 +91,8 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     How patient to be, and with what.
 
     Subclass it and override `should_dead_letter` for rules of your own, `dead_copy`
-    for a dead-letter mailbox whose readers know a format of their own.
+    for a dead-letter mailbox whose readers know a format of their own, `bad_news`
+    for askers who do.
     """
 
     max_attempts: int = 5  # 0 is unlimited
@@ -162,6 +164,16 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """
         return to_message(letter)
 
+    def bad_news(
+        self, delivery: Delivery, decision: Decision, failure: Failure
+    ) -> object:
+        """
+        What the reply to a message says that ended badly, to be sent as JSON.
+
+        Asked once it has: after the letter is kept, and never for a retry.
+        """
+        return bad_news(delivery, decision, failure)
+
     def disposition(self, trouble: Trouble) -> Disposition:
         """What a kind of trouble leads to: as told, else as usual."""
         return self.dispositions.get(trouble) or DISPOSITIONS[trouble]
@@ -214,6 +226,8 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     def _by_trouble(self, situation: Situation, draw: float) -> Decision:
         failure = situation.failure
         match self.disposition(failure.trouble):
+            case Disposition.RETRY:  # first: it is by far the most frequent
+                return self._retry_or_bury(situation, draw)
             case Disposition.DEAD_LETTER:
                 return self._bury(failure, f"{failure.trouble} error: {failure.code}")
             case Disposition.FAIL:
@@ -222,8 +236,6 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
                 return Continue(failure.text)
             case Disposition.KEEP_RETRYING:
                 return self._keep_retrying(situation, draw)
-            case Disposition.RETRY:
-                return self._retry_or_bury(situation, draw)
 
     def _retry_or_bury(self, situation: Situation, draw: float) -> Decision:
         delivery, failure = situation.delivery, situation.failure

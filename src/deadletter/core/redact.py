@@ -34,6 +34,7 @@ _CARD: Final = re.compile(
     r"(?<![\w.-])(?:[2-6]\d{12,18}|[2-6]\d{3}([ -])\d{4}\1\d{4}\1\d{4}"
     r"|3[47]\d\d([ -])\d{6}\2\d{5})(?![\w-])"
 )
+_DIGITS: Final = re.compile(r"[2-6]\d{3}")  # no number of a card is without
 
 _Row: TypeAlias = tuple[tuple[str, ...], re.Pattern[str]]
 # A pattern is tried only where one of its words is in the text; what it names
@@ -103,13 +104,24 @@ _AS_WRITTEN: Final[tuple[_Row, ...]] = (
         ),
     ),
 )
+_WORDS: Final = tuple(
+    word for words, _ in (*_IN_ANY_CASE, *_AS_WRITTEN) for word in words
+)
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 def redact(text: str) -> str:
     """The text with what looks like a secret replaced by a mask."""
-    # Loops within loops: this runs for every error, and calls would cost more.
+    # This runs for every error: most hold no word that a secret goes with.
     lower = _lower(text)
+    for word in _WORDS:
+        if word in lower:
+            text = _redacted(text, lower)
+            break
+    return _CARD.sub(_mask_card, text) if _DIGITS.search(text) else text
+
+
+def _redacted(text: str, lower: str) -> str:
     for words, pattern in _IN_ANY_CASE:
         for word in words:
             if word in lower:
@@ -121,7 +133,7 @@ def redact(text: str) -> str:
             if word in lower:
                 text = _masked(text, pattern.finditer(text))
                 break
-    return _CARD.sub(_mask_card, text)
+    return text
 
 
 def is_secret_name(name: str) -> bool:

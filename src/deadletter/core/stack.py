@@ -18,12 +18,44 @@ _LAST: Final = 15
 _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
 _RUNTIME: Final = _OURS + "runtime/"
-_MOST_STACKS: Final = 1024  # a program fails in far fewer places
-_stacks: Final[dict[tuple[int, ...], tuple[list[CodeType], str]]] = {}
+_MOST_ORIGINS: Final = 1024  # a program fails in far fewer places
+_LONG: Final = 60  # frames, ours included, beyond which an origin is not remembered
+_origins: Final[dict[tuple[int, ...], tuple[list[CodeType], str, str]]] = {}
 _traceback: Final = BaseException.__dict__["__traceback__"].__get__
 
 
-def frames_of(error: BaseException) -> list[TracebackType]:
+def origin(error: BaseException) -> tuple[str, str]:
+    """
+    The frames an error came through, one a line, and which of them it is put down to.
+
+    That one is named as module:function. Most errors come from where others came
+    from before, so both are remembered.
+    """
+    codes: list[CodeType] = []
+    places: list[int] = []
+    trace: TracebackType | None = _traceback(error)
+    while trace is not None:
+        codes.append(trace.tb_frame.f_code)
+        places.append(trace.tb_lasti)
+        trace = trace.tb_next
+    if len(codes) > _LONG:
+        return _told(error)
+    # By id: code hashes itself anew each time. Kept, so that its id stays its own.
+    key = (*map(id, codes), *places)
+    known = _origins.get(key)
+    if known is None:
+        if len(_origins) >= _MOST_ORIGINS:
+            _origins.clear()
+        known = _origins[key] = (codes, *_told(error))
+    return known[1], known[2]
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    frames = _frames(error)
+    return _rendered(frames), _top(frames)
+
+
+def _frames(error: BaseException) -> list[TracebackType]:
     """
     What an error came through, outermost first.
 
@@ -39,17 +71,17 @@ def frames_of(error: BaseException) -> list[TracebackType]:
     return found
 
 
-def render(frames: list[TracebackType]) -> str:
+def _rendered(frames: list[TracebackType]) -> str:
     """One line per frame; of many only the first and the last."""
     if len(frames) <= _FIRST + _LAST:
-        return _known(frames)
+        return "\n".join([_line(frame) for frame in frames])
     left_out = f"  ... {len(frames) - _FIRST - _LAST} frames left out ..."
     first = [_line(frame) for frame in frames[:_FIRST]]
     last = [_line(frame) for frame in frames[-_LAST:]]
     return "\n".join([*first, left_out, *last])
 
 
-def top_frame(frames: list[TracebackType]) -> str:
+def _top(frames: list[TracebackType]) -> str:
     """
     The innermost frame of the application, as module:function.
 
@@ -63,20 +95,6 @@ def top_frame(frames: list[TracebackType]) -> str:
         if _is_application(code.co_filename):
             return _name(trace)
     return _name(frames[-1])
-
-
-def _known(frames: list[TracebackType]) -> str:
-    """The lines of a few frames, which most errors of a kind have in common."""
-    codes = [frame.tb_frame.f_code for frame in frames]
-    # By id: code hashes itself anew each time. Kept, so that its id stays its own.
-    key = (*map(id, codes), *[frame.tb_lineno for frame in frames])
-    known = _stacks.get(key)
-    if known is None:
-        if len(_stacks) >= _MOST_STACKS:
-            _stacks.clear()
-        lines = "\n".join([_line(frame) for frame in frames])
-        known = _stacks[key] = (codes, lines)
-    return known[1]
 
 
 def _is_ours(trace: TracebackType) -> bool:

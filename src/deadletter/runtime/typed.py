@@ -10,7 +10,7 @@ letter, without a retry.
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, Final, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -21,6 +21,9 @@ from .context import Context
 
 Decode: TypeAlias = Callable[[Delivery], object]
 JSON = "application/json"
+
+_BYTES: Final = (bytes, bytearray, memoryview)
+_encoder: Final = msgspec.json.Encoder()
 
 
 def typed(function: Callable[..., Any]) -> Callable[[Delivery], Any]:
@@ -37,15 +40,16 @@ def typed(function: Callable[..., Any]) -> Callable[[Delivery], Any]:
 
 def encode(body: object) -> tuple[bytes, str | None]:
     """The bytes of a body and their content type."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body), None
-    if isinstance(body, str):
-        return body.encode(), "text/plain"
-    dump = getattr(body, "model_dump_json", None)
-    if dump is not None:
-        return dump().encode(), JSON
+    if type(body) is not dict:  # as most are
+        if isinstance(body, _BYTES):
+            return bytes(body), None
+        if isinstance(body, str):
+            return body.encode(), "text/plain"
+        dump = getattr(body, "model_dump_json", None)
+        if dump is not None:
+            return dump().encode(), JSON
     try:
-        return msgspec.json.encode(body), JSON
+        return _encoder.encode(body), JSON
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"a body of type {type(body).__name__} cannot be sent: {error}. "

@@ -61,7 +61,11 @@ class Database:
             await asyncio.to_thread(self._stop, writer)
 
     async def write(
-        self, work: Callable[[sqlite3.Connection], T], *, brief: bool = False
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        brief: bool = False,
+        patient: bool = False,
     ) -> T:
         """
         Run `work` in the next transaction; returns once that is durable.
@@ -71,11 +75,13 @@ class Database:
         When it raises, what it did is undone and the error is raised here.
         Cancelling the wait does not undo it: what was asked runs to its end.
         """
-        return cast(T, await self.submit(work, brief=brief))
+        return cast(T, await self.submit(work, brief=brief, patient=patient))
 
-    def submit(self, work: Work, *, brief: bool = False) -> asyncio.Future[Any]:
+    def submit(
+        self, work: Work, *, brief: bool = False, patient: bool = False
+    ) -> asyncio.Future[Any]:
         """Have `work` run like `write` does, without waiting here."""
-        job = Job(work, brief=brief)
+        job = Job(work, brief=brief, patient=patient)
         self._open_writer().submit(job)
         return job.future
 

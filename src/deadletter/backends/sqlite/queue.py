@@ -136,7 +136,7 @@ class SqliteSource:
         batch = sorted_out(settlements, box)
         now, write = self._box.now, self._box.db.write
         try:
-            await write(lambda c: settle(c, batch, now()), brief=True)
+            await write(lambda c: settle(c, batch, now()), brief=True, patient=True)
             ours: Sequence[bool] = [True] * len(settlements)
         except NotAllOurs:
             ours = await write(lambda c: settle_ours(c, settlements, box, now()))

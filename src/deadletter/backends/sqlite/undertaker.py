@@ -34,6 +34,7 @@ class SqliteUndertaker:
         return await self._db.write(
             lambda c: _bury(c, burials, box, now()),
             brief=is_brief(_LETTER * len(burials), size),
+            patient=True,
         )
 
 

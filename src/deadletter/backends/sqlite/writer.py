@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
@@ -29,6 +29,7 @@ from .link import Link
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 
 _GROUP: Final = 256  # jobs in one transaction, so that none waits for too many
+_TURNS: Final = 4  # of an event loop, after which whoever was just woken has asked
 _LATE: Final = 1.0  # seconds after which an event loop is not waited for
 _LONG: Final = 0.05  # seconds that nobody should hold an event loop for...
 _OFF: Final = 10.0  # ...and for how long nothing runs there if somebody did
@@ -37,25 +38,37 @@ _OFF: Final = 10.0  # ...and for how long nothing runs there if somebody did
 class Job:
     """Something to be done in the next transaction, and who waits for it."""
 
-    __slots__ = ("brief", "error", "future", "loop", "result", "work")
+    __slots__ = ("brief", "error", "future", "loop", "patient", "result", "work")
 
-    def __init__(self, work: Work, *, brief: bool = False) -> None:
+    def __init__(
+        self, work: Work, *, brief: bool = False, patient: bool = False
+    ) -> None:
         self.work = work
         self.brief = brief
+        self.patient = patient  # would rather share a transaction than begin at once
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
 
+class Turn:
+    """The next transaction, offered to an event loop."""
+
+    __slots__ = ("is_taken", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.is_taken = False  # by the event loop, or back by the thread
+
+
 class Group:
     """Jobs of one transaction, and how far it has come."""
 
-    __slots__ = ("has_failed", "has_run", "is_taken", "jobs")
+    __slots__ = ("has_failed", "has_run", "jobs")
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
-        self.is_taken = False  # by the event loop that it was offered to
         self.has_run = False  # on an event loop: what is left is the commit
         self.has_failed = False
 
@@ -76,10 +89,11 @@ class Writer:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._lock = threading.Lock()  # over these three
+        self._lock = threading.Lock()  # over these four
         self._waiting: deque[Job] = deque()
         self._is_busy = False  # a group is under way: whoever has it goes on
         self._is_closed = False
+        self._patience: Turn | None = None  # what an idle writer waits for
         self._groups: SimpleQueue[Group | None] = SimpleQueue()  # for the thread
         self._off_until = 0.0  # until then nothing runs on event loops
         # A daemon: a process that forgets to close must still be able to end,
@@ -98,8 +112,14 @@ class Writer:
                 return
             self._waiting.append(job)
             if self._is_busy:
+                if self._patience is not None and self._patience.loop is not job.loop:
+                    self._lose_patience()
                 return
             self._is_busy = True
+            if job.patient:
+                self._patience = Turn(job.loop)
+                job.loop.call_soon(self._soon, self._patience, _TURNS)
+                return
             group = self._next_group()
         self._start(group)
 
@@ -109,65 +129,90 @@ class Writer:
             self._is_closed = True
             if not self._is_busy:
                 self._groups.put(None)
+            elif self._patience is not None:
+                self._lose_patience()
         self._thread.join()
+
+    def _lose_patience(self) -> None:
+        """Leave the turn to the thread: an event loop may be gone for ever."""
+        assert self._patience is not None
+        self._patience.is_taken = True
+        self._patience = None
+        self._groups.put(self._next_group())
 
     def _work(self) -> None:
         group = self._groups.get()
         while group is not None:
             self._finish(group)
-            following = self._following()
+            has_more = self._has_more()
             _report(group.jobs)
-            if following is not None:
-                group = self._offered(following)
+            if has_more:
+                group = self._offered()
             elif self._is_over():
                 break
             else:
                 group = self._groups.get()
         self._link.drop()
 
-    def _following(self) -> Group | None:
-        """The next group. Without one, whoever comes next starts by themselves."""
+    def _has_more(self) -> bool:
+        """Whether to go on. If not, whoever comes next starts by themselves."""
         with self._lock:
             self._is_busy = bool(self._waiting)
-            return self._next_group() if self._is_busy else None
+            return self._is_busy
 
     def _is_over(self) -> bool:
         with self._lock:
             return self._is_closed and not self._is_busy
 
-    def _offered(self, group: Group) -> Group | None:
-        """Offer a group to its event loop; what is left of it for the thread."""
-        if not self._is_brief(group):
-            return group
+    def _offered(self) -> Group | None:
+        """Offer the next turn to an event loop; what is left of it for the thread."""
+        with self._lock:
+            if not self._may_run_there(self._waiting):
+                return self._next_group()
+            turn = Turn(self._waiting[0].loop)
         try:
-            group.jobs[0].loop.call_soon_threadsafe(self._accept, group)
+            turn.loop.call_soon_threadsafe(self._soon, turn, _TURNS)
         except RuntimeError:  # that loop is closed
-            return group
+            return self._taken_back(turn)
         try:
             return self._groups.get(timeout=_LATE)
         except Empty:
-            return self._taken_back(group)
+            return self._taken_back(turn)
 
-    def _taken_back(self, group: Group) -> Group | None:
-        """A group whose event loop has not come around, unless it just has."""
+    def _taken_back(self, turn: Turn) -> Group | None:
+        """The turn of an event loop that has not come around, unless it just has."""
         with self._lock:
-            if not group.is_taken:
-                group.is_taken = True
-                return group
+            if not turn.is_taken:
+                turn.is_taken = True
+                return self._next_group()
         return self._groups.get()
 
-    def _accept(self, group: Group) -> None:
-        """Run a group that was offered, on its event loop."""
+    def _soon(self, turn: Turn, turns: int) -> None:
+        """
+        Accept after some turns of the loop, with the jobs that come up in them.
+
+        Those who wait for the group before have just been told: what they ask for
+        next goes along, and half of all commits are saved.
+        """
+        if turns:
+            turn.loop.call_soon(self._soon, turn, turns - 1)
+        else:
+            self._accept(turn)
+
+    def _accept(self, turn: Turn) -> None:
+        """Take a turn, on an event loop: with all that has come up meanwhile."""
         with self._lock:
-            if group.is_taken:
+            if turn.is_taken:
                 return
-            group.is_taken = True
+            turn.is_taken = True
+            self._patience = None
+            group = self._next_group()
         self._start(group)
 
     def _start(self, group: Group) -> None:
         """On an event loop: run what may run here, and leave the rest to the thread."""
         try:
-            if self._is_brief(group):
+            if self._may_run_there(group.jobs):
                 self._run_here(group)
         finally:
             self._groups.put(group)
@@ -176,10 +221,11 @@ class Writer:
         count = min(len(self._waiting), _GROUP)
         return Group([self._waiting.popleft() for _ in range(count)])
 
-    def _is_brief(self, group: Group) -> bool:
+    def _may_run_there(self, jobs: Iterable[Job]) -> bool:
+        """Whether these may run on an event loop."""
         if self._off_until and time.monotonic() < self._off_until:
             return False
-        return all(job.brief for job in group.jobs)
+        return all(job.brief for job in jobs)
 
     def _run_here(self, group: Group) -> None:
         """Run a group up to its commit, unless another process is writing."""
