@@ -6,11 +6,12 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.core.campaign import Campaign, Outcome
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import DeadLetter, State
+from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Message
 from deadletter.ports import Posted
 from deadletter.testing.fakes import START, FakeClock
@@ -163,3 +164,38 @@ async def counts(engine: PostgresqlEngine) -> dict[Outcome, int]:
 
 def office(engine: PostgresqlEngine) -> Any:
     return engine.letters
+
+
+async def test_what_cannot_be_copied_as_it_is_goes_all_the_same(
+    engine: PostgresqlEngine,
+) -> None:
+    # A lone surrogate is no text to anybody but Python.
+    odd = a_letter(id="odd-\ud800", headers=(("who", b"me"),), key="k")
+    letters = [a_letter(), odd, a_letter()]
+    await planned(engine, *letters)
+
+    await send_back(engine)
+
+    found = await arrived(engine)
+    assert [message.id for message in found] == [one.message.id for one in letters]
+    assert (found[1].headers, found[1].key) == (odd.message.headers, "k")
+    assert [m.lineage and m.lineage.letter_id for m in found] == [
+        letter.id for letter in letters
+    ]
+
+
+async def test_a_copy_is_what_was_edited_last(engine: PostgresqlEngine) -> None:
+    letter = a_letter(b"old", key="old")
+    await office(engine).keep([letter])
+    (kept,) = await office(engine).get([letter.id])
+    better = structs.replace(
+        letter.message, body=b"new", key="new", headers=(("fixed", b"yes"),)
+    )
+    by = By("ann", "mended")
+    await office(engine).edit(letter.id, better, revision=kept.head.revision, by=by)
+    await planned(engine, letter)
+
+    await send_back(engine)
+
+    (found,) = await arrived(engine)
+    assert (found.body, found.key, found.headers) == (b"new", "new", better.headers)

@@ -3,6 +3,9 @@
 from hashlib import blake2b
 from typing import Final
 
+ID_LENGTH: Final = 24
+"""Characters in the id of a letter."""
+
 _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = [first + second for first in _BASE32 for second in _BASE32]
 _SHIFTS: Final = tuple(range(110, -1, -10))  # 15 bytes, two digits at a time

@@ -12,6 +12,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from .escaping import stored
+from .ids import ID_LENGTH
 from .letter import DeadLetter, LetterHead
 from .message import Headers, Lineage, Message
 
@@ -52,6 +54,8 @@ class _Rest(Struct, frozen=True, array_like=True, gc=False):
 
 
 _ODD: Final = b"\xc1"  # begins nothing that msgpack writes
+_NIL: Final = b"\xc0"
+_SOME_ID: Final = "\x01" * ID_LENGTH
 NOTHING_EXTRA: Final = Extra()
 _pack: Final = msgspec.msgpack.Encoder().encode
 _extra: Final = msgspec.msgpack.Decoder(Extra).decode
@@ -69,18 +73,7 @@ def pack_extra(message: Message) -> bytes | None:
         or message.tracestate is not None
         or message.lineage is not None
     ):
-        return _packed(
-            Extra(
-                message.headers,
-                message.content_type,
-                message.key,
-                message.reply_to,
-                message.idempotency_key,
-                message.traceparent,
-                message.tracestate,
-                message.lineage,
-            )
-        )
+        return _packed(_extra_of(message, message.lineage))
     return _only_type(message.content_type)
 
 
@@ -146,17 +139,41 @@ def copy_of(
     Its id, when it was sent, when it expires, and what else it has, packed.
     """
     more = _unpacked(rest)
-    extra = Extra(
-        more.headers,
-        more.content_type,
-        more.key,
-        more.reply_to,
-        more.idempotency_key,
-        more.traceparent,
-        more.tracestate,
+    extra = _packed(_extra_of(more, lineage))
+    return more.id, more.sent_at, more.expires_at, extra
+
+
+def pack_outgoing(message: Message) -> bytes | None:
+    """
+    What a copy of a message has beside its id, body and times, up to its lineage.
+
+    For stores that make copies by themselves: with `lineage_around` a letter's id
+    behind it, it is what `pack_extra` would pack. None where it is not so simple.
+    """
+    if stored(message.id) != message.id:
+        return None
+    packed = _packed(_extra_of(message, None))
+    return None if packed.startswith(_ODD) else packed[: -len(_NIL)]
+
+
+def lineage_around(campaign: str, generation: int) -> tuple[bytes, bytes]:
+    """What stands before the id of a letter, and behind it, in a copy's lineage."""
+    lineage = Lineage(letter_id=_SOME_ID, generation=generation, campaign=campaign)
+    before, _, after = _pack(lineage).partition(_SOME_ID.encode())
+    return before, after
+
+
+def _extra_of(message: Message | _Rest, lineage: Lineage | None) -> Extra:
+    return Extra(
+        message.headers,
+        message.content_type,
+        message.key,
+        message.reply_to,
+        message.idempotency_key,
+        message.traceparent,
+        message.tracestate,
         lineage,
     )
-    return more.id, more.sent_at, more.expires_at, _packed(extra)
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ T = TypeVar("T")
 # waits long for a turn to write.
 BATCH: Final = 500
 _FIRST: Final = 50
+_MOST: Final = 1000
 _BYTES: Final = 16 * 1024 * 1024  # of message bodies held at once
 
 
@@ -34,7 +35,7 @@ class Portion:
         if not count:
             return
         average = size / count
-        self.size = int(max(1, min(BATCH, _BYTES / max(1.0, average))))
+        self.size = int(max(1, min(_MOST, _BYTES / max(1.0, average))))
 
 
 async def whole_letters(

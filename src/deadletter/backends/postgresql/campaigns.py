@@ -21,7 +21,9 @@ from .text import legible, storable
 
 _LATEST: Final = """
 SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap
-FROM deadletter.campaigns ORDER BY seq DESC LIMIT $1
+FROM deadletter.campaigns
+WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
+ORDER BY seq DESC LIMIT $1
 """
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
@@ -37,15 +39,18 @@ INSERT INTO deadletter.campaigns
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING
 """
 _SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
-_SEQS: Final = "SELECT id, seq FROM deadletter.letters WHERE id = ANY($1)"
-_PRESENT: Final = """
-SELECT letter FROM deadletter.campaign_items
-WHERE campaign + 0 = $1 AND letter = ANY($2)
-"""
+# In the order given, and each letter once, also when it is planned again.
 _ADD: Final = """
-INSERT INTO deadletter.campaign_items (campaign, ordinal, letter)
-SELECT $1, $2::int + place - 1, letter
-FROM unnest($3::bigint[]) WITH ORDINALITY AS g (letter, place)
+WITH added AS (
+    INSERT INTO deadletter.campaign_items (campaign, ordinal, letter)
+    SELECT $1, $2::int + row_number() OVER (ORDER BY w.place) - 1, l.seq
+    FROM unnest($3::text[]) WITH ORDINALITY AS w (id, place)
+    JOIN deadletter.letters l ON l.id = w.id
+    WHERE $2 = 0 OR NOT EXISTS (
+        SELECT 1 FROM deadletter.campaign_items i
+        WHERE i.letter = l.seq AND i.campaign = $1)
+    RETURNING 1)
+SELECT count(*) FROM added
 """
 _ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
 
@@ -88,27 +93,13 @@ async def plan(
         raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
     if stands.state is CampaignState.DONE:  # faster than we could plan
         await connection.execute(_SET, CampaignState.RUNNING, stands.seq)
-    adding = await _new_ones(connection, stands, letters)
-    await connection.execute(_ADD, stands.seq, stands.items, adding)
-    added = len(adding)
+    wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
+    added = int(await connection.fetchval(_ADD, stands.seq, stands.items, wanted))
     await connection.execute(_ADDED, added, stands.seq)
     await count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
     by = By(campaign.actor, campaign.reason)
     detail = f"{added} letters: {campaign.query}"
     await append(connection, [act("replay", campaign.id, by, at=now, detail=detail)])
-
-
-async def _new_ones(
-    connection: Connection, stands: Course, letters: Sequence[str]
-) -> list[int]:
-    """In the order given, and each letter once, also when it is planned again."""
-    wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
-    found = dict(await connection.fetch(_SEQS, wanted))
-    seqs = [found[id_] for id_ in wanted if id_ in found]
-    if not stands.items:
-        return seqs
-    present = {row[0] for row in await connection.fetch(_PRESENT, stands.seq, seqs)}
-    return [seq for seq in seqs if seq not in present]
 
 
 async def change(
@@ -124,9 +115,11 @@ async def change(
     await append(connection, [act("campaign", campaign, by, at=now, detail=detail)])
 
 
-async def latest(connection: Connection, *, limit: int) -> list[Campaign]:
+async def latest(
+    connection: Connection, *, limit: int, begins: str, only: CampaignState | None
+) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
-    rows = await connection.fetch(_LATEST, limit)
+    rows = await connection.fetch(_LATEST, limit, stored(begins), only)
     counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
     for campaign, outcome, n in await connection.fetch(
         _COUNTS, [row[0] for row in rows]

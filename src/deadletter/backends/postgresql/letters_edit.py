@@ -15,7 +15,7 @@ from deadletter.core.letter import DeadLetter
 from deadletter.core.packing import pack_rest, unpack_message
 
 from .audit import append
-from .letters_rows import CONTENTS, HEAD, WHOLE, check_body, whole
+from .letters_rows import CONTENTS, HEAD, WHOLE, check_body, for_copies, whole
 from .pool import Connection
 
 GET: Final = f"""
@@ -33,7 +33,8 @@ ON CONFLICT DO NOTHING
 """
 _PUT: Final = """
 WITH put AS (
-    UPDATE deadletter.letter_contents SET digest = $2, rest = $3, body = $4
+    UPDATE deadletter.letter_contents
+    SET digest = $2, rest = $3, body = $4, outgoing = $8, sent_at = $9, expires_at = $10
     WHERE letter = $1
 ), marked AS (
     UPDATE deadletter.letter_marks SET revision = $7 WHERE letter = $1
@@ -74,6 +75,7 @@ async def edit(connection: Connection, edit: Edit, now: datetime) -> int:
         stored(head.key),
         head.size,
         head.revision,
+        *for_copies(edit.message),
     )
     await append(connection, [act("edit", edit.id, edit.by, at=now, detail=detail)])
     return head.revision

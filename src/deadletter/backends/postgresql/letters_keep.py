@@ -18,6 +18,7 @@ from .groups import died, regress
 from .letters_edit import keep_originals
 from .letters_replay import settle
 from .letters_rows import (
+    FOR_COPIES,
     HEAD,
     MARKS,
     TYPES,
@@ -41,9 +42,10 @@ SELECT {HEAD}, c.digest, c.frame, c.history, l.generation, l.spent, (
     (SELECT digest FROM deadletter.letter_originals o WHERE o.letter = l.seq)
 FROM {WHOLE} WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE OF l, m, c
 """  # noqa: S608 -- made of constants
-_CONTENTS: Final = dict.fromkeys(
-    ("digest", "frame", "rest", "body", "history"), "bytea"
-)
+_CONTENTS: Final = {
+    **dict.fromkeys(("digest", "frame", "rest", "body", "history"), "bytea"),
+    **FOR_COPIES,
+}
 _STATIC: Final = ", ".join(
     name for name in TYPES if name not in {"state", "replays", "revision"}
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
+from deadletter.core.ids import ID_LENGTH
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
 from deadletter.core.replaying import Going, came_back, is_out, judge
@@ -32,9 +33,12 @@ AND i.ordinal >= $2 AND i.ordinal < $3 ORDER BY i.ordinal FOR UPDATE OF m
 """
 _GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
 _NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
-# Without bodies, for those who do not need to see them.
+# Without bodies, for those who do not need to see them...
 GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
-NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
+# ...or only to know whether copies of all can be made without looking at them.
+NEXT: Final = f"""
+{_HEADS}, l.size, c.outgoing IS NOT NULL AND length(l.id) = {ID_LENGTH} {_ON}
+"""
 _SENDING: Final = """
 SELECT i.ordinal, i.generation, m.state, m.replays
 FROM deadletter.campaign_items i

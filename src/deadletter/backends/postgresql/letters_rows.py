@@ -11,7 +11,7 @@ from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Known
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.packing import letter_of, pack_rest
+from deadletter.core.packing import letter_of, pack_outgoing, pack_rest
 from deadletter.core.query.pattern import fold
 
 from .rows import octets
@@ -24,6 +24,13 @@ l.attempts, l.first_failed_at, l.dead_at, l.consumer, l.version, l.trace_id, m.r
 l.conflict, l.owner, l.size, m.revision
 """
 """The columns `head_of` reads, in its order."""
+
+FOR_COPIES: Final = {
+    "outgoing": "bytea",
+    "sent_at": "timestamptz",
+    "expires_at": "timestamptz",
+}
+"""Name and type of what copies of a message are made of, beside id and body."""
 
 CONTENTS: Final = "c.digest, c.frame, c.rest, c.body, c.history"
 """The columns that follow a head where whole letters are read."""
@@ -113,14 +120,20 @@ def row_of(known: Known) -> Sequence[Any]:
 
 
 def contents_of(known: Known, letter: DeadLetter) -> Sequence[Any]:
-    """Its contents as stored: digest, frame, rest, body, history."""
+    """Its contents as stored: digest, frame, rest, body, history, and for copies."""
     return (
         known.current,
         octets(known.frame),
         pack_rest(letter),
         letter.message.body,
         octets(known.history),
+        *for_copies(letter.message),
     )
+
+
+def for_copies(message: Message) -> Sequence[Any]:
+    """What copies of a message are made of: outgoing, sent_at, expires_at."""
+    return pack_outgoing(message), message.sent_at, message.expires_at
 
 
 def columns(rows: Iterable[Sequence[Any]], width: int) -> list[Sequence[Any]]:

@@ -22,12 +22,13 @@ _AT_ONCE: Final = 16_000_000  # bytes in one statement; one message may have mor
 _BREATH: Final = 0.01  # seconds, when what is due is in somebody else's hands
 
 
-def sending(given: str, body: str) -> str:
+def sending(rows: str, now: str = "deadletter.clock()") -> str:
     """
-    Puts messages into a mailbox; their bodies are made of a column of type `given`.
+    Puts messages into a mailbox, of which it is $1.
 
-    The mailbox may have been deleted since we learned its number: then nothing is
-    sent, and the answer is empty.
+    `rows` selects their id, body, extra, sent_at and expires_at. The mailbox may have
+    been deleted since we learned its number: then nothing is sent, and the answer is
+    empty.
     """
     return f"""
 WITH box AS (
@@ -36,18 +37,20 @@ WITH box AS (
 ), put AS (
     INSERT INTO deadletter.messages
         (mailbox, id, body, extra, sent_at, expires_at, due)
-    SELECT $1, g.id, {body}, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
-        least(deadletter.clock() + $7, g.expires_at, box.expiry)
-    FROM box CROSS JOIN unnest($2::bytea[], $3::{given}[], $4::bytea[],
-        $5::timestamptz[], $6::timestamptz[])
-        AS g (id, given, extra, sent_at, expires_at)
+    SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
+        least({now}, g.expires_at, box.expiry)
+    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
 SELECT pg_notify('deadletter', $1::text) FROM box
 """  # noqa: S608 -- made of constants
 
 
-_SEND: Final = sending("bytea", "g.given")
+_SEND: Final = sending(
+    """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
+        $6::timestamptz[])""",
+    "deadletter.clock() + $7",
+)
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
 next AS MATERIALIZED (
