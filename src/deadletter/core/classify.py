@@ -26,6 +26,7 @@ from .rule_file import rules_from_toml
 __all__ = ["ErrorClassifier", "Rule", "rules_from_toml"]
 
 _MOST_KINDS: Final = 1024  # a program has far fewer kinds of errors
+_NOTHING: Final = (False, False, False)  # no codes, no status, none of gRPC
 _WORD_STARTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ODD: Final = re.compile(r"[^A-Z0-9]+")
 
@@ -36,8 +37,12 @@ class _Plan(Struct, frozen=True):
     rules: tuple[Rule, ...]
     words: tuple[str, ...]  # if none of them is in its text, no rule matches
 
+    def may_match(self, lower: str) -> bool:
+        """Whether a rule can be about such a text; no is certain."""
+        return not self.words or holds_any(lower, self.words)
+
     def match(self, clues: Clues) -> Rule | None:
-        if self.words and not holds_any(clues.lower, self.words):
+        if not self.may_match(clues.lower):
             return None
         return next((rule for rule in self.rules if rule.holds(clues)), None)
 
@@ -49,7 +54,8 @@ class _Kind(Struct, frozen=True):
     code: str
     is_bare: bool
     plans: dict[tuple[bool, bool, bool], _Plan]
-    trouble: Trouble | None  # what the class says of itself, where no rule does
+    bare: _Plan  # for those that carry nothing
+    usual: Verdict  # where no rule matches
 
 
 class ErrorClassifier(Struct, frozen=True, dict=True):
@@ -90,14 +96,20 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
 
     def _judge(self, error: BaseException, now: datetime | None) -> Verdict:
         kind = self._kind(type(error))
-        bare = kind.is_bare and not error.__dict__
-        clues = Clues(error) if bare else look(error)
-        asked = None if bare else wait_asked_for(clues, now)
-        rule = self._plan(kind, clues).match(clues)
-        if rule is None and kind.trouble is not None:
-            return Verdict(kind.trouble, kind.code, "dlq_trouble", asked)
+        asked = None
+        if kind.is_bare and not error.__dict__:
+            clues, plan = Clues(error), kind.bare
+            if not plan.may_match(clues.lower):  # as most of those do not
+                return kind.usual
+        else:
+            clues = look(error)
+            asked = wait_asked_for(clues, now)
+            plan = self._plan(kind, clues)
+        rule = plan.match(clues)
         if rule is None:
-            return Verdict(self.default, kind.code, "", asked)
+            return (
+                kind.usual if asked is None else replace(kind.usual, retry_after=asked)
+            )
         code = rule.code or _code_by(rule, clues) or kind.code
         return Verdict(rule.trouble, code, rule.id, asked)
 
@@ -111,9 +123,16 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
         if kind is None:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
-            kind = _Kind(cls, _code_of(cls), is_bare(cls), {}, _trouble_of(cls))
-            self._kinds[id(cls)] = kind
+            kind = self._kinds[id(cls)] = self._seen_first(cls)
         return kind
+
+    def _seen_first(self, cls: type) -> _Kind:
+        code, trouble = _code_of(cls), _trouble_of(cls)
+        usual = Verdict(self.default, code)
+        if trouble is not None:
+            usual = Verdict(trouble, code, "dlq_trouble")
+        bare = _planned(self.rules, cls, *_NOTHING)
+        return _Kind(cls, code, is_bare(cls), {_NOTHING: bare}, bare, usual)
 
     def _plan(self, kind: _Kind, clues: Clues) -> _Plan:
         has = (bool(clues.codes), clues.status is not None, clues.grpc is not None)

@@ -1,5 +1,6 @@
 """Ids: time-ordered ones for messages, computed ones for letters."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -34,6 +35,9 @@ def uuid7_end(tail: int) -> str:
     return f"{text[:4]}-{text[4:]}"
 
 
+@lru_cache(
+    maxsize=4096
+)  # a letter's is asked for when it is written and when it is kept
 def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") -> str:
     """
     The id of the letter a message becomes, whoever writes it, whenever.

@@ -9,6 +9,7 @@ each, and read back as ONE row holding a JSON array.
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -53,7 +54,7 @@ def write(
     The values of `first` are for marks in `before`.
     """
     for part in _parts(rows):
-        values = [*first, *(value for row in part for value in row)]
+        values = [*first, *chain.from_iterable(part)]
         connection.execute(_marked(before, len(part), len(part[0]), after), values)
 
 
