@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from redis import exceptions
 
+from deadletter.backends._redis.times import micros
 from deadletter.backends.redis.engine import RedisEngine, connect
-from deadletter.backends.redis.packing import micros
 from deadletter.testing.fakes import FakeClock
 from servers import Missing, Redis
 from servers.fixtures import do_without

@@ -1,4 +1,8 @@
-"""A worker on Redis with its office in a file: `python redis_worker.py URL DIR HOW`."""
+"""
+A worker on Redis with its office in a file: `python redis_worker.py URL DIR HOW`.
+
+The URL says whose queues these are: ours, or those of BullMQ.
+"""
 
 import asyncio
 import os
@@ -8,9 +12,7 @@ from pathlib import Path
 
 from deadletter.assembly import App
 from deadletter.assembly.engines import open_engine
-from deadletter.assembly.pairing import Paired
-from deadletter.backends.redis.engine import connect
-from deadletter.backends.redis.queue import RedisSource
+from deadletter.backends._redis.source import BoxSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
@@ -30,23 +32,22 @@ async def make_app(url: str, place: Path) -> App:
             raise ValueError(f"no good: {body['number']}")
         os.write(effects, f"{body['number']}\n".encode())
 
-    office = await open_engine(f"sqlite:///{place}/office.db")
-    app._engine = Paired(await connect(url), office)
+    app._engine = await open_engine(url, office=f"sqlite:///{place}/office.db")
     return app
 
 
 def die_between_keep_and_ack() -> None:
     """Be gone at the moment that a letter is kept and its message is not yet acked."""
-    settle = RedisSource.settle
+    settle = BoxSource.settle
 
     async def dying(
-        self: RedisSource, settlements: Sequence[Settlement]
+        self: BoxSource, settlements: Sequence[Settlement]
     ) -> Sequence[bool]:
         if any(isinstance(s, Acked) and s.fate is Fate.BURIED for s in settlements):
             os._exit(9)
         return await settle(self, settlements)
 
-    RedisSource.settle = dying  # type: ignore[method-assign]
+    BoxSource.settle = dying  # type: ignore[method-assign]
 
 
 async def main(url: str, place: Path) -> int:

@@ -6,7 +6,13 @@ from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from deadletter.backends.kafka import open_engine
 from deadletter.backends.kafka.address import read_url
@@ -199,6 +205,26 @@ async def test_too_large_a_message_is_refused_before_any_is_sent(
 
     source = engine.broker.source("orders")
     assert await source.receive(limit=5, wait=0, lease=30) == []
+
+
+async def test_a_size_that_is_allowed_by_now_is_noticed(cluster: Cluster) -> None:
+    url = cluster.url()
+    sink = (await cluster.open(url)).broker.sink("orders")
+    large = a_message(b"x" * 1_500_000)
+    with pytest.raises(Refused):
+        await sink.send([large])
+
+    entry = ConfigEntry(
+        "max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET
+    )
+    topic = ConfigResource(
+        ResourceType.TOPIC, read_url(url).topic("orders"), incremental_configs=[entry]
+    )
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for changed in admin.incremental_alter_configs([topic]).values():
+        changed.result()
+
+    await sink.send([large])
 
 
 async def test_a_long_story_is_cut_and_the_body_never(cluster: Cluster) -> None:

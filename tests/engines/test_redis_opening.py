@@ -56,6 +56,7 @@ async def test_a_server_that_is_not_there_is_told() -> None:
 
 async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "deadletter.backends.redis.engine")
+    monkeypatch.delitem(sys.modules, "deadletter.backends._redis.opening")
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[redis\]'"):

@@ -13,7 +13,7 @@ import pytest
 
 from deadletter.testing.waiting import eventually
 from engines import keepsakes
-from servers import Missing, Server, Sqs
+from servers import Missing, Server, Sqs, node
 from servers.common import ROOT
 from servers.fixtures import do_without
 from servers.scheduling import ByServer
@@ -65,11 +65,23 @@ def test_where_ci_is_set_nothing_may_be_missing(
         do_without(Missing("no redis here: run `make services`"))
 
 
+def test_without_node_or_its_packages_it_is_said_what_to_get(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(node, "READY", tmp_path / "nothing")
+    with pytest.raises(Missing, match=r"no BullMQ here|no node here"):
+        node.find()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Missing, match="install Node"):
+        node.find()
+
+
 @pytest.mark.parametrize(
     ("test", "server"),
     [
         ("tests/engines/test_kafka_queue.py::TestKafka::test_a", "kafka"),
         ("tests/intake/test_drain_sqs.py::test_a", "sqs"),
+        ("tests/engines/test_bullmq_queue.py::TestBullMQ::test_a", "redis"),
         ("tests/intake/test_drain_faults.py::test_redis_is_restarted", "redis"),
         ("tests/engines/test_servers.py::test_a[mongodb]", "mongodb"),
         ("tests/engines/test_kafka_new_broker.py::test_a", None),

@@ -23,6 +23,7 @@ from . import (
     Server,
     Sqs,
 )
+from .node import Node
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,6 +76,15 @@ def server_of(kind: type[Server]) -> Any:
         yield from serve(kind, started_servers)
 
     return server
+
+
+@pytest.fixture(scope="session")
+def node() -> Node:
+    """Node with the real BullMQ."""
+    try:
+        return Node()
+    except Missing as missing:
+        do_without(missing)
 
 
 postgresql_server = server_of(PostgreSQL)

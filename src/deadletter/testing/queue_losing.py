@@ -278,3 +278,19 @@ class LosingContract(MailboxBench):
         for doomed in swept.doomed:
             source = engine.broker.source(doomed.mailbox)
             assert await source.settle([Acked(doomed, Fate.BURIED)]) == [True]
+
+    @promised("dooms")
+    async def test_what_was_swept_in_one_mailbox_cannot_be_settled_in_another(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        others = {"orders": "returns", "returns": "orders"}
+        for mailbox in others:
+            await self.sent(engine, a_message(expires_at=clock.now()), to=mailbox)
+        doomed = (await engine.broker.sweep()).doomed
+
+        for delivery in doomed:
+            elsewhere = engine.broker.source(others[delivery.mailbox])
+            assert await elsewhere.extend([delivery], lease=LEASE) == [False]
+            assert await elsewhere.settle([Acked(delivery)]) == [False]
+
+        assert len(doomed) == 2

@@ -8,19 +8,13 @@ Mailboxes and ledger in Redis or Valkey (6.2 or later).
 It keeps no letters: pair it with an office. Time is the server's.
 """
 
-from deadletter.core.errors import ConfigError
+from deadletter.backends._redis.needed import client_needed
 from deadletter.ports.engine import Engine
 from deadletter.ports.time import Clock, Dice
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice) -> Engine:
     """Open what a URL names, once the server has answered."""
-    try:
+    with client_needed("redis"):
         from .engine import connect  # noqa: PLC0415 -- needs the client, an extra
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"redis", "hiredis"}:
-            raise
-        raise ConfigError(
-            "redis:// needs its client: pip install 'deadletter[redis]'"
-        ) from error
     return await connect(url)

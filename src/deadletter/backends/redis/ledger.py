@@ -5,12 +5,13 @@ from itertools import count
 from secrets import randbits
 from typing import Any, Final
 
+from deadletter.backends._redis.link import Argument, Link, surely
+from deadletter.backends._redis.scripts import Script
+from deadletter.backends._redis.times import seconds
 from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
 
 from .keys import Keys
-from .link import Argument, Link, surely
-from .packing import seconds
-from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET, Script
+from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET
 
 _SLICE: Final = 500  # keys at once, so that others do not wait long for the server
 

@@ -1,38 +1,22 @@
 """Messages as they are stored, and deliveries as they are read."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
+from deadletter.backends._redis.times import EPOCH, when
 from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _NONE: Final = b"-"  # in a state
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
 _FIELDS: Final = Message.__struct_fields__
 _USUAL: Final = structs.astuple(Message(id="", body=b"", sent_at=EPOCH))[3:]
-
-
-def micros(at: datetime) -> int:
-    """A time as it is stored, exactly."""
-    return (at - EPOCH) // _MICROSECOND
-
-
-def when(at: bytes) -> datetime:
-    """The time that was stored."""
-    return EPOCH + timedelta(0, 0, int(float(at)))
-
-
-def seconds(duration: float) -> int:
-    """A duration as it is stored, never a negative one."""
-    return max(0, round(duration * 1_000_000))
 
 
 def packed(message: Message) -> bytes:

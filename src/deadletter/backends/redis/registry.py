@@ -6,46 +6,40 @@ the list before it takes messages, and taken off only after it has stopped to: t
 is never a message in one that is not listed.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-import msgspec
-
+from deadletter.backends._redis.link import Link
+from deadletter.backends._redis.register import (
+    Change,
+    Listed,
+    Register,
+    decoded,
+    encoded,
+)
+from deadletter.backends._redis.times import seconds
 from deadletter.ports.broker import QueueOptions
 
 from .keys import Keys
-from .link import Link
-from .packing import seconds
 from .scripts import ADOPT, PURGE, REGISTRY
 
 _LEAVING: Final = b"-"
 _CENTURY: Final = 36_525 * 86_400.0  # seconds; no expiry is further away
 
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(QueueOptions).decode
 
-Listed: TypeAlias = Mapping[str, QueueOptions]
-Change: TypeAlias = Callable[[Listed], Listed]
-"""What to write, given what is there; raises to refuse"""
-
-
-class Registry:
+class Registry(Register):
     """All mailboxes behind one prefix."""
 
-    def __init__(self, link: Link, keys: Keys) -> None:
-        self.keys = keys
-        self._link = link
+    script = REGISTRY
 
-    async def read(self) -> Listed:
-        """Options by name."""
-        _, listed = await self._read()
-        return listed
+    def __init__(self, link: Link, keys: Keys) -> None:
+        super().__init__(link, keys.registry)
+        self.keys = keys
 
     async def join(self, name: str) -> None:
         """Have a mailbox take messages, on the list if it is not there yet."""
-        usual = _encode(QueueOptions(name=name))
-        version, options = await self._registry("join", name, usual)
-        await self._adopt(_decode(options), int(version))
+        usual = encoded(QueueOptions(name=name))
+        version, options = await self._ask("join", name, usual)
+        await self._adopt(decoded(options), int(version))
 
     async def change(self, change: Change) -> None:
         """Change options, if nobody else has changed any since they were looked at."""
@@ -55,7 +49,7 @@ class Registry:
         """Delete a mailbox, and change others with it; how many messages it had."""
         await self._change(change, leaving=name)
         purged = await self._link.timed(PURGE, self.keys.mailbox(name))
-        await self._registry("leave", name)
+        await self._ask("leave", name)
         return int(purged)
 
     async def _change(self, change: Change, *, leaving: str | None) -> None:
@@ -67,8 +61,8 @@ class Registry:
             pairs: list[str | bytes] = []
             for name, options in changed.items():
                 mark = _LEAVING if name == leaving else b""
-                pairs += name, mark + _encode(options)
-            said = await self._registry("change", version, *pairs)
+                pairs += name, mark + encoded(options)
+            said = await self._ask("change", version, *pairs)
         for name, options in changed.items():
             if name != leaving:
                 await self._adopt(options, said)
@@ -79,14 +73,5 @@ class Registry:
         keys = self.keys.mailbox(options.name)
         await self._link.timed(ADOPT, keys, version, life)
 
-    async def _read(self) -> tuple[bytes, Listed]:
-        said = await self._registry("read")
-        listed = dict(zip(said[::2], said[1::2], strict=True))
-        version = listed.pop(b"", b"0")
-        return version, {
-            name.decode(): _decode(options.removeprefix(_LEAVING))
-            for name, options in listed.items()
-        }
-
-    async def _registry(self, *args: str | bytes) -> Any:
-        return await self._link.run(REGISTRY, [self.keys.registry], *args)
+    def _options(self, stored: bytes) -> QueueOptions:
+        return super()._options(stored.removeprefix(_LEAVING))

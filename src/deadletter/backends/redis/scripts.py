@@ -1,41 +1,27 @@
-"""
-The verbs, as scripts the server runs: a whole batch in one atomic step.
+"""The verbs, as scripts the server runs."""
 
-A script is sent once and named by its digest from then on; a server that has
-forgotten it (restart, SCRIPT FLUSH, another node) is sent it again.
-"""
-
-from hashlib import sha1
-from importlib.resources import files
 from typing import Final
 
-from msgspec import Struct
-
-
-class Script(Struct, frozen=True):
-    """A script and its digest."""
-
-    text: str
-    sha: str
+from deadletter.backends._redis.scripts import Script, Verbs, read
 
 
 def _read(*names: str) -> Script:
-    folder = files(__package__) / "lua"
-    text = "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return read(__package__, *names)
 
 
 def _of_mailbox(name: str) -> Script:
     return _read("clock", "mailbox", "rows", name)
 
 
-SEND: Final = _read("clock", "mailbox", "send")
-RECEIVE: Final = _of_mailbox("receive")
-UNDO: Final = _of_mailbox("undo")
-SETTLE: Final = _of_mailbox("settle")
-EXTEND: Final = _of_mailbox("extend")
-SWEEP: Final = _of_mailbox("sweep")
-INFO: Final = _read("clock", "mailbox", "info")
+VERBS: Final = Verbs(
+    send=_read("clock", "mailbox", "send"),
+    receive=_of_mailbox("receive"),
+    undo=_of_mailbox("undo"),
+    settle=_of_mailbox("settle"),
+    extend=_of_mailbox("extend"),
+    sweep=_of_mailbox("sweep"),
+    count=_read("clock", "mailbox", "info"),
+)
 ADOPT: Final = _read("clock", "mailbox", "adopt")
 PURGE: Final = _read("clock", "mailbox", "purge")
 REGISTRY: Final = _read("registry")

@@ -56,10 +56,10 @@ class Link:
         """Run one command."""
         return await self._translated(words)
 
-    async def blocked(self, key: str, within: float) -> None:
-        """Wait for an entry in a list, and take it."""
+    async def blocked(self, command: str, key: str, within: float) -> None:
+        """Wait for an entry with a command such as BLPOP, and take it."""
         # To the server no time at all would mean for ever.
-        words = ("BLPOP", key, max(0.001, within))
+        words = (command, key, max(0.001, within))
         try:
             await self._patient.execute(words, within=within + _MARGIN)
         except KNOWN as error:

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 from deadletter.ports.broker import Acked, Released, Settlement
 
 from .link import Argument, surely
-from .packing import seconds
-from .scripts import SETTLE
+from .scripts import Script
+from .times import seconds
 
-Receipt: TypeAlias = tuple[bytes, str]  # seq, token
+Receipt: TypeAlias = tuple[bytes, str]  # what it is called there, token
 
 _UNCLEAR: Final = 10_000  # settlements to remember whose answer got lost
 
@@ -18,8 +18,9 @@ _UNCLEAR: Final = 10_000  # settlements to remember whose answer got lost
 class Settling:
     """Settles what was claimed from one mailbox."""
 
-    def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, ask: Callable[..., Awaitable[Any]], script: Script) -> None:
         self._ask = ask
+        self._script = script
         self._unclear: set[Receipt] = set()
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -46,7 +47,7 @@ class Settling:
         args = _arguments(settlements)
         try:
             said = await surely(
-                lambda repeated: self._ask(SETTLE, int(again or repeated), *args)
+                lambda repeated: self._ask(self._script, int(again or repeated), *args)
             )
         except BaseException:
             # Unsure, or cancelled while it goes on.

@@ -18,19 +18,19 @@ class Address(Struct, frozen=True):
 
     where: str  # for people, without the password
     options: dict[str, Any]
-    prefix: str = "dlq"
+    prefix: str
     tls: bool = False
 
 
-def read_url(url: str) -> Address:
-    """What a URL says."""
+def read_url(url: str, *, prefix: str = "dlq") -> Address:
+    """What a URL says; the prefix is this one unless it says another."""
     try:
         parts = urlsplit(url)
         port = parts.port or 6379
     except ValueError as error:
         raise ConfigError(f"this Redis URL cannot be read: {error}") from error
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    prefix = given.pop("prefix", "dlq")
+    prefix = given.pop("prefix", prefix)
     options: dict[str, Any] = {}
     if parts.username:
         options["username"] = unquote(parts.username)

@@ -1,0 +1,16 @@
+"""Queues of BullMQ on the test server, each test with its own prefix."""
+
+from deadletter.backends._redis.times import micros
+from deadletter.backends.bullmq.engine import BullEngine, connect
+from deadletter.testing.fakes import FakeClock
+from engines import redis_rig
+
+
+def fresh(url: str) -> str:
+    """The URL of a server, for queues of BullMQ behind a prefix nobody has used."""
+    return redis_rig.fresh(url).replace("redis://", "bullmq://", 1)
+
+
+async def on_clock(url: str, clock: FakeClock) -> BullEngine:
+    """The engine, on the test's clock instead of the server's."""
+    return await connect(url, now=lambda: micros(clock.now()))
