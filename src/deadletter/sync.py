@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from .assembly import App
+from .core.errors import ConfigError
 from .core.letter import DeadLetter
 from .office.letters import Letters
 from .ports import Page
@@ -43,13 +44,13 @@ class SyncApp:
 
     def send(self, mailbox: str, body: object, **options: Any) -> str:
         """Send a message; takes what `App.send` takes."""
-        return self._wait(self.app.send(mailbox, body, **options))
+        return self.call(self.app.send(mailbox, body, **options))
 
     def send_many(
         self, mailbox: str, bodies: Iterable[object], *, delay: float = 0.0
     ) -> list[str]:
         """Send many messages at once: all of them, or none."""
-        return self._wait(self.app.send_many(mailbox, bodies, delay=delay))
+        return self.call(self.app.send_many(mailbox, bodies, delay=delay))
 
     def search(
         self, query: str = "", *, limit: int = 50, after: str | None = None
@@ -60,7 +61,7 @@ class SyncApp:
             letters = Letters(await self.app.letters(), SystemClock())
             return await letters.search(query, limit=limit, after=after)
 
-        return self._wait(searching())
+        return self.call(searching())
 
     def letter(self, letter_id: str) -> DeadLetter:
         """One letter's whole story."""
@@ -69,13 +70,27 @@ class SyncApp:
             letters = Letters(await self.app.letters(), SystemClock())
             return await letters.get(letter_id)
 
-        return self._wait(getting())
+        return self.call(getting())
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """
+        What a coroutine gives, run where the App runs; for all that has no method here.
+
+        Not from that thread itself, which would wait for ever: a ConfigError.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ConfigError(
+                "this runs on the thread that would have to do it: await it, or call "
+                "from a sync handler, which has a thread of its own"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """Let go of everything; further calls are refused."""
         if self._loop.is_closed():
             return
-        self._wait(self.app.close())
+        self.call(self.app.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -90,6 +105,3 @@ class SyncApp:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.core.errors import NotFound
+from deadletter.core.errors import ConfigError, NotFound
 from deadletter.sync import SyncApp
 
 
@@ -29,3 +29,14 @@ def test_closing_twice_is_fine(tmp_path: Path) -> None:
     app = SyncApp(f"sqlite:///{tmp_path}/a.db")
     app.close()
     app.close()
+
+
+def test_any_coroutine_can_be_waited_for_but_not_where_it_would_run() -> None:
+    with SyncApp("memory://") as app:
+
+        async def nested() -> None:
+            app.call(app.app.send("orders", b"x"))
+
+        assert app.call(app.app.send("orders", b"x"))
+        with pytest.raises(ConfigError, match="await it"):
+            app.call(nested())

@@ -244,3 +244,10 @@ def test_the_producers_wish_is_read_again() -> None:
 
     assert from_message(to_message(a_letter(message)), "dlq").retry_wish is True
     assert from_message(message, "dlq").retry_wish is True
+
+
+def test_the_first_receipt_travels_along() -> None:
+    letter = structs.replace(a_letter(), first_received_at=AT)
+
+    assert from_message(to_message(letter), "orders-dlq").first_received_at == AT
+    assert from_message(to_message(a_letter()), "orders-dlq").first_received_at is None

@@ -42,6 +42,7 @@ async def test_a_handled_letter_is_gone_and_told_of() -> None:
     assert [(e.action, e.age, e.mailbox) for e in rig.seen(LetterHandled)] == [
         ("processed", 40.0, DLQ)
     ] * 2
+    assert [e.message_id for e in rig.seen(LetterHandled)] == ["a", "b"]
 
 
 @virtually
@@ -74,6 +75,7 @@ async def test_a_refused_letter_waits_an_hour_where_it_is() -> None:
 
     [refused] = rig.seen(LetterRefused)
     assert (refused.delay, refused.failure.trouble) == (3600.0, Trouble.TRANSIENT)
+    assert refused.message_id == "a"
     assert (await rig.queue()).delayed == 1
     assert rig.seen(LetterHandled) == []
     source = rig.broker.source(DLQ)

@@ -8,14 +8,14 @@ import pytest
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.events import Event, LoopDied
-from deadletter.runtime import group as group_module
+from deadletter.runtime import kept_alive
 from deadletter.runtime.group import LoopGroup
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.waiting import eventually
 from group_rig import Body, Turning, running, until_stopped
 
-RESTARTS = group_module.AGAIN
+RESTARTS = kept_alive.AGAIN
 
 
 def failing(error: BaseException) -> Body:
@@ -27,7 +27,7 @@ def failing(error: BaseException) -> Body:
 
 @pytest.fixture(autouse=True)
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "AGAIN", Exponential(0.01, cap=0.02, jitter=0.0))
+    monkeypatch.setattr(kept_alive, "AGAIN", Exponential(0.01, cap=0.02, jitter=0.0))
 
 
 async def test_all_loops_run_until_the_group_is_stopped() -> None:
@@ -102,7 +102,7 @@ async def test_a_loop_that_ends_without_being_asked_is_started_again() -> None:
 async def test_health_is_red_while_a_dead_loop_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_module, "AGAIN", Exponential(30.0, cap=30.0, jitter=0.0))
+    monkeypatch.setattr(kept_alive, "AGAIN", Exponential(30.0, cap=30.0, jitter=0.0))
     error = RuntimeError("cannot reach db, password=hunter2")
 
     async with running(Turning(failing(error))) as (group, events, _):
@@ -124,7 +124,7 @@ async def test_restarts_are_further_apart_each_time(
             asked.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(group_module, "AGAIN", Watched())
+    monkeypatch.setattr(kept_alive, "AGAIN", Watched())
     clock = FakeClock()
 
     async def lasts(stop: asyncio.Event) -> None:
@@ -279,7 +279,7 @@ async def test_the_watchdog_bites_when_a_loop_is_stuck() -> None:
 async def test_a_loop_that_waits_to_be_restarted_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group_module, "AGAIN", Exponential(30.0, cap=30.0, jitter=0.0))
+    monkeypatch.setattr(kept_alive, "AGAIN", Exponential(30.0, cap=30.0, jitter=0.0))
     clock = FakeClock()
     loop = Turning(failing(RuntimeError("died")), clock=clock)
 

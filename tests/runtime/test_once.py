@@ -12,7 +12,7 @@ from deadletter.core.events import Event
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
 from deadletter.runtime.held import Held
-from deadletter.runtime.once import Once, ledger_key
+from deadletter.runtime.once import Once, keyed, ledger_key
 from deadletter.runtime.reach import Reach
 from deadletter.testing.fakes import START, FakeClock, SeededDice
 from deadletter.testing.waiting import eventually
@@ -120,3 +120,28 @@ async def test_a_finish_that_was_broken_off_can_be_repeated() -> None:
     await desk.once.finish([(held, Ack())], desk.reach)
 
     assert await desk.state(held) is LedgerState.PROCESSED
+
+
+def _key_in_body(message: Message) -> str | None:
+    return message.body.decode().partition("=")[2]
+
+
+def _with(body: bytes, key: str | None = None) -> Delivery:
+    message = Message(id="m-1", body=body, sent_at=START, idempotency_key=key)
+    return Delivery(message=message, mailbox="orders", receipt="r")
+
+
+@pytest.mark.parametrize(
+    ("delivery", "key"),
+    [
+        (_with(b"key=k-1"), "k-1"),
+        (_with(b"key=k-1", key="given"), "given"),  # the producer knows best
+        (_with(b"no key"), "m-1"),
+        (_with(b"\xff=k-1"), "m-1"),  # it cannot be read
+    ],
+)
+def test_a_key_may_be_read_out_of_the_message(delivery: Delivery, key: str) -> None:
+    found = keyed(delivery, _key_in_body)
+
+    assert ledger_key("orders", found).key == key
+    assert found.receipt == "r"

@@ -14,7 +14,7 @@ from deadletter.core.events import Buried, CopyFailed, Event, FailedForGood, Out
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Disposition
-from deadletter.ports import Engine, Fate, LedgerKey, LedgerState
+from deadletter.ports import Engine, Fate, LedgerKey, LedgerState, QueueOptions
 from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.sweep import Sweep
 from deadletter.testing.fakes import FakeClock, SeededDice
@@ -210,6 +210,26 @@ async def test_what_fails_for_good_is_told_and_answered_too(world: World) -> Non
     assert event.message_id == "one"
     assert b"failed after" in answer.message.body
     assert await world.letters() == set()
+
+
+async def test_a_mailbox_that_is_worked_elsewhere_keeps_its_own_dead_queue(
+    world: World,
+) -> None:
+    broker = world.engine.broker
+    for options in (
+        QueueOptions(name="theirs-dlq"),
+        QueueOptions(name="theirs", dead_queue="theirs-dlq", expire_after=60),
+    ):
+        await broker.create(options)
+    now = world.clock.now()
+    await broker.sink("theirs").send([Message(id="m-1", body=b"x", sent_at=now)])
+    world.clock.advance(60)
+
+    assert await world.sweep().once() == 1
+
+    source = broker.source("theirs-dlq")
+    (copy,) = await source.receive(limit=10, wait=0, lease=60)
+    assert copy.message.header("dlq-source") == "theirs"
 
 
 async def test_a_dead_mailbox_that_refuses_its_copy_holds_up_nothing(

@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import pytest
+
 from deadletter import (
     Delivery,
     DLQPolicy,
+    Failure,
     NoBackoff,
     Route,
     State,
 )
+from deadletter.core.decision import Decision
 from deadletter.core.events import (
     Succeeded,
 )
@@ -57,6 +61,43 @@ async def test_an_error_reply_comes_once_and_only_when_all_is_over() -> None:
         assert len(replies) == 1
         assert b"dead-lettered after 3 attempts: no" in replies[0].message.body
         assert len(await rig.letters()) == 1
+
+
+class InVerse(DLQPolicy, frozen=True):
+    def bad_news(
+        self, delivery: Delivery, decision: Decision, failure: Failure
+    ) -> object:
+        if failure.text == "unspeakable":
+            raise LookupError("no words for it")
+        return {"alas": f"{failure.text}, {delivery.attempt} times"}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("no", b'{"alas":"no, 2 times"}'),
+        ("unspeakable", b"dead-lettered after 2 attempts: unspeakable"),
+    ],
+)
+async def test_bad_news_is_in_the_words_of_the_policy_or_else_in_ours(
+    error: str, told: bytes
+) -> None:
+    rig = Rig()
+
+    @rig.app.handler("orders", policy=InVerse(max_attempts=2, backoff=NoBackoff()))
+    async def handle(body: bytes) -> None:
+        raise ValueError(error)
+
+    async with rig.working():
+        await rig.app.send("orders", b"x", reply_to="answers")
+        await rig.drained("orders")
+
+        engine = await rig.app.engine()
+        (reply,) = await engine.broker.source("answers").receive(
+            limit=10, wait=1, lease=10
+        )
+        assert told in reply.message.body
+        assert reply.message.header("dlq-error")
 
 
 async def test_a_letter_is_copied_to_the_dead_letter_mailbox() -> None:

@@ -160,6 +160,8 @@ class LetterRefused(Event, frozen=True, tag="letter-refused"):
     letter_id: str
     delay: float
     failure: Failure
+    message_id: str = ""
+    request_id: str | None = None
 
 
 class LoopDied(Event, frozen=True, tag="loop-died"):
@@ -189,6 +191,7 @@ class ItemDeleted(Event, frozen=True, tag="item-deleted"):
 
     item_id: str
     death: str  # attempts, expired, asked
+    text: str = ""  # the same in words, for people
 
 
 class Alerted(Event, frozen=True, tag="alerted"):

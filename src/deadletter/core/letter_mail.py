@@ -34,6 +34,7 @@ _LIMITS: Final = {
     "dlq-code": 80,
     "dlq-error-type": 240,
     "dlq-attempts": 12,
+    "dlq-first-received-at": 40,
     "dlq-first-failed-at": 40,
     "dlq-failed-at": 40,
     "dlq-source": 240,
@@ -123,13 +124,13 @@ def from_message(message: Message, mailbox: str) -> DeadLetter:
         message=original,
         history=append("", attempt),
         position=ours.get("dlq-position") or None,
+        first_received_at=_time(ours.get("dlq-first-received-at", "")),
         retry_wish=wish_of(original),
     )
 
 
 def _summary(letter: DeadLetter) -> dict[str, str]:
     head = letter.head
-    expires_at = letter.message.expires_at
     return {
         "dlq-id": head.id,
         "dlq-reason": head.reason,
@@ -137,6 +138,7 @@ def _summary(letter: DeadLetter) -> dict[str, str]:
         "dlq-code": head.code,
         "dlq-error-type": head.error_type,
         "dlq-attempts": str(head.attempts),
+        "dlq-first-received-at": _written(letter.first_received_at),
         "dlq-first-failed-at": head.first_failed_at.isoformat(),
         "dlq-failed-at": head.dead_at.isoformat(),
         "dlq-source": head.source,
@@ -145,7 +147,7 @@ def _summary(letter: DeadLetter) -> dict[str, str]:
         "dlq-consumer": head.consumer,
         "dlq-app-version": head.version,
         "dlq-fingerprint": head.fingerprint,
-        "dlq-expires-at": expires_at.isoformat() if expires_at else "",
+        "dlq-expires-at": _written(letter.message.expires_at),
     }
 
 
@@ -208,6 +210,10 @@ def _member(kind: type[Word], text: str, otherwise: Word) -> Word:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+
+
+def _written(time: datetime | None) -> str:
+    return time.isoformat() if time else ""
 
 
 def _time(text: str) -> datetime | None:

@@ -27,27 +27,29 @@ def reply(
     )
 
 
-def error_reply(
-    delivery: Delivery, decision: Decision, failure: Failure, *, id: str, now: datetime
-) -> Message:
-    """
-    The bad news, on a terminal outcome only.
-
-    Sent after the dead letter is durable, so that it is never wrong.
-    """
+def bad_news(delivery: Delivery, decision: Decision, failure: Failure) -> object:
+    """How it ended, for whoever asked and has no words of its own for it."""
     what = "ended" if not isinstance(decision, Bury | Fail) else "failed"
     if isinstance(decision, Bury):
         what = "dead-lettered"
-    answer = {
+    return {
         "error": f"{what} after {delivery.charged} attempts: {failure.text}",
         "error_type": failure.error_type,
         "code": failure.code,
         "attempts": delivery.charged,
         "message_id": delivery.message.id,
     }
-    message = reply(
-        delivery, msgspec.json.encode(answer), "application/json", id=id, now=now
-    )
+
+
+def error_reply(
+    delivery: Delivery, failure: Failure, news: bytes, *, id: str, now: datetime
+) -> Message:
+    """
+    The bad news, on a terminal outcome only.
+
+    Sent after the dead letter is durable, so that it is never wrong.
+    """
+    message = reply(delivery, news, "application/json", id=id, now=now)
     return msgspec.structs.replace(
         message, headers=(*message.headers, (IS_ERROR, failure.code.encode()))
     )

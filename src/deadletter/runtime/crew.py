@@ -12,7 +12,7 @@ from deadletter.core.events import Observer
 from deadletter.ports import Clock, Dice, Engine, LetterStore, QueueOptions
 
 from .dlq_consumer import DLQConsumer
-from .handlers import Handler, Middleware, as_async, is_async, wrap
+from .handlers import Handler, Middleware, around, as_async, is_async, wrap
 from .isolation import ProcessRunner
 from .loop import Loop
 from .options import THREADS, WorkerOptions
@@ -145,9 +145,10 @@ class Crew:
 
     def _worker(self, registration: Registration, solitude: Solitude) -> Worker:
         handler, options = self._adapt(registration)
+        source, layers = self._engine.broker.source, registration.middleware
         return Worker(
-            source=self._engine.broker.source(registration.mailbox),
-            handler=wrap(handler, registration.middleware),
+            source=around(source(registration.mailbox), layers, self._clock),
+            handler=wrap(handler, layers),
             options=options,
             broker=self._engine.broker,
             letters=self._letters,

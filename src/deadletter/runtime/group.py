@@ -13,32 +13,29 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from deadletter.core.backoff import Exponential
-from deadletter.core.events import Event, LoopDied, Observer
-from deadletter.core.raised import plain_name, text_of
-from deadletter.core.redact import redact
+from deadletter.core.events import Observer
 from deadletter.ports import Clock
 
 from .health import Complaint, Depth, HealthServer
+from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
-from .loop import Loop, was_cancelled
+from .loop import Loop
 from .signals import on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 
-AGAIN: Final = Exponential(1.0, factor=2.0, cap=30.0, jitter=0.0)
-_TEXT_LIMIT: Final = 500
-_HEALTHY_AFTER: Final = 60.0  # a loop that ran this long has got over its troubles
 _LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
 
 
 class _Member:
     """A loop and how it is doing."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, clock: Clock, observe: Observer) -> None:
         self.loop = loop
-        self.is_running = False
-        self.deaths = 0
-        self.trouble = "it has not been started yet"
+        self.alive = KeptAlive(loop.name, self._run, clock=clock, observe=observe)
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        self.loop.heartbeat.beat()
+        await self.loop.run(stop)
 
 
 class LoopGroup:
@@ -65,7 +62,7 @@ class LoopGroup:
         install_signals: bool = True,
         kill: Callable[[], None] = end_this_process,
     ) -> None:
-        self._members = [_Member(loop) for loop in loops]
+        self._members = [_Member(loop, clock, observe) for loop in loops]
         self._clock = clock
         self._observe = observe
         self._shutdown_timeout = shutdown_timeout
@@ -133,8 +130,8 @@ class LoopGroup:
         return [Complaint(name, reason) for name, reason in found if reason]
 
     def _complaint(self, member: _Member) -> str | None:
-        if not member.is_running:
-            return member.trouble
+        if member.alive.trouble is not None:
+            return member.alive.trouble
         quiet = member.loop.heartbeat.elapsed()
         if self._threshold is not None and quiet > self._threshold / 2:
             return f"no sign of life for {quiet:.0f} seconds"
@@ -159,7 +156,7 @@ class LoopGroup:
         return [
             Pulse(member.loop.name, member.loop.heartbeat.elapsed())
             for member in self._members
-            if member.is_running
+            if member.alive.is_running
         ]
 
     async def _run_loops(self) -> int:
@@ -193,41 +190,8 @@ class LoopGroup:
 
     async def _keep(self, member: _Member) -> None:
         """Run a loop, and again whenever it dies before its time."""
-        while not self._stop.is_set():
-            started = self._clock.monotonic()
-            why = await self._run_one(member)
-            if self._stop.is_set() and not why:
-                return
-            why = why or "it ended without having been asked to"
-            if self._clock.monotonic() - started >= _HEALTHY_AFTER:
-                member.deaths = 0
-            member.deaths += 1
-            delay = AGAIN.delay(member.deaths, 0.0)
-            member.trouble = f"it died and starts again in {delay:.0f} s: {why}"
-            self._tell(LoopDied(mailbox="", loop=member.loop.name, text=why))
-            if self._stop.is_set():
-                self._ended_badly = True
-                return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), delay)
-
-    async def _run_one(self, member: _Member) -> str:
-        """Run a loop and say what it died of; nothing when it just ended."""
-        member.loop.heartbeat.beat()
-        member.is_running = True
-        try:
-            await member.loop.run(self._stop)
-        except BaseException as error:
-            if was_cancelled():
-                raise asyncio.CancelledError from error
-            return _why(error)  # whatever it was: it may not end the others
-        finally:
-            member.is_running = False
-        return ""
-
-    def _tell(self, event: Event) -> None:
-        with suppress(Exception):  # an observer's trouble is not the loop's
-            self._observe(event)
+        if not await member.alive.run(self._stop):
+            self._ended_badly = True
 
     def _set(self, event: asyncio.Event) -> None:
         if self._event_loop is None:
@@ -235,7 +199,3 @@ class LoopGroup:
         else:
             with suppress(RuntimeError):  # the event loop has closed: all is over
                 self._event_loop.call_soon_threadsafe(event.set)
-
-
-def _why(error: BaseException) -> str:
-    return redact(f"{plain_name(type(error))}: {text_of(error, _TEXT_LIMIT)}")

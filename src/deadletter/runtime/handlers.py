@@ -6,14 +6,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import reduce, wraps
 from inspect import iscoroutinefunction
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
 from deadletter.core.message import Delivery
+from deadletter.ports import Clock, Source
 
 Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]
 Middleware: TypeAlias = Callable[[Handler], Handler]
+
+
+@runtime_checkable
+class AroundSource(Protocol):
+    """Middleware that goes around receiving and settling as well."""
+
+    def around(self, source: Source, clock: Clock) -> Source:
+        """What is received from and settled with instead."""
 
 
 class Raised(Struct, frozen=True):
@@ -62,3 +71,11 @@ def is_async(handler: Callable[..., Any]) -> bool:
 def wrap(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
     """Put middleware around a handler; the first listed is the outermost."""
     return reduce(lambda inner, layer: layer(inner), reversed(middleware), handler)
+
+
+def around(source: Source, middleware: Sequence[Middleware], clock: Clock) -> Source:
+    """Put middleware around a source, where it wants to be; else it stays itself."""
+    for layer in reversed(middleware):
+        if isinstance(layer, AroundSource):
+            source = layer.around(source, clock)
+    return source

@@ -103,6 +103,8 @@ class LetterAttempts:
                 seconds=seconds,
                 age=max(age, 0.0),
                 action=action,
+                message_id=letter.head.message_id,
+                request_id=letter.head.business_key,
             )
         )
 
@@ -126,6 +128,8 @@ class LetterAttempts:
                 letter_id=letter.id,
                 delay=delay,
                 failure=failure,
+                message_id=letter.head.message_id,
+                request_id=letter.head.business_key,
             )
         )
 

@@ -8,11 +8,14 @@ duplicate we recognise and not a second run.
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.message import Delivery
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .held import Held
+from .options import KeyOf
 from .reach import Reach
 
 BUSY_PAUSE = 5.0  # seconds until a key that somebody else is working on is tried again
@@ -87,6 +90,25 @@ class Once:
     def drop(self, held: Held) -> None:
         """Let go of a claim whose delivery is somebody else's by now."""
         self._claims.pop(held, None)
+
+
+def keyed(delivery: Delivery, key_of: KeyOf) -> Delivery:
+    """
+    The delivery with the key that its message holds, unless it came with one.
+
+    A message that cannot be read has no key but its id: whether it is any good is
+    for the handler to say.
+    """
+    message = delivery.message
+    if message.idempotency_key is not None:
+        return delivery
+    try:
+        key = key_of(message)
+    except Exception:  # noqa: BLE001 -- not our function, and not our message
+        key = None
+    if not key:
+        return delivery
+    return replace(delivery, message=replace(message, idempotency_key=key))
 
 
 def ledger_key(mailbox: str, delivery: Delivery) -> LedgerKey:

@@ -1,16 +1,22 @@
 """How a mailbox is worked."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
+from deadletter.core.message import Message
 from deadletter.core.policy import DLQPolicy
+
+KeyOf: TypeAlias = Callable[[Message], str | None]
+"""Reads the idempotency key out of a message whose producer gave none beside it."""
 
 SLOTS: Final = 200  # async handlers running at once
 THREADS: Final = 16  # ...and sync ones, each on a thread
 BRAKE: Final = BrakePolicy()
+LEDGER_TTL: Final = 30 * 86400.0
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
@@ -26,7 +32,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     wait: float = 1.0  # seconds of long polling
     brake: BrakePolicy | None = BRAKE
     idempotent: bool = False
-    ledger_ttl: float = 30 * 86400.0
+    key_of: KeyOf | None = None
+    ledger_ttl: float = LEDGER_TTL  # seconds that finished keys are remembered
     on_threads: bool = False  # the handler cannot be interrupted
     consumer: str = ""  # the handler's name
     version: str = ""  # the application's

@@ -19,7 +19,6 @@ from deadletter.core.events import Observer, OutOfReach
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
-from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
@@ -42,7 +41,7 @@ from .held import Held
 from .once import Once
 from .reach import Reach
 from .redeem import may_have_letter, redeem
-from .replying import send_reply
+from .replying import send_reply, worded
 
 
 class Settler:
@@ -257,7 +256,8 @@ class Settler:
             if finished.failure is not None and not isinstance(
                 finished.decision, Retry
             ):
-                reply = error_reply(
+                reply = worded(
+                    self._policy,
                     finished.held.delivery,
                     finished.decision,
                     finished.failure,

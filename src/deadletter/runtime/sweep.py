@@ -20,7 +20,6 @@ from deadletter.core.events import Observer, OutOfReach, SuspectsFound
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.refusal import doom, refusal, refused_history
-from deadletter.core.reply import error_reply
 from deadletter.ports import (
     Acked,
     Broker,
@@ -42,7 +41,7 @@ from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
 from .held import Held
 from .once import ledger_key, ledger_state
-from .replying import send_reply
+from .replying import send_reply, worded
 from .solitude import Solitude
 
 LEASE: Final = 60.0  # seconds the doomed are ours
@@ -130,7 +129,7 @@ class Sweep:
     async def _bury(self, mailbox: str, doomed: Sequence[Delivery]) -> None:
         doomed, claims = await self._unhandled(mailbox, doomed)
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        policy = self._policies.get(mailbox, DLQPolicy())
+        policy = self._policies.get(mailbox) or await self._usual(mailbox)
         # The sweep's claim is not an attempt: what is refused is the next one.
         nexts = [structs.replace(d, attempt=d.attempt + 1) for d in doomed]
         ended = [self._end(delivery, policy, now, monotonic) for delivery in nexts]
@@ -141,7 +140,7 @@ class Sweep:
         ended = [f for f in ended if isinstance(f.decision, Fail) or f.held in kept]
         await self._fail_replays([f for f in ended if isinstance(f.decision, Fail)])
         await self._finish(claims, ended)
-        await self._reply(ended, now)
+        await self._reply(ended, policy, now)
         if not ended:
             return
         ours = await self._broker.source(mailbox).settle(
@@ -150,6 +149,12 @@ class Sweep:
         for finished, applied in zip(ended, ours, strict=True):
             answer = kept.get(finished.held)
             report(finished, answer, self._observe, applied=applied, consumer=self.name)
+
+    async def _usual(self, mailbox: str) -> DLQPolicy:
+        """How a mailbox is swept that somebody else works: with its own dead queue."""
+        queues = await self._broker.queues()
+        named = (q.options.dead_queue for q in queues if q.options.name == mailbox)
+        return DLQPolicy(dead_queue=next(named, None))
 
     def _end(
         self, delivery: Delivery, policy: DLQPolicy, now: datetime, monotonic: float
@@ -201,14 +206,22 @@ class Sweep:
         )
         return kept
 
-    async def _reply(self, ended: Sequence[Finished], now: datetime) -> None:
+    async def _reply(
+        self, ended: Sequence[Finished], policy: DLQPolicy, now: datetime
+    ) -> None:
         """Send the bad news, now that it is certain."""
         for finished in ended:
             delivery, failure = finished.held.delivery, finished.failure
             if delivery.message.reply_to is None or failure is None:
                 continue
-            new_id = self._dice.new_id()
-            news = error_reply(delivery, finished.decision, failure, id=new_id, now=now)
+            news = worded(
+                policy,
+                delivery,
+                finished.decision,
+                failure,
+                id=self._dice.new_id(),
+                now=now,
+            )
             await send_reply(news, delivery, broker=self._broker, observe=self._observe)
 
     async def _finish(

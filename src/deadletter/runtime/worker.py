@@ -31,7 +31,7 @@ from .handlers import Handler
 from .heartbeat import Heartbeat
 from .held import Hand, Held
 from .lease import LeaseKeeper
-from .once import Once
+from .once import Once, keyed
 from .options import WorkerOptions
 from .reach import Reach
 from .running import Running
@@ -189,6 +189,8 @@ class Worker:
     def _start(self, deliveries: Sequence[Delivery]) -> None:
         if not deliveries:
             return
+        if key_of := self._options.key_of:
+            deliveries = [keyed(delivery, key_of) for delivery in deliveries]
         now = self._clock.monotonic()
         self._solitude.enter(len(deliveries))
         self._running += len(deliveries)

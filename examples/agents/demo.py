@@ -1,0 +1,179 @@
+"""
+The service on a Redis of its own, told as a story.
+
+    PYTHONPATH=examples:tests python -m agents.demo [--once]
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from urllib.request import urlopen
+
+from servers import Redis
+from stage import Process, Stage
+
+from .__main__ import main, speak_on_stderr
+from .agent import Question
+from .post import Post
+from .requests import MainLoopRequest
+from .service import Mailboxes, mailboxes
+
+FACTS = {"hamlet": "Shakespeare wrote it"}
+SAMPLES = [
+    {"id": "s-1", "input": "What is 6 * 7?", "expected": "42"},
+    {"id": "s-2", "input": "What about Hamlet?", "expected": "Marlowe"},
+    {"id": "s-3", "input": "Sing something", "expected": "la"},
+]
+
+
+class Story:
+    """What happens, and the commands by which a person would make it happen."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._facts = stage.place / "facts.json"
+        self._samples = stage.place / "samples.jsonl"
+        self._health = stage.port()
+        self._facts.write_text(json.dumps(FACTS))
+        self._samples.write_text("\n".join(map(json.dumps, SAMPLES)))
+        self.env = {
+            "AGENTS_URL": stage.server(Redis).url,
+            "AGENTS_OFFICE": f"sqlite:///{stage.place}/letters.db",
+            "AGENTS_FACTS": str(self._facts),
+            "AGENTS_TOOLS": "agents.flawed",
+            "AGENTS_MAX_DELIVERIES": "2",
+            "AGENTS_BACKOFF_STEP": "0.1",
+            "AGENTS_VISIBILITY": "2",
+            "AGENTS_WAIT": "1",
+            "AGENTS_HEALTH_PORT": str(self._health),
+            "AGENTS_METRICS_PORT": str(stage.port()),
+        }
+        os.environ.update(self.env)
+        self.service = self._started()
+
+    def tell(self) -> None:
+        chapter, say = self._stage.chapter, self._stage.say
+        with Post(self.env["AGENTS_URL"], office=self.env["AGENTS_OFFICE"]) as post:
+            boxes = mailboxes(post)
+            chapter("Questions are answered with tools")
+            self.command("ask", "What is 6 * 7?", "Convert 5 km to miles")
+
+            chapter("One that cannot be answered is tried twice, then kept")
+            self.command("ask", "What about Godot?")
+            self.command("dead")
+            self.dlq("groups")
+
+            chapter("Somebody looks it up, and it is sent back")
+            self._facts.write_text(json.dumps({**FACTS, "godot": "He does not come"}))
+            say("facts.json now knows about Godot")
+            asker = self._asker(boxes)
+            self.command("replay", "--error", "ResourceNotFound")
+            self._stage.until("the replay", lambda: self._states(post) == "replayed")
+            say("its letter is replayed: the copy was seen and settled")
+            (late,) = boxes.answers(asker).receive(wait_time_seconds=10)
+            assert late.body.output is not None
+            say(f"who asked hears at last: {late.body.output.text}")
+
+            chapter("A dataset is scored")
+            self.command("evaluate", str(self._samples))
+
+            chapter("A tool with a mistake in native code takes the process with it")
+            self._crash(boxes)
+            self.command("dead")
+
+            chapter("How it is")
+            say(self._asked("/health/ready"))
+            say(self._asked("/health/dlq"))
+
+    def command(self, *words: str) -> None:
+        """Run a command of the service, as a person would."""
+        shown = [f'"{word}"' if " " in word else Path(word).name for word in words]
+        self._stage.command(f"python -m agents {' '.join(shown)}")
+        said = StringIO()
+        with redirect_stdout(said):
+            main(list(words))
+        for line in said.getvalue().splitlines():
+            self._stage.say(line)
+
+    def dlq(self, *words: str) -> None:
+        """Run a command of deadletter on the same office."""
+        self._stage.command(f"dlq {' '.join(words)}")
+        places = {"DLQ_URL": "AGENTS_URL", "DLQ_OFFICE": "AGENTS_OFFICE"}
+        done = subprocess.run(
+            [sys.executable, "-m", "deadletter.cli", *words],
+            env={
+                **os.environ,
+                **{ours: self.env[own] for ours, own in places.items()},
+                "COLUMNS": "140",
+            },
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        for line in done.stdout.splitlines():
+            self._stage.say(line.rstrip())
+
+    def _crash(self, boxes: Mailboxes) -> None:
+        poison = MainLoopRequest(Question("Appraise the crown"))
+        news = boxes.answers("client-of-the-crown")
+        boxes.requests.send(poison, reply_to=news)
+        self._stage.say("asked: Appraise the crown")
+        deaths = 0
+
+        def told() -> str | None:
+            nonlocal deaths
+            if self.service.code is not None:
+                deaths += 1
+                self._stage.say(f"the service died of signal {-self.service.code}")
+                self.service = self._started()
+            replies = news.receive()
+            return replies[0].body.error if replies else None
+
+        error = self._stage.until("the news", told, within=120)
+        self._stage.say(f"after {deaths} deaths: {error}")
+        self.command("ask", "What is 1 + 1?")
+
+    def _asker(self, boxes: Mailboxes) -> str:
+        """Whom the dead letter's answer is for."""
+        (message,) = boxes.dead_requests.receive()
+        message.nack()
+        return str(message.body.reply_to)
+
+    def _states(self, post: Post) -> str:
+        async def asked() -> str:
+            counts = await (await post.letters()).counts()
+            return ", ".join(counts["requests"])
+
+        return post.call(asked())
+
+    def _asked(self, path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{self._health}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def _started(self) -> Process:
+        return self._stage.process("agents", env=self.env)
+
+
+def run(*, once: bool) -> None:
+    speak_on_stderr()
+    with Stage() as stage:
+        story = Story(stage)
+        story.tell()
+        if once:
+            return
+        stage.chapter("It goes on until Ctrl-C; try, in another terminal")
+        for name, value in story.env.items():
+            stage.command(f"export {name}={value}")
+        stage.command('PYTHONPATH=examples python -m agents ask "What about Hamlet?"')
+        try:
+            stage.until("Ctrl-C", lambda: story.service.code is not None, within=86_400)
+        except KeyboardInterrupt:
+            story.service.stop()
+
+
+if __name__ == "__main__":
+    run(once="--once" in sys.argv or not sys.stdout.isatty())

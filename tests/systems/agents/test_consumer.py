@@ -1,0 +1,351 @@
+"""The consumer of a dead-letter mailbox."""
+
+import inspect
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import structlog
+
+from agents import DeadLetter, DLQConsumer, MainLoopRequest
+from agents.handlers import Alert, safe
+from agents.retention import tidy, tidy_office
+from agents.telemetry import Telemetry
+from deadletter.core.events import LetterHandled, LetterRefused
+from deadletter.core.letter import By
+from deadletter.observe.logs import log_events
+from deadletter.office.letters import Letters
+from deadletter.runtime.heartbeat import Heartbeat
+from deadletter.system import SystemClock
+from deadletter.testing.fakes import FakeClock
+from systems.agents.rig import Rig, running, until
+from systems.agents.spy import Spy
+
+NO = LookupError("no such thing")
+
+
+def refuse(letter: DeadLetter[Any]) -> None:
+    raise ConnectionError("nobody is there")
+
+
+def test_it_is_made_of_keywords_and_runs_with_keywords() -> None:
+    made = inspect.signature(DLQConsumer.__init__).parameters
+    run = inspect.signature(DLQConsumer.run).parameters
+    shutdown = inspect.signature(DLQConsumer.shutdown).parameters
+
+    assert list(made)[1:] == ["mailbox", "handler", "visibility_timeout"]
+    assert made["visibility_timeout"].default == 300
+    assert list(run)[1:] == [
+        "max_iterations",
+        "visibility_timeout",
+        "wait_time_seconds",
+    ]
+    assert [parameter.default for parameter in list(run.values())[1:]] == [
+        None,
+        None,
+        20.0,
+    ]
+    assert shutdown["timeout"].default == 30.0
+    for parameters in (made, run, shutdown):
+        for name in list(parameters)[1:]:
+            assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_it_starts_not_running_with_a_heartbeat_of_its_own(timed: Rig) -> None:
+    one: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
+    two: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
+
+    assert not one.running
+    assert isinstance(one.heartbeat, Heartbeat)
+    assert one.heartbeat is not two.heartbeat
+
+
+def test_what_its_handler_has_dealt_with_is_gone(rig: Rig) -> None:
+    rig.bury(a=NO, b=NO)
+    seen: list[DeadLetter[Any]] = []
+
+    DLQConsumer(mailbox=rig.dead, handler=seen.append).run(
+        max_iterations=1, wait_time_seconds=5
+    )
+
+    assert [letter.body.request for letter in seen] == ["a", "b"]  # as they died
+    assert all(isinstance(letter, DeadLetter) for letter in seen)
+    assert rig.dead.approximate_count() == 0
+    assert len(rig.kept()) == 2  # the office still knows
+
+
+def test_what_its_handler_fails_on_waits_an_hour_where_it_is(
+    timed: Rig, clock: FakeClock
+) -> None:
+    timed.bury(a=NO)
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=refuse)
+
+    consumer.run(max_iterations=1, wait_time_seconds=0)
+
+    assert [event.delay for event in timed.seen(LetterRefused)] == [3600]
+    clock.advance(3599)
+    assert timed.dead.receive() == []
+    clock.advance(1)
+    (again,) = timed.dead.receive()
+    assert (again.body.body.request, again.delivery_count) == ("a", 2)
+
+
+def test_a_failure_is_logged_as_an_error_with_the_message_and_why(rig: Rig) -> None:
+    lines: list[tuple[int, str, Mapping[str, Any]]] = []
+    log = log_events(SystemClock(), log=lambda *line: lines.append(line))
+    rig.bury(a=NO)
+
+    DLQConsumer(mailbox=rig.dead, handler=refuse).run(
+        max_iterations=1, wait_time_seconds=5
+    )
+
+    for event in rig.seen(LetterRefused):
+        log(event)
+    ((level, _, said),) = lines
+    assert level == logging.ERROR
+    assert said["message_id"] == rig.kept()[0].head.message_id
+    assert said["error_message"] == "nobody is there"
+
+
+def test_however_often_it_fails_it_is_never_dead_lettered_again(
+    timed: Rig, clock: FakeClock
+) -> None:
+    timed.bury(a=NO)
+    for _ in range(20):
+        DLQConsumer(mailbox=timed.dead, handler=refuse).run(
+            max_iterations=1, wait_time_seconds=0
+        )
+        clock.advance(3600)
+
+    assert len(timed.seen(LetterRefused)) == 20
+    assert timed.dead.approximate_count() == 1
+    assert len(timed.kept()) == 1
+    names = [
+        queue.options.name
+        for queue in timed.post.call(_queues(timed))
+        if queue.options.name.endswith("-dlq")
+    ]
+    assert names == ["requests-dlq"]
+
+
+async def _queues(rig: Rig) -> Any:
+    return await (await rig.post.broker()).queues()
+
+
+def test_turns_are_polls_however_many_letters_each_brings(rig: Rig) -> None:
+    rig.bury(**{f"r{number}": NO for number in range(12)})
+    seen: list[DeadLetter[Any]] = []
+    beats: list[int] = []
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=rig.dead, handler=seen.append)
+
+    consumer.run(max_iterations=1, wait_time_seconds=0)
+    assert len(seen) == 10
+    consumer.heartbeat.add_callback(lambda: beats.append(1))
+    consumer.run(max_iterations=1, wait_time_seconds=0)
+
+    assert len(seen) == 12
+    assert beats
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
+    beats: list[int] = []
+    consumer.heartbeat.add_callback(lambda: beats.append(1))
+
+    consumer.run(max_iterations=turns, wait_time_seconds=0)
+
+    assert len(beats) >= turns
+    assert len(beats) % turns == 0  # as many in each
+
+
+@pytest.mark.parametrize(
+    ("asked", "lease"), [({}, 300), ({"visibility_timeout": 7}, 7)]
+)
+def test_the_visibility_of_a_run_or_else_of_the_consumer(
+    timed: Rig, asked: dict[str, Any], lease: int
+) -> None:
+    engine: Any = timed.post.call(timed.post.engine())
+    notes: list[str] = []
+    engine.broker = Spy(engine.broker, notes)
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
+    timed.dead.send("anything")  # type: ignore[arg-type]
+
+    consumer.run(max_iterations=1, **asked)
+
+    assert f"asked requests-dlq for {lease} s, 20 s" in notes  # a long poll
+
+
+def test_a_visibility_of_nothing_is_not_the_default(timed: Rig) -> None:
+    engine: Any = timed.post.call(timed.post.engine())
+    notes: list[str] = []
+    engine.broker = Spy(engine.broker, notes)
+
+    DLQConsumer(mailbox=timed.dead, handler=print).run(
+        max_iterations=1, visibility_timeout=0, wait_time_seconds=0
+    )
+
+    assert "asked requests-dlq for 0 s, 0 s" in notes
+
+
+def test_it_goes_on_until_it_is_shut_down_and_says_truly_whether_it_has_ended(
+    rig: Rig,
+) -> None:
+    rig.bury(a=NO)
+    begun, may_go = threading.Event(), threading.Event()
+
+    def handle(letter: DeadLetter[Any]) -> None:
+        begun.set()
+        may_go.wait(20)
+
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=rig.dead, handler=handle)
+    thread = threading.Thread(target=consumer.run, kwargs={"wait_time_seconds": 0.1})
+    thread.start()
+    assert begun.wait(20)
+    assert consumer.running
+
+    assert consumer.shutdown(timeout=0.1) is False
+    may_go.set()
+    assert consumer.shutdown(timeout=20) is True
+
+    thread.join(20)
+    assert not consumer.running
+    assert rig.dead.approximate_count() == 0  # the letter in hand was finished
+
+
+def test_handling_is_logged_with_age_and_action(timed: Rig, clock: FakeClock) -> None:
+    lines: list[tuple[int, str, Mapping[str, Any]]] = []
+    log = log_events(SystemClock(), log=lambda *line: lines.append(line))
+    timed.bury(a=NO)
+    clock.advance(40)
+
+    DLQConsumer(mailbox=timed.dead, handler=lambda letter: "discarded").run(
+        max_iterations=1, wait_time_seconds=0
+    )
+
+    for event in timed.seen(LetterHandled):
+        log(event)
+    ((level, _, said),) = lines
+    head = timed.kept()[0].head
+    assert level == logging.INFO
+    assert said["message_id"] == head.message_id
+    assert said["request_id"] == head.business_key
+    assert (said["age_seconds"], said["action"]) == (40, "discarded")
+
+
+def test_a_letter_past_its_time_is_discarded_and_stays_in_the_office(
+    timed: Rig, clock: FakeClock
+) -> None:
+    thirty_days: Any = timed.box("requests-dlq", DeadLetter[Any], default_ttl=2_592_000)
+    timed.bury(old=NO)
+    clock.advance(2_592_000 - 60)
+    timed.bury(new=NO)
+    clock.advance(120)
+    seen: list[str] = []
+
+    DLQConsumer[Any](
+        mailbox=thirty_days, handler=lambda letter: seen.append(letter.message_id)
+    ).run(max_iterations=1, wait_time_seconds=0)
+
+    assert len(seen) == 1  # each by its own clock
+    assert [event.action for event in timed.seen(LetterHandled)] == [
+        "discarded",
+        "processed",
+    ]
+    assert timed.dead.approximate_count() == 0
+    assert len(timed.kept()) == 2
+
+
+def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
+    timed: Rig, clock: FakeClock
+) -> None:
+    box: Any = timed.box(
+        "requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000
+    )
+    timed.bury(**{f"old{number}": NO for number in range(12)})
+    clock.advance(2_592_000 - 60)
+    timed.bury(new=NO)
+    assert tidy(box) == 0
+    clock.advance(120)
+
+    assert tidy(box) == 12
+
+    (left,) = box.receive(max_messages=10)
+    assert left.body.body.request == "new"
+    assert tidy_office(timed.post) == 0  # nobody has dealt with them
+    new, *old = timed.kept()
+    assert len(old) == 12
+    closed = [letter.id for letter in old[:3]]
+    timed.post.call(_close(timed, closed))
+    assert tidy_office(timed.post) == 3
+    assert {letter.id for letter in timed.kept()} == {
+        letter.id for letter in (new, *old[3:])
+    }
+
+
+async def _close(rig: Rig, ids: list[str]) -> None:
+    await Letters(await rig.post.letters(), rig.post.clock).close(ids, By("somebody"))
+
+
+def test_a_safe_handler_never_raises_and_says_what_it_discards(rig: Rig) -> None:
+    rig.bury(a=NO)
+    with structlog.testing.capture_logs() as lines:
+        DLQConsumer(mailbox=rig.dead, handler=safe(refuse)).run(
+            max_iterations=1, wait_time_seconds=5
+        )
+
+    (line,) = [line for line in lines if "discarding" in line["event"]]
+    assert line["log_level"] == "error"
+    assert line["message_id"] == rig.kept()[0].head.message_id
+    assert line["error"] == "nobody is there"
+    assert [event.action for event in rig.seen(LetterHandled)] == ["discarded"]
+    assert rig.seen(LetterRefused) == []
+    assert rig.dead.approximate_count() == 0
+
+
+def test_an_alert_says_all_there_is_and_pages_for_what_is_critical(rig: Rig) -> None:
+    telemetry, pages = Telemetry(), list[tuple[str, str]]()
+    alert = Alert(
+        telemetry,
+        is_critical=lambda letter: letter.body.request == "urgent",
+        page=lambda summary, severity: pages.append((summary, severity)),
+    )
+    rig.bury(usual=NO, urgent=ConnectionError("away"))
+    with structlog.testing.capture_logs() as lines:
+        DLQConsumer(mailbox=rig.dead, handler=alert).run(
+            max_iterations=1, wait_time_seconds=5
+        )
+
+    letters = {letter.head.message_id: letter.head for letter in rig.kept()}
+    told = [line for line in lines if line["event"] == "Request dead-lettered"]
+    assert len(told) == 2
+    for line in told:
+        head = letters[line["message_id"]]
+        assert line["log_level"] == "error"
+        assert line["request_id"] == head.business_key
+        assert line["error_type"] == f"builtins.{head.error_type}"
+        assert line["error"] == head.error_text
+        assert (line["delivery_count"], line["source"]) == (1, "requests")
+    (urgent,) = [head for head in letters.values() if head.error_text == "away"]
+    assert pages == [(f"Critical request dead-lettered: {urgent.business_key}", "high")]
+    for name in ("LookupError", "ConnectionError"):
+        labels = {"source": "requests", "error_type": f"builtins.{name}"}
+        assert telemetry.registry.get_sample_value("dlq_messages_total", labels) == 1
+
+
+def test_it_runs_beside_the_loop_whose_letters_it_takes(rig: Rig) -> None:
+    def adapter(prompt: str, session: object) -> str:
+        raise NO
+
+    seen: list[DeadLetter[Any]] = []
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=rig.dead, handler=seen.append)
+    loop = rig.loop(adapter, dlq=rig.policy(max_delivery_count=2))
+    with running(loop, consumer):
+        rig.ask("hello")
+        until(lambda: seen)
+        assert loop.running
+        assert consumer.running
+
+    assert seen[0].body.request == "hello"

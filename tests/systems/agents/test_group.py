@@ -1,0 +1,114 @@
+"""Several loops in one process, and how they are."""
+
+import inspect
+import json
+from typing import Any
+from urllib.request import urlopen
+
+from agents import (
+    DeadLetter,
+    DLQConsumer,
+    DLQPolicy,
+    EvalLoop,
+    EvalRequest,
+    EvalResult,
+    LoopGroup,
+    Sample,
+    Score,
+)
+from agents.health import health_check
+from deadletter.testing.waiting import eventually
+from systems.agents.rig import Rig, running, until, upper
+
+
+def test_main_and_eval_loops_and_consumers_run_together(rig: Rig) -> None:
+    main_loop = rig.loop(upper)
+    evals: Any = rig.box("eval-requests", EvalRequest[str, str])
+    dead: Any = rig.box("eval-requests-dlq", DeadLetter[EvalRequest[str, str]])
+    scores: Any = rig.box("scores", EvalResult)
+
+    def judge(output: str, expected: str) -> Score:
+        if expected == "?":
+            raise LookupError("nothing to compare with")
+        return Score(1.0, passed=output == expected)
+
+    eval_loop: EvalLoop[str, str, str] = EvalLoop(
+        loop=main_loop,
+        evaluator=judge,
+        requests=evals,
+        dlq=DLQPolicy(mailbox=dead, max_delivery_count=1),
+    )
+    seen: list[DeadLetter[Any]] = []
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=dead, handler=seen.append)
+    with running(main_loop, eval_loop, consumer):
+        rig.ask("hello")
+        evals.send(EvalRequest(Sample("s-1", "a", "A")), reply_to=scores)
+        evals.send(EvalRequest(Sample("s-2", "a", "?")))
+
+        assert rig.answer().output == "HELLO"
+        (score,) = scores.receive(wait_time_seconds=15)
+        until(lambda: seen)
+    assert score.body.score.passed
+    assert seen[0].body.sample.id == "s-2"
+
+
+def test_what_a_group_is_told_and_what_it_assumes(timed: Rig) -> None:
+    parameters = inspect.signature(LoopGroup.__init__).parameters
+
+    assert parameters["watchdog_threshold"].default == 720.0
+    assert parameters["health_port"].default is None
+    group = LoopGroup(
+        loops=[timed.loop(upper)], health_port=8080, watchdog_threshold=720.0
+    )
+    assert group.shutdown(timeout=0)  # it was never started
+
+
+def deepen(rig: Rig, count: int) -> None:
+    """So many in the dead-letter mailbox."""
+
+    async def sending() -> None:
+        await rig.post.app.send_many("requests-dlq", [b"{}"] * count)
+
+    rig.post.call(sending())
+
+
+def test_health_counts_the_dead_letters(rig: Rig) -> None:
+    deepen(rig, 99)
+    assert health_check(rig.dead) == {
+        "status": "healthy",
+        "dlq": {"name": "requests-dlq", "depth": 99, "threshold": 100},
+    }
+
+    deepen(rig, 1)
+
+    assert health_check(rig.dead) == {
+        "status": "degraded",
+        "dlq": {"name": "requests-dlq", "depth": 100, "threshold": 100},
+    }
+
+
+def test_of_several_the_deepest_is_told(timed: Rig) -> None:
+    deepen(timed, 3)
+    other: Any = timed.box("eval-requests-dlq")
+
+    assert health_check(other, timed.dead)["dlq"]["name"] == "requests-dlq"
+
+
+async def test_a_group_answers_the_same_to_probes(timed: Rig) -> None:
+    deepen(timed, 100)
+    with running(timed.loop(upper), health_port=0) as group:
+        await eventually(lambda: group.health_address, within=10)
+        assert group.health_address is not None
+        host, port = group.health_address
+
+        def asked(path: str) -> dict[str, Any]:
+            with urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+                found: dict[str, Any] = json.loads(answer.read())
+                return found
+
+        until(lambda: asked("/health/live") == {"status": "healthy"})
+        until(lambda: asked("/health/ready") == {"status": "healthy"})
+        told = asked("/health/dlq")
+
+    assert told["status"] == "degraded"
+    assert told["dlq"] == {"name": "requests-dlq", "depth": 100, "threshold": 100}

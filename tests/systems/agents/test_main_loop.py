@@ -1,0 +1,335 @@
+"""The main loop: answered, tried again, or dead with everything that is known."""
+
+import inspect
+import threading
+
+import pytest
+
+from agents import (
+    DLQPolicy,
+    ErrorBudgetPolicy,
+    MainLoop,
+    MainLoopConfig,
+    MainLoopRequest,
+    MainLoopResult,
+    Message,
+    Session,
+)
+from agents.errors import InvalidParameterError, RateLimitError, ValidationError
+from deadletter import ConfigError
+from deadletter.core.events import Buried, ReplyFailed, Retried
+from deadletter.testing.fakes import FakeClock
+from systems.agents.rig import Rig, failing, running, until, upper
+
+PATIENT = MainLoopConfig(brake=None)  # with the backoff that is usual here
+
+
+def test_its_constructor_takes_keywords() -> None:
+    parameters = inspect.signature(MainLoop.__init__).parameters
+
+    assert list(parameters)[1:] == ["adapter", "requests", "resources", "config", "dlq"]
+    for name in list(parameters)[1:]:
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    assert [parameters[name].default for name in ("resources", "config", "dlq")] == [
+        None
+    ] * 3
+
+
+def test_a_request_is_answered_and_gone(rig: Rig) -> None:
+    with running(rig.loop(upper)):
+        request = rig.ask("hello")
+
+        assert rig.answer() == MainLoopResult(request.request_id, "HELLO")
+        until(lambda: rig.requests.approximate_count() == 0)
+    assert rig.dead.approximate_count() == 0
+    assert rig.kept() == []
+
+
+def test_a_message_that_fails_five_times_goes_to_the_dead_letter_mailbox(
+    rig: Rig,
+) -> None:
+    runs: list[int] = []
+
+    def adapter(prompt: str, session: Session) -> str:
+        runs.append(session.delivery_count)
+        raise LookupError("no such thing")
+
+    with running(rig.loop(adapter)):
+        rig.ask("lost")
+        letter = rig.letter()
+        until(lambda: rig.requests.approximate_count() == 0)
+
+    assert runs == [1, 2, 3, 4, 5]
+    assert letter.body.request == "lost"
+    assert letter.delivery_count == 5
+    assert rig.dead.approximate_count() == 1
+
+
+def test_poison_does_not_block_what_comes_after_it(rig: Rig) -> None:
+    def adapter(prompt: str, session: Session) -> str:
+        if prompt == "poison":
+            raise ValueError("it hurts")
+        return prompt.upper()
+
+    with running(rig.loop(adapter, config=PATIENT)):
+        poison = MainLoopRequest("poison")
+        rig.requests.send(poison)
+        asked = [rig.ask(text).request_id for text in ("a", "b", "c")]
+
+        assert {rig.answer().request_id for _ in asked} == set(asked)
+
+    assert rig.requests.approximate_count() == 1  # it is still there, and waits
+
+
+def test_resources_and_the_request_are_in_the_session(timed: Rig) -> None:
+    sessions: list[Session] = []
+
+    def adapter(prompt: str, session: Session) -> str:
+        sessions.append(session)
+        return prompt
+
+    with running(timed.loop(adapter, resources={"library": "at hand"})):
+        request = timed.ask("hello")
+        timed.answer()
+
+    assert sessions == [Session(request.request_id, 1, {"library": "at hand"})]
+
+
+def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
+    timed: Rig, clock: FakeClock
+) -> None:
+    loop = timed.loop(
+        failing(LookupError("no")),
+        config=PATIENT,
+        dlq=timed.policy(max_delivery_count=18),
+    )
+    with running(loop):
+        timed.ask("hello")
+        for number in range(1, 18):
+            until(lambda n=number: len(timed.seen(Retried)) == n)  # type: ignore[misc]
+            delay = min(60 * number, 900)
+            assert timed.seen(Retried)[-1].delay == delay
+            assert timed.requests.approximate_count() == 1
+            clock.advance(delay - 1)
+            assert timed.requests.receive() == []  # out of sight until then
+            assert len(timed.seen(Retried)) == number
+            clock.advance(1)
+        timed.letter()
+
+    assert [event.delay for event in timed.seen(Retried)][-4:] == [840, 900, 900, 900]
+
+
+def test_who_asked_hears_nothing_of_a_retry_and_once_of_the_end(rig: Rig) -> None:
+    def adapter(prompt: str, session: Session) -> str:
+        if session.delivery_count < 3:
+            assert rig.answers.approximate_count() == 0
+            raise TimeoutError("not yet")
+        return "at last"
+
+    with running(rig.loop(adapter)):
+        request = rig.ask("hello")
+        result = rig.answer()
+        until(lambda: rig.requests.approximate_count() == 0)
+
+    assert result == MainLoopResult(request.request_id, "at last")
+    assert len(rig.seen(Retried)) == 2
+    assert rig.answers.approximate_count() == 0
+
+
+def test_the_error_reply_says_what_happened_and_how_often(rig: Rig) -> None:
+    loop = rig.loop(
+        failing(LookupError("no such thing")), dlq=rig.policy(max_delivery_count=3)
+    )
+    with running(loop):
+        request = rig.ask("hello")
+        result = rig.answer()
+        until(lambda: rig.requests.approximate_count() == 0)
+
+    assert result.request_id == request.request_id
+    assert result.error == "Dead-lettered after 3 attempts: no such thing"
+    assert not result.success
+    assert rig.answers.approximate_count() == 0
+
+
+def test_without_a_reply_mailbox_it_is_dead_all_the_same(rig: Rig) -> None:
+    with running(
+        rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
+    ):
+        rig.requests.send(MainLoopRequest("hello"))
+
+        assert rig.letter().reply_to is None
+
+
+def test_a_reply_that_cannot_be_sent_holds_up_nothing(rig: Rig) -> None:
+    request = MainLoopRequest("hello")
+    loop = rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
+    with running(loop):
+        rig.post.call(
+            rig.post.app.send("requests", request, reply_to="no mailbox at all")
+        )
+
+        assert rig.letter().reply_to == "no mailbox at all"
+        until(lambda: rig.requests.approximate_count() == 0)
+    assert [event.reply_to for event in rig.seen(ReplyFailed)] == ["no mailbox at all"]
+
+
+def test_included_errors_die_at_once_and_excluded_ones_never(rig: Rig) -> None:
+    counts: list[int] = []
+
+    def adapter(prompt: str, session: Session) -> str:
+        if prompt == "invalid":
+            raise ValidationError("makes no sense")
+        counts.append(session.delivery_count)
+        if len(counts) < 8:
+            raise RateLimitError("slower")
+        return "done"
+
+    policy = rig.policy(
+        max_delivery_count=2,
+        include_errors=frozenset({ValidationError}),
+        exclude_errors=frozenset({RateLimitError}),
+    )
+    with running(rig.loop(adapter, dlq=policy)):
+        rig.ask("busy")
+        assert rig.answer().output == "done"
+        rig.ask("invalid")
+        letter = rig.letter()
+
+    assert counts == list(range(1, 9))
+    assert (letter.delivery_count, letter.body.request) == (1, "invalid")
+    assert len(rig.seen(Buried)) == 1
+
+
+def test_a_listed_error_that_is_not_listed_here_is_counted(rig: Rig) -> None:
+    with running(
+        rig.loop(failing(ValidationError("no")), dlq=rig.policy(max_delivery_count=2))
+    ):
+        rig.ask("hello")
+
+        assert rig.letter().delivery_count == 2
+
+
+def test_without_a_policy_it_is_tried_again_for_as_long_as_it_takes(rig: Rig) -> None:
+    def adapter(prompt: str, session: Session) -> str:
+        if session.delivery_count < 12:
+            raise ValidationError("not yet")
+        return "at last"
+
+    with running(rig.loop(adapter, dlq=None)):
+        rig.ask("hello")
+
+        assert rig.answer().output == "at last"
+    assert rig.kept() == []
+
+
+def test_what_a_policy_of_ones_own_says_is_done(rig: Rig) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Stubborn(DLQPolicy[MainLoopRequest[str], MainLoopResult[str]]):
+        def should_dead_letter(
+            self, message: Message[MainLoopRequest[str], object], error: Exception
+        ) -> bool:
+            asked.append((message.body.request, message.delivery_count))
+            return message.delivery_count >= 8
+
+    with running(
+        rig.loop(
+            failing(LookupError("no")),
+            dlq=Stubborn(mailbox=rig.dead, max_delivery_count=2),
+        )
+    ):
+        rig.ask("hello")
+
+        assert rig.letter().delivery_count == 8
+    assert asked == [("hello", number) for number in range(1, 9)]
+
+
+def test_an_error_budget_ends_patience_early(rig: Rig) -> None:
+    policy = ErrorBudgetPolicy(
+        mailbox=rig.dead, max_delivery_count=1000, error_budget=0.3
+    )
+    with running(rig.loop(failing(LookupError("no")), dlq=policy)):
+        rig.ask("hello")
+        letter = rig.letter()
+
+    # Each failure weighs a fiftieth: eighteen bring the rate above 0.3.
+    assert letter.delivery_count == 19
+
+
+def test_received_and_not_acknowledged_counts_whoever_received_it(rig: Rig) -> None:
+    rig.requests.send(MainLoopRequest("hello"))
+    for _ in range(4):
+        (message,) = rig.requests.receive(wait_time_seconds=5)
+        message.nack()
+
+    with running(rig.loop(failing(LookupError("no")))):
+        assert rig.letter().delivery_count == 5
+    assert len(rig.seen(Retried)) == 0
+
+
+def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
+    runs: list[str] = []
+
+    def adapter(prompt: str, session: Session) -> str:
+        runs.append(prompt)
+        return prompt
+
+    with running(rig.loop(adapter)):
+        rig.post.call(rig.post.app.send("requests", b"{no request", reply_to="answers"))
+        letter = rig.letter()
+        result = rig.answer()
+
+    assert letter.body == b"{no request"  # type: ignore[comparison-overlap]
+    assert letter.delivery_count == 1
+    assert result.error is not None
+    assert runs == []
+
+
+def test_what_expired_before_it_was_answered_is_a_dead_letter(
+    timed: Rig, clock: FakeClock
+) -> None:
+    timed.ask("too late")
+    clock.advance(259_200)
+    with running(timed.loop(upper)):
+        letter = timed.letter()
+
+    assert letter.last_error_type.endswith("Expired")
+    assert timed.answers.approximate_count() == 1  # told so
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.5])
+def test_shutdown_lets_the_request_in_hand_finish_and_says_so(
+    timed: Rig, wait: float
+) -> None:
+    going: list[str] = []
+    may_go = threading.Event()
+
+    def adapter(prompt: str, session: Session) -> str:
+        going.append(prompt)
+        may_go.wait(20)
+        return prompt
+
+    loop = timed.loop(adapter)
+    assert not loop.running
+    with running(loop) as group:
+        timed.ask("hello")
+        until(lambda: going)
+        assert loop.running
+        assert group.shutdown(timeout=wait) is False  # it is not done yet
+        may_go.set()
+        assert group.shutdown(timeout=20) is True
+    assert timed.answer().output == "hello"
+    assert not loop.running
+
+
+def test_a_dead_letter_mailbox_must_be_another_one_on_the_same_broker(
+    timed: Rig,
+) -> None:
+    with pytest.raises(ConfigError, match="its own dead-letter mailbox"):
+        timed.loop(upper, dlq=DLQPolicy(mailbox=timed.requests))  # type: ignore[arg-type]
+    other = Rig("memory://")
+    try:
+        with pytest.raises(InvalidParameterError, match="same Post"):
+            timed.loop(upper, dlq=DLQPolicy(mailbox=other.dead))
+    finally:
+        other.post.close()

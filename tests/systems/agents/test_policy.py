@@ -1,0 +1,147 @@
+"""When a message is given up: the policy alone, without a loop."""
+
+from dataclasses import FrozenInstanceError, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, TypeVar, get_args
+
+import pytest
+
+from agents import DeadLetter, DLQPolicy, ErrorBudgetPolicy, InMemoryMailbox, Message
+from agents.errors import (
+    ContentPolicyViolation,
+    MailboxConnectionError,
+    RateLimitError,
+    ValidationError,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+DEAD: InMemoryMailbox[DeadLetter[str], None] = InMemoryMailbox(name="requests-dlq")
+
+
+def delivered(count: int, body: str = "hello") -> Message[str, Any]:
+    return Message(
+        id="m", body=body, delivery_count=count, enqueued_at=datetime.now(UTC)
+    )
+
+
+class SlowDown(RateLimitError):
+    """A kind of the listed one, but not the listed one."""
+
+
+def test_it_is_frozen_slotted_and_generic() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
+
+    with pytest.raises(FrozenInstanceError):
+        policy.max_delivery_count = 3  # type: ignore[misc]
+    assert not hasattr(policy, "__dict__")
+    assert get_args(DLQPolicy[str, int]) == (str, int)
+
+
+def test_what_it_is_made_of() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
+
+    assert [field.name for field in fields(policy)] == [
+        "mailbox",
+        "max_delivery_count",
+        "include_errors",
+        "exclude_errors",
+    ]
+    assert policy.mailbox is DEAD
+    assert policy.max_delivery_count == 5
+    assert (policy.include_errors, policy.exclude_errors) == (None, None)
+    with pytest.raises(TypeError, match="mailbox"):
+        DLQPolicy()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("count", "dead"), [(1, False), (4, False), (5, True), (6, True)]
+)
+def test_errors_that_are_not_listed_are_counted(count: int, dead: bool) -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
+
+    for error in (ValueError("no"), ValidationError("no"), RateLimitError("no")):
+        assert policy.should_dead_letter(delivered(count), error) is dead
+
+
+def test_included_errors_are_given_up_at_once() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(
+        mailbox=DEAD,
+        include_errors=frozenset({ValidationError, ContentPolicyViolation}),
+    )
+
+    assert policy.should_dead_letter(delivered(1), ValidationError("no"))
+    assert policy.should_dead_letter(delivered(1), ContentPolicyViolation("no"))
+    assert not policy.should_dead_letter(delivered(1), ValueError("no"))
+
+
+def test_excluded_errors_are_never_given_up() -> None:
+    never = frozenset({MailboxConnectionError, RateLimitError, TimeoutError})
+    policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD, exclude_errors=never)
+
+    for error in never:
+        assert not policy.should_dead_letter(delivered(1000), error("away"))
+    assert policy.should_dead_letter(delivered(5), ValueError("no"))
+
+
+def test_excluded_comes_before_included_and_included_before_the_count() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(
+        mailbox=DEAD,
+        max_delivery_count=3,
+        include_errors=frozenset({ValidationError, RateLimitError}),
+        exclude_errors=frozenset({RateLimitError}),
+    )
+
+    assert not policy.should_dead_letter(delivered(99), RateLimitError("slower"))
+    assert policy.should_dead_letter(delivered(1), ValidationError("no"))
+    assert not policy.should_dead_letter(delivered(2), ValueError("no"))
+    assert policy.should_dead_letter(delivered(3), ValueError("no"))
+
+
+def test_only_the_very_type_is_listed() -> None:
+    policy: DLQPolicy[str, int] = DLQPolicy(
+        mailbox=DEAD,
+        include_errors=frozenset({LookupError}),
+        exclude_errors=frozenset({RateLimitError}),
+    )
+
+    assert not policy.should_dead_letter(delivered(1), KeyError("k"))
+    assert policy.should_dead_letter(delivered(5), SlowDown("slower"))
+
+
+def test_a_policy_of_ones_own_is_a_subclass() -> None:
+    rates = {"good": 0.1, "bad": 0.9}
+
+    @dataclass(slots=True, frozen=True)
+    class Budget(DLQPolicy[T, R]):
+        error_budget: float = 0.5
+
+        def should_dead_letter(
+            self, message: Message[T, Any], error: Exception
+        ) -> bool:
+            if message.delivery_count >= self.max_delivery_count:
+                return True
+            return rates[str(message.body)] > self.error_budget
+
+    policy: Budget[str, int] = Budget(
+        mailbox=DEAD, max_delivery_count=10, error_budget=0.3
+    )
+
+    assert Budget(mailbox=DEAD).error_budget == 0.5
+    assert not policy.should_dead_letter(delivered(9, "good"), ValueError("no"))
+    assert policy.should_dead_letter(delivered(10, "good"), ValueError("no"))
+    assert policy.should_dead_letter(delivered(1, "bad"), ValueError("no"))
+
+
+def test_the_error_budget_is_spent_by_the_count_or_by_the_rate() -> None:
+    policy: ErrorBudgetPolicy[str, int] = ErrorBudgetPolicy(
+        mailbox=DEAD, max_delivery_count=10, error_budget=0.3
+    )
+    message = delivered(1)
+
+    assert ErrorBudgetPolicy(mailbox=DEAD).error_budget == 0.5
+    message.error_rate = 0.3
+    assert not policy.should_dead_letter(message, ValueError("no"))
+    message.error_rate = 0.31
+    assert policy.should_dead_letter(message, ValueError("no"))
+    assert policy.should_dead_letter(delivered(10), ValueError("no"))

@@ -1,0 +1,381 @@
+"""Sending dead letters back: where to, which of them, and each of them once."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import structlog
+
+from agents import (
+    CompositeResolver,
+    DeadLetter,
+    DLQConsumer,
+    MainLoopRequest,
+    MainLoopResult,
+    Message,
+    Post,
+    PostMailbox,
+    RegistryResolver,
+)
+from agents.errors import MailboxResolutionError
+from agents.letters import dead_letter
+from agents.once import Seen, replay_with_dedup
+from agents.replay import Went, replay_handler, selective_replay, send_back
+from deadletter import State
+from deadletter.core.events import LetterHandled
+from deadletter.core.letter import DeadLetter as Kept
+from engines.redis_rig import fresh
+from systems.agents.rig import Rig, failing, running, until, upper
+
+NO, LATE = LookupError("no such thing"), TimeoutError("too slow")
+
+
+def known(rig: Rig) -> RegistryResolver:
+    return RegistryResolver({"answers": rig.answers})
+
+
+def settled(rig: Rig, *states: State) -> list[Kept]:
+    """All letters, once they are in these states."""
+
+    def are_there() -> list[Kept]:
+        kept = rig.kept()
+        found = sorted(letter.head.state for letter in kept)
+        return kept if found == sorted(states) else []
+
+    return until(are_there)
+
+
+def test_a_letter_goes_back_and_is_answered_where_it_was_asked(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    handler = partial(replay_handler, source=rig.requests, reply_resolver=known(rig))
+    with structlog.testing.capture_logs() as lines:
+        DLQConsumer(mailbox=rig.dead, handler=handler).run(
+            max_iterations=1, wait_time_seconds=5
+        )
+    with running(rig.loop(upper)):
+        result = rig.answer()
+        (letter,) = settled(rig, State.REPLAYED)
+
+    assert result == MainLoopResult(result.request_id, "HELLO")
+    assert str(result.request_id) == letter.head.business_key
+    (line,) = [line for line in lines if line["event"] == "Replayed dead letter"]
+    assert line["message_id"] == letter.head.message_id
+    assert line["request_id"] == letter.head.business_key
+    assert [event.action for event in rig.seen(LetterHandled)] == ["replayed"]
+    assert rig.dead.approximate_count() == 0
+
+
+def test_what_goes_back_is_what_was_sent_to_the_byte(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    before = rig.kept()[0].message
+
+    assert (
+        send_back(rig.letter(), source=rig.requests, reply_resolver=known(rig))
+        is Went.SENT
+    )
+
+    async def received() -> Any:
+        source = (await rig.post.broker()).source("requests")
+        (delivery,) = await source.receive(limit=1, wait=5, lease=30)
+        return delivery.message
+
+    after = rig.post.call(received())
+    assert (after.body, after.headers) == (before.body, before.headers)
+    assert (after.id, after.reply_to) == (before.id, before.reply_to)
+
+
+def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    handler = partial(
+        replay_handler, source=rig.requests, reply_resolver=RegistryResolver({})
+    )
+
+    DLQConsumer(mailbox=rig.dead, handler=handler).run(
+        max_iterations=1, wait_time_seconds=5
+    )
+
+    assert rig.requests.approximate_count() == 0
+    assert rig.dead.approximate_count() == 1
+    with pytest.raises(MailboxResolutionError):
+        handler(dead_letter(rig.kept()[0], rig.dead.decode_dead))
+
+
+def test_somebody_else_may_get_the_reply(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    elsewhere: PostMailbox[MainLoopResult[str], None] = rig.box(
+        "elsewhere", MainLoopResult[str]
+    )
+    moved = RegistryResolver({"answers": elsewhere})
+
+    letter = rig.letter()
+
+    went = [
+        send_back(letter, source=rig.requests, reply_resolver=moved) for _ in range(2)
+    ]
+
+    assert went == [Went.SENT, Went.BEFORE]
+    assert rig.kept()[0].head.state is State.CLOSED  # it goes on as another message
+    with running(rig.loop(upper)):
+        (message,) = elsewhere.receive(wait_time_seconds=15)
+    assert message.body.output == "HELLO"
+    assert rig.answers.approximate_count() == 0
+
+
+class Noting(PostMailbox[Any, None]):
+    """Notes how it is asked."""
+
+    asked: list[tuple[int, float]]
+
+    def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[Message[Any, None]]:
+        self.asked.append((max_messages, visibility_timeout))
+        return super().receive(
+            max_messages=max_messages,
+            visibility_timeout=visibility_timeout,
+            wait_time_seconds=wait_time_seconds,
+        )
+
+
+def test_those_that_match_go_back_wherever_they_are_and_the_others_stay(
+    rig: Rig,
+) -> None:
+    # The first dozen does not match: it must not hide what is behind it.
+    rig.bury(**{f"no{number}": NO for number in range(12)})
+    rig.bury(**{f"late{number}": LATE for number in range(3)})
+    dead = Noting(name="requests-dlq", client=rig.post, body_type=DeadLetter[Any])
+    dead.asked = []
+
+    count = selective_replay(
+        dead,
+        rig.requests,
+        predicate=lambda letter: "TimeoutError" in letter.last_error_type,
+        reply_resolver=known(rig),
+    )
+
+    assert count == 3
+    assert set(dead.asked) == {(10, 60)}
+    assert rig.requests.approximate_count() == 3
+    left = [
+        message.body.body.request
+        for _ in range(2)
+        for message in rig.dead.receive(max_messages=10)  # at once: they do not wait
+    ]
+    assert sorted(left) == sorted(f"no{number}" for number in range(12))
+    assert [event.action for event in rig.seen(LetterHandled)] == ["replayed"] * 3
+
+
+def test_asking_twice_sends_once_also_when_somebody_died_in_between(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    (message,) = rig.dead.receive(wait_time_seconds=5)
+    replay = partial(send_back, source=rig.requests, reply_resolver=known(rig))
+
+    assert replay(message.body) is Went.SENT
+    assert replay(message.body) is Went.BEFORE
+    message.nack()  # it was never acknowledged, as if its replayer had died
+    count = selective_replay(
+        rig.dead,
+        rig.requests,
+        predicate=lambda letter: True,
+        reply_resolver=known(rig),
+    )
+
+    assert count == 0
+    assert rig.requests.approximate_count() == 1
+    assert rig.dead.approximate_count() == 0  # its letter is out: that is enough
+
+
+def test_a_copy_that_fails_again_returns_to_its_letter(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    policy = rig.policy(max_delivery_count=1)
+    selective_replay(
+        rig.dead,
+        rig.requests,
+        predicate=lambda letter: True,
+        reply_resolver=known(rig),
+    )
+    with running(rig.loop(failing(NO), dlq=policy)):
+        rig.answer()
+        (letter,) = until(
+            lambda: [kept for kept in rig.kept() if kept.head.state is State.PENDING]
+        )
+
+    assert (letter.head.replays, letter.head.error_type) == (1, "LookupError")
+    assert [attempt.error_type for attempt in letter.story()] == [
+        "TimeoutError",
+        "LookupError",
+    ]
+    assert rig.letter().last_error == "no such thing"  # and in the mailbox again
+
+
+def test_a_letter_that_came_back_too_often_is_left_for_people(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    policy = rig.policy(max_delivery_count=1)
+
+    def replay() -> int:
+        return selective_replay(
+            rig.dead,
+            rig.requests,
+            predicate=lambda letter: True,
+            reply_resolver=known(rig),
+        )
+
+    with running(rig.loop(failing(LATE), dlq=policy)):
+        for _ in range(5):
+            assert replay() == 1
+            rig.answer()
+            until(lambda: rig.dead.approximate_count() == 1)
+            until(lambda: rig.requests.approximate_count() == 0)
+        assert replay() == 0
+
+    assert rig.dead.approximate_count() == 1
+    assert rig.kept()[0].head.state is State.QUARANTINED
+
+
+def test_a_letter_the_office_does_not_know_is_sent_as_a_new_message(rig: Rig) -> None:
+    rig.bury(hello=LATE)
+    letter = rig.letter()
+    unknown = DeadLetter(
+        message_id="of somebody else",
+        body=letter.body,
+        source_mailbox="requests",
+        delivery_count=5,
+        last_error="no",
+        last_error_type="builtins.ValueError",
+        dead_lettered_at=letter.dead_lettered_at,
+        first_received_at=letter.first_received_at,
+    )
+
+    assert (
+        send_back(unknown, source=rig.requests, reply_resolver=known(rig)) is Went.SENT
+    )
+
+    (message,) = rig.requests.receive(wait_time_seconds=5)
+    assert message.body == letter.body
+
+
+def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(
+    rig: Rig,
+) -> None:
+    rig.bury(helo=NO)
+
+    def corrected(request: MainLoopRequest[str]) -> MainLoopRequest[str]:
+        return MainLoopRequest("hello", request.request_id)
+
+    count = selective_replay(
+        rig.dead,
+        rig.requests,
+        predicate=lambda letter: letter.body.request == "helo",
+        reply_resolver=known(rig),
+        transform=corrected,
+    )
+    with running(rig.loop(upper)):
+        assert rig.answer().output == "HELLO"
+
+    (letter,) = rig.kept()
+    assert count == 1
+    assert letter.original is not None
+    assert b'"helo"' in letter.original.body
+    assert b'"hello"' in letter.message.body
+
+
+def test_a_letter_can_go_to_a_mailbox_of_another_engine(
+    rig: Rig, tmp_path: Any
+) -> None:
+    rig.bury(hello=LATE)
+    with Post(f"sqlite:///{tmp_path}/other.db") as other:
+        source: PostMailbox[MainLoopRequest[str], Any] = PostMailbox(
+            name="requests", client=other, body_type=MainLoopRequest[str]
+        )
+        makes = CompositeResolver({}, lambda name: PostMailbox(name=name, client=other))
+
+        count = selective_replay(
+            rig.dead, source, predicate=lambda letter: True, reply_resolver=makes
+        )
+
+        (message,) = source.receive(wait_time_seconds=5)
+        assert (count, message.body.request) == (1, "hello")
+        assert message.reply_to is not None
+    assert rig.requests.approximate_count() == 0
+    assert rig.dead.approximate_count() == 0
+    assert rig.kept()[0].head.state is State.CLOSED
+
+
+class TestDedup:
+    """Each request is replayed once, and that is remembered."""
+
+    def replayed(self, rig: Rig, letter: DeadLetter[Any], name: str = "fix") -> bool:
+        seen = Seen(rig.post, name)  # another one each time: nothing is in memory
+        return replay_with_dedup(letter, rig.requests, seen, reply_resolver=known(rig))
+
+    def letter(self, rig: Rig, message_id: str, request_id: Any) -> DeadLetter[Any]:
+        now = rig.post.clock.now()
+        return DeadLetter(
+            message_id,
+            MainLoopRequest("hello"),
+            "requests",
+            5,
+            "no",
+            "builtins.ValueError",
+            now,
+            now,
+            request_id=request_id,
+        )
+
+    def test_one_request_of_two_messages_goes_back_once(self, rig: Rig) -> None:
+        request_id = uuid4()
+        with structlog.testing.capture_logs() as lines:
+            answers = [
+                self.replayed(rig, self.letter(rig, name, request_id))
+                for name in ("m-1", "m-2", "m-1")
+            ]
+
+        assert answers == [True, False, False]
+        assert rig.requests.approximate_count() == 1
+        skipped = [line for line in lines if "Skipping duplicate" in line["event"]]
+        assert [line["request_id"] for line in skipped] == [str(request_id)] * 2
+
+    def test_requests_without_an_id_are_not_all_one(self, rig: Rig) -> None:
+        answers = [
+            self.replayed(rig, self.letter(rig, name, None))
+            for name in ("m-1", "m-2", "m-1")
+        ]
+
+        assert answers == [True, True, False]
+        assert rig.requests.approximate_count() == 2
+
+    def test_it_is_remembered_by_the_name_it_goes_under(self, rig: Rig) -> None:
+        letter = self.letter(rig, "m-1", uuid4())
+
+        assert self.replayed(rig, letter, "monday")
+        assert not self.replayed(rig, letter, "monday")
+        assert self.replayed(rig, letter, "tuesday")
+
+    def test_who_died_before_sending_may_try_again(self, rig: Rig) -> None:
+        letter = self.letter(rig, "m-1", uuid4())
+        assert Seen(rig.post, "fix").begin(letter).mine  # ...and then it died
+
+        assert self.replayed(rig, letter)
+        assert rig.requests.approximate_count() == 1
+
+    @pytest.mark.xdist_group("redis_server")
+    def test_another_process_remembers_too(
+        self, redis_server: Any, tmp_path: Any
+    ) -> None:
+        url, office = fresh(redis_server.url), f"sqlite:///{tmp_path}/office.db"
+        one, two = Rig(url, office=office), Rig(url, office=office)
+        try:
+            letter = self.letter(one, "m-1", uuid4())
+            assert self.replayed(one, letter)
+            one.post.close()
+
+            assert not self.replayed(two, letter)
+        finally:
+            one.post.close()
+            two.post.close()
