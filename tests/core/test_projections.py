@@ -172,6 +172,32 @@ def test_a_position_without_an_offset_is_nowhere(position: str | None) -> None:
     assert pipeline.export(odd).original_offset == -1
 
 
+@pytest.mark.parametrize("position", ["42", "3:42", "prod.node-7/3/42"])
+def test_the_offset_is_read_whatever_an_engine_puts_before_it(position: str) -> None:
+    placed = structs.replace(letter(), position=position)
+
+    assert pipeline.export(placed).original_offset == 42
+
+
+NODE = "0198f3a2-5a1e-7c33-9d55-0c1c6a4e7b10"
+
+
+@pytest.mark.parametrize(
+    ("mailbox", "node"),
+    [
+        (f"prod.{NODE}", NODE),
+        (f"eu.west.{NODE}", NODE),
+        (NODE, NODE),
+        ("prod.orders", "prod.orders"),
+        (f"prod.{NODE}.retry", f"prod.{NODE}.retry"),
+        ("orders", "orders"),
+        ("", ""),
+    ],
+)
+def test_a_topic_says_which_node_reads_it_r1_46(mailbox: str, node: str) -> None:
+    assert pipeline.node_of(mailbox) == node
+
+
 # The queue server: R2.27-R2.31, R2.105-R2.109
 
 

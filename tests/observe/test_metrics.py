@@ -256,6 +256,16 @@ def test_deaths_are_counted_under_the_other_names_too_r1_49_r3_76(
         assert registry.get_sample_value(name, {label: "mails"}) == 1
 
 
+def test_deaths_in_a_node_go_by_its_own_id_r1_49(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    node = "0198f3a2-5a1e-7c33-9d55-0c1c6a4e7b10"
+    metrics(buried(mailbox=f"prod.{node}"))
+
+    name = "pipestream_dlq_messages_total"
+    assert registry.get_sample_value(name, {"node_id": node}) == 1
+
+
 def test_dlq_consumers_are_counted_under_the_other_names_too_r3_78_to_r3_82(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:

@@ -1,5 +1,6 @@
 """The office in numbers: what lies there, what arrives, what goes back."""
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -72,6 +73,19 @@ async def test_depth_counts_what_needs_somebody_under_both_names_r1_47_r3_80(
 
     assert value(registry, "dlq_queue_depth", mailbox="orders") == 3
     assert value(registry, "pipestream_dlq_depth", node_id="orders") == 3
+
+
+async def test_the_depth_of_a_node_goes_by_its_own_id_r1_47(
+    office: OfficeMetrics, registry: CollectorRegistry, store: LetterStore
+) -> None:
+    node = "0198f3a2-5a1e-7c33-9d55-0c1c6a4e7b10"
+    await store.keep([make_letter(1, source=f"prod.{node}")])
+    await store.keep([make_letter(2, source=f"staging.{node}")])
+
+    await office.refresh()
+
+    assert value(registry, "pipestream_dlq_depth", node_id=node) == 2
+    assert value(registry, "dlq_queue_depth", mailbox=f"prod.{node}") == 1
 
 
 async def test_the_oldest_unreviewed_letter_shows_its_age_by_source(
@@ -235,6 +249,16 @@ async def test_what_does_not_add_up_shows(
 
     assert well == 0
     assert value(registry, "dlq_reconcile_mismatch") == 3
+
+
+async def test_what_nobody_can_add_up_is_not_said_to_be_right(
+    office: OfficeMetrics, registry: CollectorRegistry
+) -> None:
+    await office.refresh()
+
+    said = value(registry, "dlq_reconcile_mismatch")
+    assert said is not None
+    assert math.isnan(said)
 
 
 async def test_countless_sources_make_few_series(

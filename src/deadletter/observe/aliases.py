@@ -2,7 +2,7 @@
 The same numbers under the names that others alert on and draw.
 
 `dlq.messages.sent` and its like in Prometheus' spelling, and a pipeline's own
-(`node_id` is the mailbox a node reads). What each name is an alias of is in the
+(`node_id` is the node that reads the mailbox). What each name is an alias of is in the
 documentation; ages have one name only, `dlq_message_age_seconds`.
 """
 
@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from deadletter.core.events import Buried, Event, LetterHandled
+from deadletter.core.projections.pipeline import node_of
 
 from .labels import Capped
 
@@ -48,7 +49,7 @@ class Aliases:
         if isinstance(event, Buried):
             mailbox = self._mailbox(event.mailbox)
             self._sent.labels(mailbox).inc()
-            self._of_node.labels(mailbox).inc()
+            self._of_node.labels(node_of(mailbox)).inc()
         elif isinstance(event, LetterHandled):
             mailbox = self._mailbox(event.mailbox)
             self._milliseconds.labels(mailbox).observe(event.seconds * 1000)

@@ -20,7 +20,7 @@ from botocore import exceptions as theirs  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from deadletter.core.alerts import NAMESPACE
-from deadletter.core.errors import Unavailable
+from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.events import (
     Buried,
     Event,
@@ -29,10 +29,10 @@ from deadletter.core.events import (
     OutOfReach,
     Retried,
 )
-from deadletter.core.letter import OPEN
+from deadletter.core.letter import still_open
 from deadletter.ports import LetterStore
 
-from .alarms import alarms
+from .alarms import alarms, dimension
 from .labels import Capped
 
 AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
@@ -93,7 +93,7 @@ class CloudWatch:
         """
         if store is not None:
             for source, states in (await store.counts()).items():
-                depth = sum(states.get(state, 0) for state in OPEN)
+                depth = still_open(states)
                 name = ("Source", self._source(source))
                 self._add("OpenLetters", float(depth), "Count", name)
         sums, self._sums = self._sums, {}
@@ -120,7 +120,7 @@ class CloudWatch:
         while not stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds)
-            with suppress(Unavailable):  # the next one sends it all
+            with suppress(BackendError):  # the next one sends it all
                 await self.publish(client, store)
 
     def _count(self, metric: str, *dimensions: tuple[str, str]) -> None:
@@ -167,7 +167,9 @@ def _datum(series: Series, one: Sum) -> dict[str, Any]:
     name, dimensions = series
     return {
         "MetricName": name,
-        "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions],
+        "Dimensions": [
+            {"Name": key, "Value": dimension(value)} for key, value in dimensions
+        ],
         "Unit": one.unit,
         "StatisticValues": {
             "SampleCount": one.count,

@@ -21,7 +21,7 @@ from deadletter.core.events import (
     Succeeded,
 )
 from deadletter.core.failure import Failure
-from deadletter.core.letter import OPEN, State
+from deadletter.core.letter import State, still_open
 
 from .labels import ACTIONS, OTHER, Capped
 
@@ -86,7 +86,7 @@ class Meters:
         depths = dict.fromkeys(self._depths, 0)
         for source, states in counts.items():
             name = self._mailbox(source)
-            depth = sum(states.get(state, 0) for state in OPEN)
+            depth = still_open(states)
             depths[name] = depths.get(name, 0) + depth
         self._depths = depths
 

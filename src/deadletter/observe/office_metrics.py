@@ -6,6 +6,7 @@ store is asked for the latest groups and campaigns only.
 """
 
 import asyncio
+import math
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,7 +15,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from deadletter.core.errors import BackendError
-from deadletter.core.letter import OPEN, Group, GroupStatus, State
+from deadletter.core.letter import Group, GroupStatus, State, still_open
+from deadletter.core.projections.pipeline import node_of
 from deadletter.ports import Clock, LetterStore
 
 from .arrivals import Arrivals, Arrived
@@ -36,6 +38,7 @@ class OfficeMetrics:
 
     A counter rises from the first look on. A source that is new is shown at zero
     first: Prometheus does not see a series rise that begins with its first rise.
+    Without `mismatch`, where mailboxes keep no sums, that number is NaN.
     """
 
     def __init__(
@@ -65,12 +68,10 @@ class OfficeMetrics:
             "source",
         )
         self._groups = gauge("dlq_groups", "Groups with open letters.", "status")
-        self._blocked = gauge(
-            "dlq_blocked_keys", "Keys whose messages wait behind a dead letter."
-        )
         self._mismatch = gauge(
             "dlq_reconcile_mismatch", "Messages missing or too many, in all mailboxes."
         )
+        self._mismatch.set(math.nan)  # until somebody can tell
         self._arrived = Counter(
             "dlq_arrivals",
             "Deaths recorded in the office.",
@@ -120,12 +121,15 @@ class OfficeMetrics:
             into = letters.setdefault(self._source(source), dict.fromkeys(State, 0))
             for state, count in states.items():
                 into[state] += count
+        nodes: Tally[str] = Tally()
         for source, states in letters.items():
             for state, count in states.items():
                 self._letters.labels(state.value, source).set(count)
-            depth = sum(states[state] for state in OPEN)
+            depth = still_open(states)
             self._depth.labels(source).set(depth)
-            self._depth_of_node.labels(source).set(depth)
+            nodes[node_of(source)] += depth
+        for node, depth in nodes.items():
+            self._depth_of_node.labels(node).set(depth)
 
     def _show_groups(self, groups: Sequence[Group]) -> None:
         statuses = Tally(group.standing.status for group in groups if group.open)

@@ -1,12 +1,12 @@
 """
-Attempts as OpenTelemetry spans, and trace context that travels with messages.
+Work as OpenTelemetry spans, and trace context that travels with messages.
 
     @app.handler("orders", middleware=[traced(letters=app.letters)])
 
-Each attempt at a message is a span of its own. A message's first delivery belongs to
-the trace of its producer; so do its retries. A replayed copy begins a trace of its
-own that *links* to the span that failed: it may come days later, sent by a person,
-and is no part of what the producer once waited for.
+Each batch received or settled is a span, and each attempt at a message. A message's
+first delivery belongs to the trace of its producer; so do its retries. A replayed
+copy begins a trace of its own that *links* to the span that failed: it may come days
+later, sent by a person, and is no part of what the producer once waited for.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,9 +18,7 @@ from opentelemetry.trace import (
     Span,
     SpanContext,
     SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
+    Tracer,
     TracerProvider,
 )
 from opentelemetry.trace.propagation.tracecontext import (
@@ -29,10 +27,10 @@ from opentelemetry.trace.propagation.tracecontext import (
 
 from deadletter.core.errors import BackendError, Signal
 from deadletter.core.message import Delivery, Message
-from deadletter.core.raised import qualified_name
-from deadletter.core.tracing import mark, span_of
-from deadletter.ports import LetterStore
+from deadletter.core.tracing import mark
+from deadletter.ports import Clock, LetterStore, Source
 
+from .batch_traces import TracedSource, context_of, failed
 from .lines import line
 
 Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]
@@ -47,28 +45,44 @@ def traced(
     *,
     letters: Letters | None = None,
     system: str = "deadletter",
-) -> Callable[[Handler], Handler]:
+) -> "Traced":
     """
-    Middleware that runs every attempt in a span.
+    Middleware that runs every attempt in a span, and makes spans of batches.
 
     With `letters` (an App's own method of that name) a replayed copy links to the
     very attempt that failed last; without, or when the office does not answer, to
     the span its message was sent in. `system` is what carries the messages.
     """
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
+    return Traced(tracer, letters, system)
 
-    def layer(handler: Handler) -> Handler:
+
+class Traced:
+    """Goes around a handler, and around what feeds it."""
+
+    def __init__(self, tracer: Tracer, letters: Letters | None, system: str) -> None:
+        self._tracer = tracer
+        self._letters = letters
+        self._system = system
+
+    def around(self, source: Source, clock: Clock) -> Source:
+        """The same source, with a span for each batch."""
+        return TracedSource(source, self._tracer, system=self._system, clock=clock)
+
+    def __call__(self, handler: Handler) -> Handler:
+        """The same handler, with a span for each attempt."""
+
         async def attempt(delivery: Delivery) -> object:
             message = delivery.message
             is_replay = message.lineage is not None
-            with tracer.start_as_current_span(
+            with self._tracer.start_as_current_span(
                 f"process {line(delivery.mailbox)}",
                 context=trace.set_span_in_context(trace.INVALID_SPAN)
                 if is_replay
                 else _W3C.extract(_carrier(message)),
                 kind=SpanKind.CONSUMER,
-                links=await _links(message, letters) if is_replay else (),
-                attributes=_attributes(delivery, system),
+                links=await _links(message, self._letters) if is_replay else (),
+                attributes=_attributes(delivery, self._system),
                 record_exception=False,
                 set_status_on_exception=False,
             ) as span:
@@ -81,8 +95,6 @@ def traced(
                     raise
 
         return attempt
-
-    return layer
 
 
 def carried() -> dict[str, str]:
@@ -102,17 +114,11 @@ def _carrier(message: Message) -> dict[str, str]:
 
 
 async def _links(message: Message, letters: Letters | None) -> list[Link]:
-    failed = await _failed_span(message, letters)
-    span = span_of(failed or message.traceparent)
-    if span is None:
+    failed_in = await _failed_span(message, letters)
+    context = context_of(failed_in or message.traceparent)
+    if context is None:
         return []
-    context = SpanContext(
-        int(span.trace_id, 16),
-        int(span.span_id, 16),
-        is_remote=True,
-        trace_flags=TraceFlags(int(span.flags, 16)),
-    )
-    return [Link(context, {"dlq.link": "failed" if failed else "sent"})]
+    return [Link(context, {"dlq.link": "failed" if failed_in else "sent"})]
 
 
 async def _failed_span(message: Message, letters: Letters | None) -> str | None:
@@ -145,10 +151,7 @@ def _attributes(delivery: Delivery, system: str) -> dict[str, str | int]:
 
 
 def _failed(span: Span, error: BaseException) -> None:
-    # Texts of errors may hold what is in a message: the letter keeps them, redacted.
-    name = line(qualified_name(type(error)))
-    span.set_attribute("error.type", name)
-    span.set_status(Status(StatusCode.ERROR, name))
+    failed(span, error)  # its text is in the letter, redacted
     context = span.get_span_context()
     if context.is_valid:
         mark(error, _parent(context))

@@ -111,6 +111,7 @@ class Mailbox:
             if delay > 0:
                 raw = with_trail(raw, Trail(due=due), message)
             if raw.size > limit:
+                self._topics.forget(topic)  # so that it is noticed when it is raised
                 raise Refused(
                     f"message {message.id!a} takes {raw.size} bytes with its headers,"
                     f" and {topic} allows {limit}: raise max.message.bytes there"

@@ -1,5 +1,6 @@
 """The pipeline's `DlqMessage`, field by field as its protobuf has it."""
 
+import re
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +13,7 @@ from ..message import Message
 from .taken import taken
 
 NOWHERE: Final = -1  # the offset of a message that has none
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
 
@@ -76,9 +78,19 @@ def import_(
     )
 
 
+def node_of(mailbox: str) -> str:
+    """
+    The node that reads a mailbox: topics are named `{cluster}.{node-uuid}`.
+
+    What is not named so is a node of its own.
+    """
+    last = mailbox.rpartition(".")[2]
+    return last if _UUID.fullmatch(last) else mailbox
+
+
 def _offset(position: str | None) -> int:
-    """The offset in a position such as `42` or `3:42`."""
-    last = (position or "").rpartition(":")[2]
+    """The offset in a position such as `42`, `3:42` or `topic/3/42`."""
+    last = (position or "").replace("/", ":").rpartition(":")[2]
     if not (last.isascii() and last.isdigit() and len(last) <= 19):
         return NOWHERE
     return min(int(last), _INT64)

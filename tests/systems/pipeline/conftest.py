@@ -1,0 +1,48 @@
+"""One pipeline for all tests of it; each brings streams of its own."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+
+from servers import Server
+from stage import Stage
+from systems.pipeline.rig import Rig, served
+
+NODES: dict[str, Any] = {
+    "parse": {"nextNodeIds": ["chunk", "embed"]},
+    "chunk": {},
+    "embed": {},  # its topic has three partitions
+    "loop": {"nextNodeIds": ["loop"]},
+    "late": {"timeout": "0.3s", "dlqConfig": {"retryBackoff": "0.1s"}},
+    "remote": {"moduleId": "remote", "dlqConfig": {"retryBackoff": "0.1s"}},
+    "outage": {"moduleId": "outage"},
+    "four": {"dlqConfig": {"maxRetries": 4, "retryBackoff": "0.5s"}},
+    "once": {"dlqConfig": {"maxRetries": 0}},
+    "usual": {"dlqConfig": {}},
+    "again": {"dlqConfig": {"maxRetries": 1}},
+    "foreign": {"dlqConfig": {"maxRetries": 1}},  # rubbish is in its dead letters
+    "named": {
+        "kafkaInputTopic": "$cluster-intake",
+        "dlqConfig": {"maxRetries": 1, "topic": "$cluster-graveyard"},
+    },
+    "silent": {"dlqConfig": {"enabled": False, "maxRetries": 1}},
+}
+
+
+@pytest.fixture(scope="session")
+def rig(kafka_server: Server) -> Iterator[Rig]:
+    with Stage() as stage:
+        rig = Rig(stage, kafka_server.url, NODES)
+        with served(rig), closing(rig):
+            rig.engine()
+            yield rig
+
+
+@pytest.fixture(scope="session")
+def dlq(rig: Rig) -> Iterator[httpx.Client]:
+    """deadletter's own server over the same broker and office."""
+    with closing(rig.dlq()) as client:
+        yield client

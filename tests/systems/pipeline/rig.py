@@ -1,0 +1,322 @@
+"""A pipeline at work, as processes; its modules do as they are told."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import httpx
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec import Struct
+
+from pipeline.documents import Repository
+from pipeline.module_server import Abort, ModuleServer
+from pipeline.pipestream_pb2 import (
+    DlqMessage,
+    PipeDoc,
+    PipeStream,
+    ProcessRequest,
+    ProcessResponse,
+)
+from pipeline.reading import records
+from servers.common import free_port
+from stage import Process, Stage
+
+BACKOFF: Final = 0.3  # seconds
+PATIENCE: Final = 40.0  # seconds
+T = TypeVar("T")
+Act = Callable[[ProcessRequest], ProcessResponse]
+
+
+def well(request: ProcessRequest) -> ProcessResponse:
+    """The document, with one more word."""
+    made = PipeDoc()
+    made.CopyFrom(request.document)
+    made.body += f" {request.stream.current_node_id[:8]}"
+    return ProcessResponse(success=True, output_document=made)
+
+
+def says_no(request: ProcessRequest) -> ProcessResponse:
+    return ProcessResponse(error_message="no text in this document")
+
+
+def away(request: ProcessRequest) -> ProcessResponse:
+    raise Abort("UNAVAILABLE", "restarting")
+
+
+def wrong(request: ProcessRequest) -> ProcessResponse:
+    raise Abort("INVALID_ARGUMENT", "this is no picture")
+
+
+def buggy(request: ProcessRequest) -> ProcessResponse:
+    raise KeyError("language")
+
+
+def late(request: ProcessRequest) -> ProcessResponse:
+    time.sleep(1.0)
+    return well(request)
+
+
+class Call(Struct, frozen=True):
+    """A module was asked."""
+
+    at: float
+    request: ProcessRequest
+
+
+class Dead(Struct, frozen=True):
+    """A record in a dead-letter topic."""
+
+    at: float  # when the broker got it, in seconds
+    key: bytes | None
+    value: bytes
+    message: DlqMessage
+
+
+class Modules:
+    """One server that stands for every module; streams say what it is to do."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._acts: dict[tuple[str, str], Iterator[Act]] = {}
+
+    def tell(self, stream: str, node: str, *acts: Act) -> None:
+        """What to do with a stream at a node, call by call; all is well after that."""
+        self._acts[stream, node] = iter(acts)
+
+    def of(self, stream: str) -> list[Call]:
+        return [call for call in self.calls if call.request.stream.stream_id == stream]
+
+    def __call__(self, request: ProcessRequest) -> ProcessResponse:
+        self.calls.append(Call(time.time(), request))
+        stream = request.stream
+        acts = self._acts.get((stream.stream_id, stream.current_node_id), iter(()))
+        return next(acts, well)(request)
+
+
+class Rig:
+    """The cluster `prod`, its nodes by name."""
+
+    def __init__(
+        self, stage: Stage, kafka: str, nodes: Mapping[str, Any], **client: Any
+    ) -> None:
+        self.stage = stage
+        self.broker = kafka
+        self.modules = Modules()
+        self.address = ""  # where they are
+        self.cluster = f"prod{uuid4().hex[:6]}"
+        self.ids = {name: str(uuid4()) for name in nodes}
+        self.documents = Repository(stage.place / "documents")
+        self.office = f"sqlite:///{stage.place}/office.db"
+        given = {"group": self.cluster, "partitions": 1, **client}
+        self.url = f"{kafka}/?{urlencode(given)}"
+        self.graph = stage.place / "graph.json"
+        self.directory = stage.place / "modules.json"
+        self._graph(nodes)
+        if "embed" in nodes:
+            self._make_embed()
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        health = free_port()
+        self._health = httpx.Client(base_url=f"http://127.0.0.1:{health}/health")
+        self.metrics = free_port()
+        self.environ = {
+            "PIPELINE_GRAPH": str(self.graph),
+            "PIPELINE_BROKER": self.url,
+            "PIPELINE_OFFICE": self.office,
+            "PIPELINE_DOCUMENTS": str(stage.place / "documents"),
+            "PIPELINE_MODULES": str(self.directory),
+            "PIPELINE_METRICS_PORT": str(self.metrics),
+            "PIPELINE_HEALTH_PORT": str(health),
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.removeprefix("kafka://")
+
+    def _graph(self, nodes: Mapping[str, Any]) -> None:
+        described = []
+        for name, node in nodes.items():
+            told = {"dlqConfig": {"retryBackoff": f"{BACKOFF}s"}, **node}
+            told["nextNodeIds"] = [self.ids[to] for to in node.get("nextNodeIds", ())]
+            told.setdefault("moduleId", "usual")
+            described.append({"nodeId": self.ids[name], **told})
+        graph = {"clusterId": self.cluster, "nodes": described, "maxHops": 3}
+        self.graph.write_text(json.dumps(graph).replace("$cluster", self.cluster))
+
+    def _make_embed(self) -> None:
+        """A topic with more than one partition; the service makes all the others."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (made,) = admin.create_topics([NewTopic(self.topic("embed"), 3, 1)]).values()
+        made.result()
+
+    # What runs.
+
+    def engine(self) -> Process:
+        """The service; returns once all of its nodes are at work."""
+        self.process = process = self.stage.process("pipeline", env=self.environ)
+        self.stage.until("the pipeline", lambda: _answers(self._health, "/ready"), 60)
+        return process
+
+    def waits(self, node: str, offset: int) -> list[float]:
+        """How long the engine says that it put a record off, try by try."""
+        lines = [
+            line
+            for line in self.process.said().splitlines()
+            if "retried" in line
+            and f"message_id={self.topic(node)}/0/{offset} " in line
+        ]
+        return [float(line.partition(" delay=")[2].split()[0]) for line in lines]
+
+    def dlq(self) -> httpx.Client:
+        """deadletter's own server over the same broker and office."""
+        port = free_port()
+        self.stage.process(
+            "deadletter.cli",
+            *("--url", self.url, "--office", self.office),
+            *("serve", "--port", str(port), "--access", "off"),
+            env={"PATH": os.environ["PATH"]},
+        )
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
+        self.stage.until("dlq serve", lambda: _answers(client, "/health/live"))
+        return client
+
+    def close(self) -> None:
+        self._health.close()
+
+    def register(self, module: str, address: str | None) -> None:
+        """Say where a module is; None: nowhere."""
+        there = (
+            json.loads(self.directory.read_bytes()) if self.directory.exists() else {}
+        )
+        half = self.directory.with_suffix(".half")
+        known = {**there, module: address}
+        half.write_text(json.dumps({m: at for m, at in known.items() if at}))
+        half.rename(self.directory)
+
+    # What travels.
+
+    def topic(self, node: str) -> str:
+        return f"{self.cluster}.{self.ids[node]}"
+
+    def dlq_topic(self, node: str) -> str:
+        return f"dlq.{self.cluster}.{self.ids[node]}"
+
+    def stream(self, node: str, *acts: Act, **fields: Any) -> PipeStream:
+        """A stream with a document of its own; `acts` are what the module does."""
+        name = uuid4().hex
+        document = PipeDoc(doc_id=f"doc-{name}", body="once upon a time")
+        stream = PipeStream(
+            stream_id=f"s-{name}",
+            document_ref=self.documents.put(document),
+            current_node_id=self.ids[node],
+            **fields,
+        )
+        self.modules.tell(stream.stream_id, self.ids[node], *acts)
+        return stream
+
+    def send(
+        self,
+        node: str,
+        stream: PipeStream | bytes,
+        topic: str = "",
+        partition: int = 0,
+    ) -> int:
+        """Put a record before a node, as any producer may; its offset."""
+        body, key = (stream, None) if isinstance(stream, bytes) else _record(stream)
+        offsets: list[int] = []
+
+        def delivered(error: Any, record: Any) -> None:
+            if error is not None:
+                raise KafkaException(error)
+            offsets.append(record.offset())
+
+        self._producer.produce(
+            topic or self.topic(node),
+            body,
+            key,
+            partition=partition,
+            on_delivery=delivered,
+        )
+        self._producer.flush(20)
+        return offsets[0]
+
+    def records(self, topic: str) -> list[Any]:
+        """All that is in a topic."""
+        return list(records(self.url, topic))
+
+    def dead(self, node: str, topic: str = "") -> list[Dead]:
+        """What is in the dead-letter topic of a node."""
+        return [
+            Dead(
+                record.timestamp()[1] / 1000,
+                record.key(),
+                record.value(),
+                DlqMessage.FromString(record.value()),
+            )
+            for record in self.records(topic or self.dlq_topic(node))
+        ]
+
+    def wait_for(self, what: str, check: Callable[[], T]) -> T:
+        return self.stage.until(what, check, PATIENCE)
+
+    def letters(self, dlq: httpx.Client, node: str, query: str = "") -> Any:
+        """What the office has of a node, newest first."""
+        asked = {"query": f"consumer:{self.ids[node]} {query}"}
+        answer = dlq.get("/api/v1/letters", params=asked).raise_for_status()
+        return answer.json()["heads"]
+
+    def metric(self, name: str) -> float:
+        """A number that the engine shows, by its name and labels."""
+        shown = httpx.get(f"http://127.0.0.1:{self.metrics}/metrics").text
+        return metric(shown, name)
+
+    def death_of(self, node: str, stream: PipeStream, topic: str = "") -> Dead:
+        """Wait for the one dead letter of a stream."""
+
+        def found() -> list[Dead]:
+            with suppress(KafkaException):  # a broker may just be coming back
+                return [
+                    dead
+                    for dead in self.dead(node, topic)
+                    if dead.message.stream.stream_id == stream.stream_id
+                ]
+            return []
+
+        (one,) = self.wait_for("a dead letter", found)
+        return one
+
+    def calls(self, stream: PipeStream, count: int) -> list[Call]:
+        """Wait until a stream's modules were called so often."""
+        called = self.modules.of
+        self.wait_for(f"{count} calls", lambda: len(called(stream.stream_id)) >= count)
+        return called(stream.stream_id)
+
+
+def served(rig: Rig) -> ModuleServer:
+    """The modules, where the pipeline finds them."""
+    server = ModuleServer(rig.modules)
+    rig.address = server.address
+    rig.register("usual", server.address)
+    return server
+
+
+def metric(shown: str, name: str) -> float:
+    """A number in what Prometheus is told; 0 when it is not there."""
+    found = [line for line in shown.splitlines() if line.startswith(f"{name} ")]
+    return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+
+def _record(stream: PipeStream) -> tuple[bytes, str]:
+    return stream.SerializeToString(), stream.stream_id
+
+
+def _answers(client: httpx.Client, path: str) -> bool:
+    try:
+        return client.get(path).is_success
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,89 @@
+"""How often a node tries, how long it waits, and what it says in the end."""
+
+from itertools import pairwise
+
+import pytest
+
+from systems.pipeline.rig import Rig, away, late, wrong
+
+pytestmark = pytest.mark.xdist_group("kafka_server")
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
+
+
+def test_waits_grow_linearly_and_there_is_none_after_the_last_try(rig: Rig) -> None:
+    stream = rig.stream("four", *[away] * 4)  # 0.5 s between its tries
+    offset = rig.send("four", stream)
+
+    dead = rig.death_of("four", stream)
+
+    assert rig.waits("four", offset) == [0.5, 1.0, 1.5]
+    times = [call.at for call in rig.modules.of(stream.stream_id)]
+    first, second, third = gaps(times)
+    assert first >= 0.5
+    assert second >= 1.0
+    assert third >= 1.5
+    assert dead.at - times[-1] < 2.0
+    assert dead.message.retry_count == 4
+
+
+def test_a_node_that_says_nothing_tries_three_times_a_second_apart(rig: Rig) -> None:
+    stream = rig.stream("usual", away, away, away)
+    offset = rig.send("usual", stream)
+
+    dead = rig.death_of("usual", stream)
+
+    assert rig.waits("usual", offset) == [1.0, 2.0]
+    first, second = gaps([call.at for call in rig.modules.of(stream.stream_id)])
+    assert first >= 1.0
+    assert second >= 2.0
+    assert dead.message.retry_count == 3
+
+
+def test_each_node_is_as_patient_as_its_own_config_says(rig: Rig) -> None:
+    tries = {"once": 1, "again": 1, "chunk": 3}
+    streams = {node: rig.stream(node, *[away] * 5) for node in tries}
+    for node, stream in streams.items():
+        rig.send(node, stream)
+
+    for node, stream in streams.items():
+        dead = rig.death_of(node, stream).message
+        assert dead.retry_count == tries[node]
+        assert len(rig.modules.of(stream.stream_id)) == tries[node]
+
+
+def test_the_first_success_ends_it(rig: Rig) -> None:
+    stream = rig.stream("parse", away, away)
+    doomed = rig.stream("parse", wrong)
+    rig.send("parse", stream)
+
+    calls = rig.calls(stream, 5)  # two failures, then this node and the two behind it
+    rig.send("parse", doomed)
+    rig.death_of("parse", doomed)
+
+    assert len(calls) == 5
+    dead = [one.message.stream.stream_id for one in rig.dead("parse")]
+    assert stream.stream_id not in dead
+
+
+def test_it_says_how_often_it_was_tried_and_why_it_failed_last(rig: Rig) -> None:
+    stream = rig.stream("four", away, wrong)
+    rig.send("four", stream)
+
+    dead = rig.death_of("four", stream).message
+
+    assert dead.retry_count == 2  # of four
+    assert dead.error_type == "GRPC_INVALID_ARGUMENT"
+    assert dead.error_message.endswith(": this is no picture")
+
+
+def test_both_kinds_of_passing_trouble_count_together(rig: Rig) -> None:
+    stream = rig.stream("late", late, away, late)
+    rig.send("late", stream)
+
+    dead = rig.death_of("late", stream).message
+
+    assert dead.error_type == "TIMEOUT"
+    assert dead.retry_count == 3

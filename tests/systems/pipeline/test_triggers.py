@@ -1,0 +1,289 @@
+"""What goes to the dead-letter topic of a node, and what does not."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pipeline.pipestream_pb2 import STEP_STATUS_FAILURE, DlqMessage, PipeStream
+from servers.common import free_port
+from systems.pipeline.rig import Act, Call, Rig, away, buggy, late, says_no, well, wrong
+
+pytestmark = pytest.mark.xdist_group("kafka_server")
+
+
+def at(rig: Rig, node: str, calls: list[Call]) -> Call:
+    """The one call of a node's module."""
+    (one,) = [c for c in calls if c.request.stream.current_node_id == rig.ids[node]]
+    return one
+
+
+def ids_of_dead(rig: Rig, node: str) -> list[str]:
+    return [dead.message.stream.stream_id for dead in rig.dead(node)]
+
+
+def test_a_stream_goes_from_node_to_node_with_what_each_made_of_it(rig: Rig) -> None:
+    stream = rig.stream("parse")
+    rig.send("parse", stream)
+
+    calls = rig.calls(stream, 3)
+
+    by_parse = f"once upon a time {rig.ids['parse'][:8]}"
+    assert at(rig, "parse", calls).request.document.body == "once upon a time"
+    assert at(rig, "chunk", calls).request.document.body == by_parse
+    assert at(rig, "embed", calls).request.document.body == by_parse
+    onward = at(rig, "chunk", calls).request.stream
+    assert [step.node_id for step in onward.history] == [rig.ids["parse"]]
+    assert onward.hop_count == 1
+
+
+def test_a_module_that_says_no_is_no_dead_letter_and_the_stream_goes_on(
+    rig: Rig, dlq: httpx.Client
+) -> None:
+    stream, doomed = rig.stream("parse", says_no), rig.stream("parse", wrong)
+    rig.send("parse", stream)
+    calls = rig.calls(stream, 3)
+    rig.send("parse", doomed)
+    rig.death_of("parse", doomed)
+
+    assert stream.stream_id not in ids_of_dead(rig, "parse")
+    assert rig.letters(dlq, "parse", f"key:{stream.stream_id}") == []
+    assert len(rig.letters(dlq, "parse", f"key:{doomed.stream_id}")) == 1
+    for node in ("chunk", "embed"):
+        onward = at(rig, node, calls).request
+        assert onward.document.body == "once upon a time"
+        assert onward.stream.document_ref == stream.document_ref
+        (said,) = onward.stream.history
+        assert said.node_id == rig.ids["parse"]
+        assert said.status == STEP_STATUS_FAILURE
+        assert said.error_message == "no text in this document"
+    assert len(rig.modules.of(stream.stream_id)) == 3  # ...and nothing was retried
+
+
+def test_a_module_that_is_not_registered(rig: Rig) -> None:
+    rig.register("remote", None)
+    stream = rig.stream("remote")
+    rig.send("remote", stream)
+
+    dead = rig.death_of("remote", stream).message
+
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert dead.error_message == "module remote is not registered"
+    assert dead.retry_count == 3
+
+
+def test_service_discovery_is_down(rig: Rig) -> None:
+    away_for_now = Path(f"{rig.directory}.away")
+    rig.directory.rename(away_for_now)
+    try:
+        stream = rig.stream("chunk")
+        rig.send("chunk", stream)
+        dead = rig.death_of("chunk", stream).message
+    finally:
+        away_for_now.rename(rig.directory)
+
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert dead.error_message.startswith("module usual cannot be looked up")
+    assert rig.modules.of(stream.stream_id) == []
+
+
+def test_a_module_that_does_not_answer_in_time(rig: Rig) -> None:
+    stream = rig.stream("late", late, late, late)
+    rig.send("late", stream)
+
+    dead = rig.death_of("late", stream).message
+
+    assert dead.error_type == "TIMEOUT"
+    assert "did not answer within 0.3 s" in dead.error_message
+    assert dead.retry_count == len(rig.modules.of(stream.stream_id)) == 3
+
+
+def test_nobody_listens_where_the_module_should_be(rig: Rig) -> None:
+    rig.register("remote", f"127.0.0.1:{free_port()}")
+    stream = rig.stream("remote")
+    rig.send("remote", stream)
+
+    dead = rig.death_of("remote", stream).message
+
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert "Connection refused" in dead.error_message
+    assert dead.retry_count == 3
+
+
+def test_a_module_whose_process_dies_while_it_is_asked(rig: Rig) -> None:
+    port, mood = free_port(), rig.stage.place / "mood"
+    mood.write_text("crash")
+    module = rig.stage.process(
+        "pipeline.module_server",
+        "capitals",
+        env={"MODULE_PORT": str(port), "MODULE_MOOD": str(mood)},
+    )
+    rig.wait_for("the module", lambda: "listening" in module.said())
+    rig.register("remote", f"127.0.0.1:{port}")
+    stream = rig.stream("remote")
+    rig.send("remote", stream)
+
+    dead = rig.death_of("remote", stream).message
+
+    assert module.code == 1
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert dead.retry_count == 3
+
+
+def test_failures_that_pass_by_themselves_do_not_if_they_go_on(rig: Rig) -> None:
+    stream = rig.stream("chunk", away, away, away)
+    rig.send("chunk", stream)
+
+    dead = rig.death_of("chunk", stream).message
+
+    assert dead.error_type == "MODULE_UNAVAILABLE"
+    assert "restarting" in dead.error_message
+    assert len(rig.modules.of(stream.stream_id)) == 3
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff not a stream", b"\x0a\x7fshort"])
+def test_bytes_that_are_no_stream(rig: Rig, body: bytes) -> None:
+    offset = rig.send("chunk", body)
+
+    (dead,) = rig.wait_for(
+        "a dead letter",
+        lambda: [d for d in rig.dead("chunk") if d.message.unreadable == body],
+    )
+
+    assert dead.message.error_type == "MALFORMED"
+    assert dead.message.original_offset == offset
+    assert dead.message.retry_count == 1
+    assert not dead.message.HasField("stream")
+
+
+def test_a_stream_that_refers_to_no_document(rig: Rig) -> None:
+    stream = rig.stream("chunk")
+    stream.ClearField("document_ref")
+    rig.send("chunk", stream)
+
+    dead = rig.death_of("chunk", stream).message
+
+    assert dead.error_type == "MALFORMED"
+    assert dead.error_message == f"stream {stream.stream_id} refers to no document"
+    assert rig.modules.of(stream.stream_id) == []
+
+
+def test_a_document_that_the_repository_does_not_have(rig: Rig) -> None:
+    stream = rig.stream("chunk")
+    stream.document_ref.doc_id = "../../etc/passwd"
+    rig.send("chunk", stream)
+
+    dead = rig.death_of("chunk", stream).message
+
+    assert dead.error_type == "MALFORMED"
+    assert "has no document" in dead.error_message
+    assert dead.retry_count == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"), [(b"\xff", "cannot be read"), (b"", "says that it is ''")]
+)
+def test_a_document_that_is_not_what_it_should_be(
+    rig: Rig, content: bytes, complaint: str
+) -> None:
+    stream = rig.stream("chunk")
+    rig.documents._path(stream.document_ref).write_bytes(content)
+    rig.send("chunk", stream)
+
+    dead = rig.death_of("chunk", stream).message
+
+    assert dead.error_type == "MALFORMED"
+    assert complaint in dead.error_message
+    assert rig.modules.of(stream.stream_id) == []
+
+
+def test_a_stream_that_goes_round_in_circles(rig: Rig) -> None:
+    stream = rig.stream("loop")
+    rig.send("loop", stream)
+
+    dead = rig.death_of("loop", stream).message
+
+    assert dead.error_type == "MAX_HOPS_EXCEEDED"
+    assert "handed on 4 times, at most 3 are allowed" in dead.error_message
+    assert dead.retry_count == 1
+    assert dead.stream.hop_count == 4
+    assert len(rig.modules.of(stream.stream_id)) == 4  # the way in, and three hops
+
+
+@pytest.mark.parametrize(
+    ("act", "code"), [(wrong, "GRPC_INVALID_ARGUMENT"), (buggy, "GRPC_UNKNOWN")]
+)
+def test_what_another_try_would_not_mend_is_not_tried_again(
+    rig: Rig, act: Act, code: str
+) -> None:
+    stream = rig.stream("chunk", act, well)
+    rig.send("chunk", stream)
+
+    dead = rig.death_of("chunk", stream).message
+
+    assert dead.retry_count == len(rig.modules.of(stream.stream_id)) == 1
+    assert dead.error_type == code
+
+
+def test_what_cannot_be_processed_does_not_hold_up_what_can(rig: Rig) -> None:
+    poison = rig.stream("usual", away, away, away)
+    fine = [rig.stream("usual") for _ in range(20)]
+    for stream in (poison, *fine):
+        rig.send("usual", stream)
+    rig.send("usual", b"\xff\xff no stream either")
+
+    last = max(rig.calls(stream, 1)[0].at for stream in fine)
+    dead = rig.death_of("usual", poison)
+
+    assert last < dead.at
+    assert len(rig.modules.of(poison.stream_id)) == 3
+
+
+def test_every_node_has_a_topic_of_its_own_for_what_died_there(rig: Rig) -> None:
+    died = {node: rig.stream(node, wrong) for node in ("chunk", "embed")}
+    for node, stream in died.items():
+        rig.send(node, stream)
+
+    for node, stream in died.items():
+        dead = rig.death_of(node, stream, f"dlq.{rig.cluster}.{rig.ids[node]}")
+        assert dead.message.failed_node_id == rig.ids[node]
+    assert died["chunk"].stream_id not in ids_of_dead(rig, "embed")
+    assert died["embed"].stream_id not in ids_of_dead(rig, "chunk")
+
+
+def test_a_stream_without_an_id_is_dead_lettered_too(rig: Rig) -> None:
+    offset = rig.send("embed", PipeStream(hop_count=1))
+
+    def found() -> list[DlqMessage]:
+        dead = [one.message for one in rig.dead("embed")]
+        place = (0, offset)
+        return [
+            one
+            for one in dead
+            if (one.original_partition, one.original_offset) == place
+        ]
+
+    (dead,) = rig.wait_for("a dead letter", found)
+
+    assert dead.error_message == "a stream without an id"
+
+
+def test_a_module_that_is_away_for_long_is_waited_for(rig: Rig) -> None:
+    """Nobody has to replay thousands of streams because a module was down."""
+    streams = [rig.stream("outage") for _ in range(20)]
+    for stream in streams:
+        rig.send("outage", stream)
+    brake = f'dlq_breaker_state{{mailbox="{rig.topic("outage")}"}}'
+    rig.wait_for("the brake", lambda: rig.metric(brake) == 1)
+    more = [rig.stream("outage") for _ in range(5)]
+    for stream in more:
+        rig.send("outage", stream)
+
+    rig.register("outage", rig.address)
+
+    dead = ids_of_dead(rig, "outage")
+    assert len(dead) <= 3  # what was past saving before it was known for an outage
+    for stream in (*streams, *more):
+        if stream.stream_id not in dead:
+            rig.calls(stream, 1)
+    rig.wait_for("the brake", lambda: rig.metric(brake) == 0)
