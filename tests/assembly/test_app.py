@@ -1,11 +1,15 @@
 """What a consumer developer holds in hand."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from deadletter import App, DLQPolicy, open_engine, opened
 from deadletter.core.errors import ConfigError
+from deadletter.core.events import Event
+from deadletter.ports import Fate
+from deadletter.testing.waiting import eventually
 
 
 async def test_send_returns_the_id_and_the_message_is_there_as_sent(
@@ -59,6 +63,30 @@ async def test_letters_can_be_kept_in_another_engine(tmp_path: Path) -> None:
         letters = await app.letters()
 
         assert letters.features.engine == "sqlite"
+
+
+async def test_a_key_read_out_of_messages_is_handled_once() -> None:
+    stop, done, fates = asyncio.Event(), list[int](), list[str]()
+
+    def observe(event: Event) -> None:
+        fates.append(getattr(event, "fate", ""))
+
+    app = App("memory://", observe=observe)
+
+    @app.handler("orders", slots=1, idempotent=lambda one: one.body.decode()[:1])
+    async def handle(body: str) -> None:
+        done.append(int(body))
+
+    async with app:
+        for body in ("11", "12", "23"):
+            await app.send("orders", body)
+        working = asyncio.create_task(app.work(stop))
+        await eventually(lambda: len(done) == 2)
+        await eventually(lambda: Fate.DUPLICATE in fates)
+        stop.set()
+        await working
+
+    assert done == [11, 23]
 
 
 def test_a_dead_queue_that_is_the_mailbox_itself_is_refused() -> None:

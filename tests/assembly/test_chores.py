@@ -9,6 +9,7 @@ import pytest
 from deadletter.assembly import open_engine
 from deadletter.assembly.chores import Chore, chores
 from deadletter.core.alerts import Alerts, AlertTarget, TargetKind
+from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import ConfigError, Conflict, Unavailable
 from deadletter.core.events import BackInReach, Event, OutOfReach
 from deadletter.core.letter import State
@@ -154,8 +155,8 @@ async def test_chores_are_as_the_settings_say(engine: Engine) -> None:
         Settings(serve=Serve(retention_every=1.0), alerts=Alerts(targets=(target,))),
     )
 
-    assert usual.keys() == {"tidying", "sweep"}
-    assert more.keys() == {"tidying", "sweep", "alerts", "retention"}
+    assert usual.keys() == {"plans", "tidying", "sweep"}
+    assert more.keys() == {*usual, "alerts", "retention"}
 
 
 async def test_a_target_that_nothing_can_be_sent_to_is_refused(engine: Engine) -> None:
@@ -202,3 +203,22 @@ async def test_the_sweep_buries_by_what_the_mailbox_says(engine: Engine) -> None
     assert sum(counts["orders"].values()) == 1
     (copy,) = await broker.source("orders-dlq").receive(limit=1, wait=0.0, lease=5.0)
     assert copy.message.body == letter.message.body
+
+
+async def test_plans_that_nobody_started_end(engine: Engine) -> None:
+    assert engine.letters is not None
+    letter = make_letter(1)
+    await engine.letters.keep([letter])
+    plan = Campaign(
+        id="c-1",
+        query="*",
+        created_at=CLOCK.now() - timedelta(days=30),
+        actor="anna",
+        state=CampaignState.PLANNED,
+    )
+    await engine.letters.plan_replay(plan, [letter.id])
+
+    await all_chores(engine, Settings())["plans"]._once()
+
+    (found,) = await engine.letters.campaigns()
+    assert found.state is CampaignState.CANCELLED

@@ -318,8 +318,14 @@ def test_items_go_through_the_queue_server(there: Asking) -> None:
     assert (again["attempts"], again["bytes"]) == (2, "dHdv")
     assert there("retry", "jobs", again["id"], "--dead").out == "1 item given up.\n"
 
+    seen = there("queues", "lent", "items", "dead").out
+    assert "two" in seen
+    assert again["id"] in seen
+    stored = there("--json", "queues", "lent", "items", "dead").document
+    assert (stored["source_id"], stored["is_leased"]) == (again["id"], False)
     page = there("lease", "dead").out
     assert "two" in page
+    assert "Nothing is in partition 0" in there("queues", "lent", "items", "jobs").out
     assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
     assert there("complete", "jobs", "unknown").code == 2
     assert there("complete", "jobs").code == 2

@@ -96,6 +96,17 @@ async def test_every_attempt_carries_the_same_key_and_every_request_another() ->
     assert len(set(keys[:3])) == 1
 
 
+async def test_what_is_still_being_worked_on_is_waited_for() -> None:
+    """The connection broke off, the server did not: the answer is on its way."""
+    script = Script(httpx.ReadError("broke off"), problem(409, "in-progress"), MOVED)
+
+    async with Client(URL, transport=script.transport) as client:
+        moved = await client.letters.review(["a"])
+
+    assert moved.moved == 1
+    assert len({request.headers["idempotency-key"] for request in script.asked}) == 1
+
+
 async def test_it_gives_up_after_some_attempts_with_the_servers_words() -> None:
     script = Script(*[problem(503, "unavailable", "out of reach")] * 3)
 

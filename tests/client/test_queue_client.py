@@ -108,6 +108,24 @@ async def test_what_waits_can_be_cleared_and_looked_at(queue: QueueClient) -> No
     assert await queue.items("orders") == []
 
 
+async def test_items_are_brought_in_once_and_deleted(queue: QueueClient) -> None:
+    await queue.create_queue(structs.replace(ORDERS, name="dead"))
+    await queue.create_queue(structs.replace(ORDERS, partitions=2))
+    await queue.produce("orders", [NewItem(b"1", "r", "binary", "order")])
+    (item,) = await queue.items("orders")
+    assert item.source_id is None
+    from_there = structs.replace(item, source_id=item.id)
+
+    (brought,) = await queue.import_items("dead", [from_there])
+    again = await queue.import_items("dead", [from_there])
+    elsewhere = await queue.import_items("orders", [item], partition=1)
+    await queue.delete_items("orders", [elsewhere[0].id, "unknown"], partition=1)
+
+    assert (brought.source_id, brought.payload, again) == (item.id, b"1", [])
+    assert await queue.items("dead") == [brought]
+    assert [one.total for one in await queue.stats("orders")] == [1, 0]
+
+
 async def test_refusals_are_errors_of_ours(server: Served, queue: QueueClient) -> None:
     await queue.create_queue(ORDERS)
     await queue.produce("orders", [NewItem(b"1")])

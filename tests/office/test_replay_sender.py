@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from deadletter.core.campaign import CampaignState
-from deadletter.core.errors import Refused, Unavailable
+from deadletter.core.errors import Conflict, Refused, Unavailable
+from deadletter.core.events import Event, LoopDied
 from deadletter.office.replay import Replay, unsent
-from deadletter.office.sending import Sending
+from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
@@ -16,11 +17,25 @@ from office.making import BY, make_letters
 
 
 @pytest.fixture
-async def crew(engine: Engine, replay: Replay) -> AsyncIterator[list[Sending]]:
+def told() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+async def crew(
+    engine: Engine, replay: Replay, told: list[Event]
+) -> AsyncIterator[list[ReplaySender]]:
     """Two servers of one office."""
-    clock = SystemClock()
     some = [
-        Sending(replay, engine.ledger, clock, name, lease=30.0) for name in ("a", "b")
+        ReplaySender(
+            replay,
+            engine.ledger,
+            name,
+            clock=SystemClock(),
+            observe=told.append,
+            lease=30.0,
+        )
+        for name in ("a", "b")
     ]
     yield some
     for one in some:
@@ -36,7 +51,7 @@ async def begun(
 
 
 async def test_a_campaign_is_sent_to_its_end(
-    store: LetterStore, replay: Replay, crew: list[Sending]
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay)
 
@@ -49,7 +64,7 @@ async def test_a_campaign_is_sent_to_its_end(
 
 
 async def test_what_one_sends_no_other_sends(
-    store: LetterStore, replay: Replay, crew: list[Sending]
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
 
@@ -62,7 +77,7 @@ async def test_what_one_sends_no_other_sends(
 
 
 async def test_what_a_command_sends_is_left_to_it(
-    store: LetterStore, replay: Replay, crew: list[Sending]
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay)
 
@@ -73,7 +88,7 @@ async def test_what_a_command_sends_is_left_to_it(
 
 
 async def test_what_a_server_left_behind_is_taken_up_by_the_next(
-    store: LetterStore, replay: Replay, crew: list[Sending]
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
     await crew[0].send(campaign)
@@ -85,7 +100,7 @@ async def test_what_a_server_left_behind_is_taken_up_by_the_next(
 
 
 async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
-    store: LetterStore, replay: Replay, crew: list[Sending], clock: FakeClock
+    store: LetterStore, replay: Replay, crew: list[ReplaySender], clock: FakeClock
 ) -> None:
     campaign = await begun(store, replay, rate=1.0)
     await crew[0].send(campaign)
@@ -109,7 +124,7 @@ async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
 async def test_a_store_out_of_reach_is_waited_for(
     store: LetterStore,
     replay: Replay,
-    crew: list[Sending],
+    crew: list[ReplaySender],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     campaign = await begun(store, replay)
@@ -123,7 +138,7 @@ async def test_a_store_out_of_reach_is_waited_for(
         return await real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(replay, "run", run)
-    monkeypatch.setattr("deadletter.office.sending._WAITS", (0.01,))
+    monkeypatch.setattr("deadletter.office.replay_sender._WAITS", (0.01,))
     await crew[0].send(campaign)
 
     async def all_sent() -> bool:
@@ -135,7 +150,7 @@ async def test_a_store_out_of_reach_is_waited_for(
 async def test_a_campaign_that_is_refused_is_paused_with_the_reason(
     store: LetterStore,
     replay: Replay,
-    crew: list[Sending],
+    crew: list[ReplaySender],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     campaign = await begun(store, replay)
@@ -153,3 +168,108 @@ async def test_a_campaign_that_is_refused_is_paused_with_the_reason(
     await eventually(paused)
     *_, entry = await store.audit(target=campaign)
     assert entry.reason == "no such topic"
+
+
+async def test_a_mistake_of_ours_does_not_leave_a_campaign_lying(
+    store: LetterStore,
+    replay: Replay,
+    crew: list[ReplaySender],
+    told: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = await begun(store, replay)
+    real, calls = replay.run, 0
+
+    async def run(*args: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise TypeError("a mistake of ours")
+        return await real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(replay, "run", run)
+    monkeypatch.setattr("deadletter.office.replay_sender._WAITS", (0.01,) * 4)
+    await crew[0].send(campaign)
+
+    async def all_sent() -> bool:
+        return unsent(await replay.status(campaign)) == 0
+
+    await eventually(all_sent)
+    assert [type(event) for event in told] == [LoopDied, LoopDied]
+
+
+async def test_a_mistake_that_stays_pauses_the_campaign(
+    store: LetterStore,
+    replay: Replay,
+    crew: list[ReplaySender],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = await begun(store, replay)
+
+    async def run(*args: object, **options: object) -> object:
+        raise TypeError("a mistake of ours, password=hunter2")
+
+    monkeypatch.setattr(replay, "run", run)
+    monkeypatch.setattr("deadletter.office.replay_sender._WAITS", (0.01,) * 4)
+    await crew[0].send(campaign)
+
+    async def paused() -> bool:
+        found = await replay.status(campaign)
+        return found.state is CampaignState.PAUSED
+
+    await eventually(paused)
+    *_, entry = await store.audit(target=campaign)
+    assert entry.actor == "dlq serve"
+    assert "a mistake of ours" in entry.reason
+    assert "hunter2" not in entry.reason
+
+
+async def test_a_start_that_is_refused_leaves_nothing_behind(
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
+) -> None:
+    """What a command sends is not taken from it because somebody pressed start."""
+    campaign = await begun(store, replay, rate=0.1)
+
+    with pytest.raises(Conflict, match="running"):
+        await crew[0].start(campaign, BY)
+    for one in crew:
+        await one.adopt()
+
+    assert not crew[0].under_way | crew[1].under_way
+
+
+async def test_nobody_sends_what_they_cannot_hold_any_more(
+    engine: Engine,
+    store: LetterStore,
+    replay: Replay,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = await begun(store, replay, rate=0.1)
+    clock, ledger = FakeClock(), engine.ledger
+    assert ledger is not None
+    sender = ReplaySender(
+        replay, ledger, "a", clock=clock, observe=lambda event: None, lease=0.03
+    )
+    await sender.send(campaign)
+
+    async def begin(*args: object, **options: object) -> object:
+        clock.advance(1.0)
+        raise TypeError("a mistake of ours")
+
+    monkeypatch.setattr(ledger, "begin", begin)
+
+    await eventually(lambda: campaign not in sender.under_way)
+
+
+async def test_what_was_paused_when_a_server_ended_is_left_to_whoever_resumes_it(
+    store: LetterStore, replay: Replay, crew: list[ReplaySender]
+) -> None:
+    campaign = await begun(store, replay, rate=0.1)
+    await crew[0].send(campaign)
+    await replay.pause(campaign, BY)
+    await crew[0].close()
+    await replay.resume(campaign, BY)  # a command, which sends it itself
+
+    await crew[1].adopt()
+
+    assert campaign not in crew[1].under_way

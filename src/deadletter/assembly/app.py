@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
-from deadletter.core.letter import OPEN
+from deadletter.core.letter import still_open
 from deadletter.core.message import Message, as_headers
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.fan import fan_out
@@ -29,7 +29,13 @@ from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handlers import Middleware
 from deadletter.runtime.loop import Loop
-from deadletter.runtime.options import BRAKE, SLOTS, WorkerOptions
+from deadletter.runtime.options import (
+    BRAKE,
+    LEDGER_TTL,
+    SLOTS,
+    KeyOf,
+    WorkerOptions,
+)
 from deadletter.runtime.typed import encode, typed
 from deadletter.system import SystemClock, SystemDice, process_name
 
@@ -80,7 +86,8 @@ class App:
         heartbeat: float | None = None,
         grace: float = 30.0,
         brake: BrakePolicy | None = BRAKE,
-        idempotent: bool = False,
+        idempotent: bool | KeyOf = False,
+        ledger_ttl: float = LEDGER_TTL,
         isolation: Literal["process"] | None = None,
         memory_limit: int | None = None,
         middleware: Sequence[Middleware] = (),
@@ -89,7 +96,9 @@ class App:
         Register a handler for a mailbox.
 
         Sync or async; what its first parameter is annotated with decides how the
-        body is decoded. What it returns is sent to the message's `reply_to`.
+        body is decoded. What it returns is sent to the message's `reply_to`. With
+        `idempotent`, each key is worked once, and remembered for `ledger_ttl`
+        seconds; a function reads the key of messages that came without one.
         """
         if memory_limit is not None and isolation is None:
             raise ConfigError('memory_limit needs isolation="process"')
@@ -108,7 +117,9 @@ class App:
                 heartbeat=heartbeat,
                 grace=grace,
                 brake=brake,
-                idempotent=idempotent,
+                idempotent=bool(idempotent),
+                key_of=idempotent if callable(idempotent) else None,
+                ledger_ttl=ledger_ttl,
                 consumer=getattr(function, "__qualname__", mailbox),
                 version=self.version,
                 worker=process_name(),
@@ -343,10 +354,7 @@ class App:
 async def _open_letters(letters: LetterStore) -> dict[str, int]:
     """How many letters of each mailbox still need somebody."""
     counts = await letters.counts()
-    return {
-        source: sum(states.get(state, 0) for state in OPEN)
-        for source, states in counts.items()
-    }
+    return {source: still_open(states) for source, states in counts.items()}
 
 
 async def _until(stop: asyncio.Event | None, group: LoopGroup) -> int:

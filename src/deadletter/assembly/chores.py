@@ -11,6 +11,7 @@ from deadletter.core.events import BackInReach, Observer, OutOfReach
 from deadletter.core.letter import By, State
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.alerting import Alerting
+from deadletter.office.replay import Replay
 from deadletter.office.retention import Retention
 from deadletter.ports import AccessStore, Clock, Dice, Engine, Ledger, LetterStore
 from deadletter.runtime.heartbeat import Heartbeat
@@ -22,6 +23,7 @@ from deadletter.settings import RetentionDays, Settings
 SWEEP_EVERY: Final = 5.0  # seconds
 TIDY_EVERY: Final = 600.0
 _HOUR: Final = 3600.0
+_ACTOR: Final = "dlq serve"
 _BEAT: Final = 10.0  # seconds between signs of life: a chore may take its time
 
 
@@ -105,7 +107,12 @@ def chores(
     def every(seconds: float, name: str, once: Callable[[], Awaitable[object]]) -> Loop:
         return Chore(name, once, interval=seconds, clock=clock, observe=observe)
 
-    loops: list[Loop] = []
+    replay = Replay(letters, engine.broker, clock, dice, engine.ledger)
+
+    async def let_go_of_plans() -> None:
+        await replay.let_go_of_plans(_ACTOR)
+
+    loops = [every(TIDY_EVERY, "plans", let_go_of_plans)]
     if access is not None:
         loops.append(every(TIDY_EVERY, "tidying", access.tidy))
     # Elsewhere a burial takes two steps, which is for those who know the policies.
@@ -122,7 +129,7 @@ def chores(
         retention = retention_of(settings.retention_days, letters, engine.ledger, clock)
 
         async def let_go() -> None:
-            await retention.run(By("dlq serve", "retention"))
+            await retention.run(By(_ACTOR, "retention"))
 
         loops.append(every(hours * _HOUR, "retention", let_go))
     return loops

@@ -130,9 +130,14 @@ def _table(lent: Lent) -> Table:
             number(lent.partition),
             number(item.attempts),
             cell(local(until) if until else ""),
-            cell(item.payload[:_SHOWN].decode("utf-8", "backslashreplace")),
+            cell(start_of(item.payload)),
         )
     return shown
+
+
+def start_of(payload: bytes) -> str:
+    """As much of what is in an item as a line has room for."""
+    return payload[:_SHOWN].decode("utf-8", "backslashreplace")
 
 
 async def complete(

@@ -1,21 +1,23 @@
 """dlq queues lent: the queues of the queue server."""
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from msgspec import structs
+from rich.table import Table
 
 from deadletter.core.durations import format_duration, parse_duration
 from deadletter.core.errors import ConfigError
-from deadletter.core.items import LeaseQueue
+from deadletter.core.items import Item, LeaseQueue
 
 from .asking import agreed
 from .desk import AtDesk
-from .items import queue_server
-from .options import Count, Flag, Text, Yes
+from .items import Partition, queue_server, start_of
+from .options import Count, Flag, Shown, Text, Yes
 from .tables import cell, firm_column, number, number_column, table, text_column
-from .times import many
+from .times import local, many
 
 app = App(
     name="lent",
@@ -170,6 +172,59 @@ async def delete(
         desk.document({"queue": name, "items": inside})
     else:
         desk.tell(f"Queue {name} is gone, with {many(inside, 'item')}.")
+
+
+@app.command
+async def items(
+    name: str,
+    /,
+    *,
+    scheduled: Flag = False,
+    partition: Partition = 0,
+    limit: Shown = 50,
+    desk: AtDesk,
+) -> None:
+    """
+    Show what is in a queue, without leasing it.
+
+    With --json one line each, and what is in it as base64.
+
+    Args:
+        name: Which.
+        scheduled: What is not due yet, instead.
+        partition: Which.
+        limit: At most so many.
+    """
+    async with queue_server(desk) as server:
+        found = await server.items(name, partition, limit=limit, scheduled=scheduled)
+    if desk.as_json:
+        for item in found:
+            desk.document(item)
+    elif found:
+        desk.show(_items_table(found))
+    else:
+        desk.tell(f"Nothing is in partition {partition} of {name}.")
+
+
+def _items_table(found: Sequence[Item]) -> Table:
+    shown = table()
+    firm_column(shown, "id")
+    firm_column(shown, "came from")
+    number_column(shown, "attempts")
+    firm_column(shown, "leased until")
+    text_column(shown, "reference")
+    text_column(shown, "item")
+    for item in found:
+        until = item.lease_deadline
+        shown.add_row(
+            cell(item.id, "cyan"),
+            cell(item.source_id or ""),
+            number(item.attempts),
+            cell(local(until) if until else ""),
+            cell(item.reference),
+            cell(start_of(item.payload)),
+        )
+    return shown
 
 
 def _seconds(text: str) -> float:

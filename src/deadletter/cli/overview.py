@@ -4,7 +4,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from deadletter.core.letter import OPEN, State
+from deadletter.core.letter import State, still_open
 from deadletter.core.safe import clean
 
 from .desk import AtDesk, Desk
@@ -34,7 +34,7 @@ async def overview(*, desk: AtDesk) -> None:
     if desk.as_json:
         desk.document(
             {
-                "open": sum(totals[state] for state in OPEN),
+                "open": still_open(totals),
                 "letters": totals,
                 "groups": groups[:_TOP],
                 "waiting": waiting,
@@ -42,7 +42,7 @@ async def overview(*, desk: AtDesk) -> None:
             }
         )
         return
-    opened = sum(totals[state] for state in OPEN)
+    opened = still_open(totals)
     if not opened:
         desk.tell("Nothing is open. All is well.", "green")
     else:

@@ -36,6 +36,7 @@ _BY_STATUS: Final[dict[int, type[DeadLetterError]]] = {
     455: ConfigError,
 }
 _ENGINE: Final = "urn:deadletter:problem:engine"
+_IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same, sent before
 
 
 class Later(Unavailable):
@@ -74,7 +75,7 @@ def error_of(response: httpx.Response) -> DeadLetterError:
         return Refused(text)
     if status in _LATER:
         return Later(text)
-    if status in _PERHAPS:
+    if status in _PERHAPS or problem.type == _IN_PROGRESS:
         return Unavailable(text)
     return _BY_STATUS.get(status, Refused)(text)
 

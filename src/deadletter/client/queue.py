@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from deadletter.core.durations import format_duration, parse_duration
 from deadletter.core.items import Again, Item, LeaseQueue, NewItem, PartitionStats
@@ -178,7 +178,30 @@ class QueueClient(Connected):
             "pivot": pivot,
             "limit": limit,
         }
-        return list((await self._call(call, said, _Items)).items)
+        return (await self._call(call, said, _Items)).meant()
+
+    async def import_items(
+        self, queue: str, items: Sequence[Item], partition: int = 0
+    ) -> list[Item]:
+        """
+        Add items as they are, with ids of their own; those that were added.
+
+        One whose `source_id` the queue has had already is left out: asking again
+        does no harm.
+        """
+        said = {
+            "queue_name": queue,
+            "partition": partition,
+            "items": [_told_of(item) for item in items],
+        }
+        return (await self._call("storage/items.import", said, _Items)).meant()
+
+    async def delete_items(
+        self, queue: str, ids: Iterable[str], partition: int = 0
+    ) -> None:
+        """Delete items, leased or not; those that are gone already do not matter."""
+        said = {"queue_name": queue, "partition": partition, "ids": list(ids)}
+        await self._call("storage/items.delete", said, _Status)
 
     async def _call(
         self,
@@ -263,6 +286,17 @@ class _Stats(Struct, frozen=True):
 
 class _Items(Struct, frozen=True):
     items: tuple[Item, ...] = ()
+
+    def meant(self) -> list[Item]:
+        """The items; on the wire one without a source has an empty text for it."""
+        return [
+            one if one.source_id else structs.replace(one, source_id=None)
+            for one in self.items
+        ]
+
+
+def _told_of(item: Item) -> dict[str, Any]:
+    return structs.asdict(item) | {"source_id": item.source_id or ""}
 
 
 def _asked(queue: str, wait: float, **more: Any) -> dict[str, Any]:

@@ -39,7 +39,12 @@ _NUMBER: Final = re.compile(r"\d++(?:[.,]\d++)*+")
 
 def fingerprint(source: str, failure: Failure) -> str:
     """The fingerprint of a failure at a mailbox, version first."""
-    parts = (source, failure.error_type, failure.frame, normalise(failure.text))
+    return fingerprint_of(source, failure.error_type, failure.frame, failure.text)
+
+
+def fingerprint_of(source: str, error_type: str, frame: str, text: str) -> str:
+    """The same, of what a letter remembers of its failure."""
+    parts = (source, error_type, frame, normalise(text))
     # Lengths in front keep two parts from passing for two others.
     told = "".join([f"{len(part)}:{part}" for part in parts])
     digest = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8)

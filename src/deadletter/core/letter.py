@@ -1,5 +1,6 @@
 """The dead letter, its states, and which moves between them are allowed."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -26,6 +27,12 @@ class State(StrEnum):
 
 OPEN: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
 """States in which somebody still has to do something."""
+
+
+def still_open(counts: Mapping[State, int]) -> int:
+    """Of letters counted by state, those that still need somebody."""
+    return sum(counts.get(state, 0) for state in OPEN)
+
 
 MOVES: Final[dict[State, frozenset[State]]] = {
     State.PENDING: frozenset(
@@ -163,7 +170,7 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def open(self) -> int:
         """Letters in it that still need somebody."""
-        return sum(self.counts.get(state, 0) for state in OPEN)
+        return still_open(self.counts)
 
 
 class By(Struct, frozen=True):

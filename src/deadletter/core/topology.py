@@ -51,7 +51,7 @@ def validate(options: Options, existing: Mapping[str, Options]) -> None:
     """
     check_name(options.name)
     _check_numbers(options)
-    users = _users(options.name, existing)
+    users = users_of(options.name, existing)
     if users and options.expire_after is not None:
         raise ConfigError(
             f"{options.name} is the dead queue of {users[0]}, so its messages never"
@@ -81,7 +81,7 @@ def check_deletion(
     name: str, existing: Mapping[str, Options], *, force: bool = False
 ) -> list[str]:
     """Refuse to delete a dead queue in use; the names of those using it if forced."""
-    users = _users(name, existing)
+    users = users_of(name, existing)
     if users and not force:
         raise Conflict(
             f"{name} is the dead queue of {', '.join(users[:5])}: give"
@@ -103,6 +103,20 @@ def _check_numbers(options: Options) -> None:
         raise ConfigError(f"a reference has at most {MAX_REFERENCE} characters")
 
 
+def no_dead_queue(name: str) -> ConfigError:
+    """There is no mailbox of this name that could be a dead queue."""
+    return ConfigError(f"dead_queue {name!a} does not exist; create it first")
+
+
+def users_of(name: str, existing: Mapping[str, Options]) -> list[str]:
+    """The mailboxes whose dead queue this is."""
+    return sorted(
+        other.name
+        for other in existing.values()
+        if other.dead_queue == name and other.name != name
+    )
+
+
 def _check_dead_queue(
     name: str, target: str, users: list[str], existing: Mapping[str, Options]
 ) -> None:
@@ -110,7 +124,7 @@ def _check_dead_queue(
         raise ConfigError(f"dead_queue of {name} cannot reference itself")
     found = existing.get(target)
     if found is None:
-        raise ConfigError(f"dead_queue {target!a} does not exist; create it first")
+        raise no_dead_queue(target)
     if found.dead_queue is not None:
         raise ConfigError(
             f"dead_queue {target} has {found.dead_queue} as its own: a dead queue"
@@ -126,11 +140,3 @@ def _check_dead_queue(
             f"messages of a dead queue never expire, but {target} has an expire_after:"
             " take it away first"
         )
-
-
-def _users(name: str, existing: Mapping[str, Options]) -> list[str]:
-    return sorted(
-        other.name
-        for other in existing.values()
-        if other.dead_queue == name and other.name != name
-    )

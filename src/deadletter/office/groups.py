@@ -1,5 +1,6 @@
 """What broke, by cause: "412 dead letters" becomes "3 problems"."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.failure import Trouble
 from deadletter.core.grouping import HIDDEN
-from deadletter.core.letter import OPEN, By, Group, GroupStatus, Standing
+from deadletter.core.letter import By, Group, GroupStatus, Standing, still_open
 from deadletter.ports import Clock, LetterStore
 
 MOST: Final = 1_000
@@ -67,16 +68,25 @@ async def list_groups(
     return lines[:limit]
 
 
-async def get_group(store: LetterStore, name: str) -> Group:
+async def get_group(
+    store: LetterStore, name: str, *, sources: Sequence[str] = ()
+) -> Group:
     """
     One group, by its fingerprint or the beginning of it.
 
-    No such group is NotFound, more than one a Conflict naming them.
+    No such group is NotFound, more than one a Conflict naming them. Of other than
+    these `sources`, if some are given, there are no groups at all.
     """
     bare = name.strip().removeprefix("group:").removesuffix("*")
     if not bare:
         raise NotFound("say which group: `dlq groups` shows their names")
-    found = await store.groups(only_open=False, named=bare, limit=4)
+    found = [
+        group
+        for source in sources or (None,)
+        for group in await store.groups(
+            source=source, only_open=False, named=bare, limit=4
+        )
+    ]
     exact = [group for group in found if group.fingerprint == bare]
     if not found:
         raise NotFound(f"there is no group {bare[:40]!r}; `dlq groups --all` shows all")
@@ -86,9 +96,12 @@ async def get_group(store: LetterStore, name: str) -> Group:
     return (exact or found)[0]
 
 
-async def line_of(store: LetterStore, name: str) -> GroupLine:
+async def line_of(
+    store: LetterStore, name: str, *, sources: Sequence[str] = ()
+) -> GroupLine:
     """One group as a list shows it."""
-    return _line(await get_group(store, name), await _open(store, None))
+    group = await get_group(store, name, sources=sources)
+    return _line(group, await _open(store, None))
 
 
 async def say(
@@ -125,10 +138,7 @@ async def say(
 async def _open(store: LetterStore, source: str | None) -> int:
     counts = await store.counts()
     return sum(
-        states.get(state, 0)
-        for name, states in counts.items()
-        if source is None or name == source
-        for state in OPEN
+        still_open(states) for name, states in counts.items() if source in (None, name)
     )
 
 

@@ -142,7 +142,11 @@ class Letters:
             raise Conflict(
                 f"several letters begin with {name}: {some}; give more of the id"
             )
-        return (await self._store.get([page.heads[0].id]))[0]
+        (head,) = page.heads
+        found = await self._store.get([head.id])
+        if not found:  # purged since
+            raise NotFound(_no_letter(head.id))
+        return found[0]
 
     async def head(self, text: str) -> LetterHead:
         """What a list shows of one letter, by its id or the beginning of it."""

@@ -1,6 +1,8 @@
 """How many letters may go now, and how long to wait for the next ones."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 _SLICE: Final = 0.1  # seconds' worth sent at once: even for the consumer, cheap for us
@@ -35,3 +37,9 @@ class Pace:
     def wait(self) -> float:
         """Seconds until the next letters may go."""
         return max(0.0, self._free_at - self._monotonic())
+
+
+async def until(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until `stop` is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

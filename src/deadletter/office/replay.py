@@ -3,6 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import Final, TypeAlias
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
@@ -25,11 +27,14 @@ from deadletter.ports import (
 
 from .batches import Portion, whole_letters
 from .letters import Letters
-from .pace import Pace
+from .pace import Pace, until
 from .preflight import Plan, Preflight, Tally
 
 MOST: Final = 200_000  # letters in one campaign
 CAP: Final = 5
+PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
+_PLANS: Final = 100_000  # looked at in one go: the stale ones are the last
+_STALE: Final = f"nobody started it within {PLAN_DAYS} days"
 _LOOK: Final = 0.2  # seconds between two looks at outcomes
 _SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
@@ -184,7 +189,7 @@ class Replay:
         portion = Portion()
         while not stop.is_set():
             if wait := pace.wait():
-                await _until(stop, wait)
+                await until(stop, wait)
                 continue
             posted = await self._send_some(campaign, pace.size(portion.size))
             if not posted.letters:  # nothing left, or paused by somebody
@@ -195,12 +200,19 @@ class Replay:
                 on_progress(posted.letters)
         return await self.status(campaign.id)
 
-    async def status(self, campaign_id: str) -> Campaign:
-        """A campaign and its counts, by its id or the beginning of it."""
-        campaigns = await self._store.campaigns(limit=1_000)
+    async def status(
+        self, campaign_id: str, *, seen: Callable[[Campaign], bool] | None = None
+    ) -> Campaign:
+        """
+        A campaign and its counts, by its id or the beginning of it.
+
+        Only those that are `seen` exist at all.
+        """
         # Ids begin with the time, so those of one day look alike at the start.
-        found = [one for one in campaigns if one.id.startswith(campaign_id.lower())]
-        found = [one for one in found if one.id == campaign_id] or found
+        begins = campaign_id.lower()
+        there = await self._store.campaigns(limit=1_000, begins=begins)
+        found = [one for one in there if seen is None or seen(one)]
+        found = [one for one in found if one.id == begins] or found
         if not found:
             raise NotFound(
                 f"there is no replay {campaign_id[:40]!r}; "
@@ -212,9 +224,20 @@ class Replay:
             )
         return found[0]
 
-    async def latest(self, *, limit: int = 20) -> Sequence[Campaign]:
+    async def latest(
+        self, *, limit: int = 20, only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return await self._store.campaigns(limit=limit)
+        return await self._store.campaigns(limit=limit, only=only)
+
+    async def let_go_of_plans(self, actor: str) -> int:
+        """Cancel plans whose time is over; how many there were."""
+        plans = await self.latest(limit=_PLANS, only=CampaignState.PLANNED)
+        stale = [plan for plan in plans if self._is_stale(plan)]
+        for plan in stale:
+            with suppress(Conflict):  # somebody was faster
+                await self.cancel(plan.id, By(actor, _STALE))
+        return len(stale)
 
     async def pause(self, campaign_id: str, by: By) -> Campaign:
         """Stop sending for now."""
@@ -230,6 +253,11 @@ class Replay:
         two senders would send the same letters: that takes a `take_over`.
         """
         campaign = await self.status(campaign_id)
+        if campaign.state is CampaignState.PLANNED and self._is_stale(campaign):
+            raise Conflict(
+                f"replay {campaign.id} was planned more than {PLAN_DAYS} days ago:"
+                " plan it again, to see what it would do now"
+            )
         if campaign.state is CampaignState.RUNNING and not take_over:
             if not unsent(campaign):
                 raise Conflict(f"everything in replay {campaign.id} is sent already")
@@ -260,6 +288,9 @@ class Replay:
             if not unsettled(campaign) or left <= 0:
                 return campaign
             await asyncio.sleep(min(_LOOK, left))
+
+    def _is_stale(self, plan: Campaign) -> bool:
+        return self._clock.now() - plan.created_at > timedelta(days=PLAN_DAYS)
 
     async def _chosen(self, query: str | Node, limit: int) -> tuple[list[str], str]:
         node = self._letters.understand(query)
@@ -309,11 +340,3 @@ def unsettled(campaign: Campaign) -> int:
     """Copies whose consumer has not settled them yet."""
     counts = campaign.counts
     return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)
-
-
-async def _until(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass

@@ -9,21 +9,25 @@ from deadletter.core.errors import (
     BackendError,
     Conflict,
     DeadLetterError,
+    NotFound,
     Unavailable,
 )
+from deadletter.core.events import LoopDied, Observer
 from deadletter.core.letter import By
+from deadletter.core.redact import redact
 from deadletter.ports import Clock, Ledger, LedgerClaim, LedgerKey, LedgerState
 
+from .pace import until
 from .replay import Replay, unsent
 
 LEASE: Final = 30.0  # seconds after which others take over from one that is gone
 _PLACE: Final = "dlq.replays"  # no mailbox of anybody
 _DAY: Final = 86_400.0
 _LATEST: Final = 1_000
-_WAITS: Final = (1.0, 2.0, 5.0, 10.0)  # seconds, while the store is out of reach
+_WAITS: Final = (1.0, 2.0, 5.0, 10.0)  # seconds before it is tried again
 
 
-class Sending:
+class ReplaySender:
     """
     Sends campaigns, and takes up those whose sender is gone.
 
@@ -36,41 +40,57 @@ class Sending:
         self,
         replay: Replay,
         ledger: Ledger | None,
-        clock: Clock,
         name: str,
         *,
+        clock: Clock,
+        observe: Observer,
         lease: float = LEASE,
     ) -> None:
         self._replay = replay
         self._ledger = ledger
-        self._clock = clock
         self._name = name
+        self._clock = clock
+        self._observe = observe
         self._lease = lease
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
-        self._watch: asyncio.Task[None] | None = None
 
     @property
     def under_way(self) -> frozenset[str]:
         """The campaigns that are sent here."""
         return frozenset(self._tasks)
 
-    def open(self) -> None:
-        """Look after campaigns from now on."""
-        self._watch = asyncio.create_task(self._look_after())
-
-    def ready(self) -> str | None:
-        """Why campaigns are not looked after; None while they are."""
-        watch = self._watch
-        if watch is None or not watch.done() or self._stop.is_set():
-            return None
-        return f"it died: {watch.exception()!r}"
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look after campaigns that were left behind, until `stop` is set."""
+        while not stop.is_set():
+            with suppress(BackendError):  # it will be back, and so are we
+                await self.adopt()
+            await until(stop, self._lease / 2)
 
     async def close(self) -> None:
         """Finish the batches under way; what is left is for the next to take up."""
         self._stop.set()
-        tasks = [*self._tasks.values(), *([self._watch] if self._watch else [])]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def start(
+        self, campaign: str, by: By, *, take_over: bool = False
+    ) -> Campaign:
+        """
+        Let a campaign run, and send it, unless somebody else does that already.
+
+        It is held before it runs: one that runs and that nobody ever held would be
+        left to somebody else for good.
+        """
+        claim = await self._claim(campaign, self._lease)
+        try:
+            found = await self._replay.resume(campaign, by, take_over=take_over)
+        except (Conflict, NotFound):
+            if campaign not in self._tasks:
+                await self._give_up(claim)
+            raise
+        if claim is not None or self._ledger is None:
+            self._begin(campaign)
+        return found
 
     async def send(self, campaign: str) -> bool:
         """Send what is left of a running campaign; whether it is we who do it."""
@@ -79,8 +99,7 @@ class Sending:
         claim = await self._claim(campaign, self._lease)
         if self._ledger is not None and claim is None:
             return False
-        if campaign not in self._tasks and not self._stop.is_set():
-            self._tasks[campaign] = asyncio.create_task(self._run(campaign))
+        self._begin(campaign)
         return True
 
     async def adopt(self) -> None:
@@ -89,57 +108,70 @@ class Sending:
             return
         left = [
             one.id
-            for one in await self._replay.latest(limit=_LATEST)
-            if one.state is CampaignState.RUNNING
-            and unsent(one)
-            and one.id not in self._tasks
+            for one in await self._replay.latest(
+                limit=_LATEST, only=CampaignState.RUNNING
+            )
+            if unsent(one) and one.id not in self._tasks
         ]
         held = await self._ledger.look([self._key(id_) for id_ in left])
         for id_, state in zip(left, held, strict=True):
             if state is LedgerState.PROCESSING:
                 await self.send(id_)
 
-    async def _look_after(self) -> None:
-        while not self._stop.is_set():
-            with suppress(BackendError):  # it will be back, and so are we
-                await self.adopt()
-            await self._until(self._lease / 2)
+    def _begin(self, campaign: str) -> None:
+        if campaign not in self._tasks and not self._stop.is_set():
+            self._tasks[campaign] = asyncio.create_task(self._run(campaign))
 
     async def _run(self, campaign: str) -> None:
         stop = asyncio.Event()
         ends = asyncio.create_task(self._hold(campaign, stop))
         try:
-            await self._send(campaign, stop)
+            is_over = await self._send(campaign, stop)
         finally:
             ends.cancel()
             await asyncio.gather(ends, return_exceptions=True)
             self._tasks.pop(campaign, None)
-        if self._stop.is_set():
-            await self._claim(campaign, 0.0)  # over at once: the next need not wait
-        elif not stop.is_set():
-            with suppress(BackendError):  # then the lease runs out by itself
+        with suppress(BackendError):  # then the lease runs out by itself
+            if is_over:
                 await self._let_go(campaign)
+            elif self._stop.is_set():
+                await self._claim(campaign, 0.0)  # over at once: nobody need wait
 
-    async def _send(self, campaign: str, stop: asyncio.Event) -> None:
+    async def _send(self, campaign: str, stop: asyncio.Event) -> bool:
+        """Send until told to stop; whether there is nothing to be sent any more."""
         failures = 0
         while not stop.is_set():
             try:
                 found = await self._replay.run(campaign, stop=stop)
-            except Unavailable:
-                await self._until(_WAITS[min(failures, len(_WAITS) - 1)], stop)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it is not forgotten
+                if await self._failed(campaign, error, failures):
+                    return True
+                await until(stop, _WAITS[min(failures, len(_WAITS) - 1)])
                 failures += 1
                 continue
-            except DeadLetterError as error:  # for good: somebody has to look at it
-                with suppress(Unavailable):
-                    await self._put_off(campaign, str(error))
-                    return
             failures = 0
             if not _goes_on(found):  # or it was resumed just as it ended
-                return
+                return True
+        return False
+
+    async def _failed(self, campaign: str, error: Exception, before: int) -> bool:
+        """See to what ended the sending; whether the campaign waits for somebody."""
+        if isinstance(error, Unavailable):
+            return False
+        if not isinstance(error, DeadLetterError):
+            text = f"{campaign}: {type(error).__name__}: {error}"
+            self._observe(LoopDied(mailbox="", loop="replay", text=redact(text)))
+            if before < len(_WAITS):
+                return False
+        try:
+            await self._put_off(campaign, redact(str(error)))
+        except BackendError:
+            return False
+        return True
 
     async def _put_off(self, campaign: str, reason: str) -> None:
-        with suppress(Conflict):  # cancelled meanwhile
-            await self._replay.pause(campaign, By("server", reason[:1_000]))
+        with suppress(Conflict, NotFound):  # it has ended meanwhile
+            await self._replay.pause(campaign, By("dlq serve", reason[:1_000]))
 
     async def _hold(self, campaign: str, stop: asyncio.Event) -> None:
         """Renew the lease; stop in time if that cannot be done."""
@@ -149,29 +181,36 @@ class Sending:
             while not stop.is_set():
                 await asyncio.wait([closing], timeout=self._lease / 3)
                 if closing.done():
-                    stop.set()
                     return
+                left = ends_at - self._clock.monotonic()
+                asked_at = self._clock.monotonic()
                 try:
-                    renewed = await self._claim(campaign, self._lease)
-                except BackendError:
+                    async with asyncio.timeout(max(left, 0.0)):
+                        renewed = await self._claim(campaign, self._lease)
+                except Exception:  # noqa: BLE001 -- whatever it is, it is not renewed
                     if self._clock.monotonic() < ends_at:
                         continue
-                    renewed = None
+                    return
                 if renewed is None and self._ledger is not None:
-                    stop.set()
-                ends_at = self._clock.monotonic() + self._lease
+                    return
+                ends_at = asked_at + self._lease
         finally:
+            stop.set()  # nobody may send what is not held
             closing.cancel()
 
     async def _let_go(self, campaign: str) -> None:
         """Say that nobody sends it now, unless somebody resumed it meanwhile."""
         claim = await self._claim(campaign, self._lease)
-        if self._ledger is None or claim is None or campaign in self._tasks:
+        if claim is None or campaign in self._tasks:
             return
-        # Failed is a word of the ledger for "may be taken up again".
-        await self._ledger.finish([(claim, LedgerState.FAILED)], ttl=_DAY)
+        await self._give_up(claim)
         if _goes_on(await self._replay.status(campaign)):
             await self.send(campaign)
+
+    async def _give_up(self, claim: LedgerClaim | None) -> None:
+        if self._ledger is not None and claim is not None:
+            # Failed is a word of the ledger for "may be taken up again".
+            await self._ledger.finish([(claim, LedgerState.FAILED)], ttl=_DAY)
 
     async def _claim(self, campaign: str, lease: float) -> LedgerClaim | None:
         if self._ledger is None:
@@ -181,13 +220,6 @@ class Sending:
 
     def _key(self, campaign: str) -> LedgerKey:
         return LedgerKey(_PLACE, campaign, holder=self._name)
-
-    async def _until(self, seconds: float, stop: asyncio.Event | None = None) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await (stop or self._stop).wait()
-        except TimeoutError:
-            pass
 
 
 def _goes_on(campaign: Campaign) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.letter import OPEN, State
+from deadletter.core.letter import State, still_open
 from deadletter.core.query.ast import Op, Term
 from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
@@ -72,7 +72,7 @@ async def collect(
         mailboxes=mailboxes,
         letters=letters,
         sources=sources,
-        open=sum(letters.get(state, 0) for state in OPEN),
+        open=still_open(letters),
         arrivals=await _arrivals(store, clock, only) if store is not None else (),
     )
 

@@ -204,8 +204,15 @@ class LetterStore(Protocol):
         still have more behind it.
         """
 
-    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
+    async def campaigns(
+        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
+        """
+        Campaigns with their counts, latest first.
+
+        Those whose id begins like this, and those in `only` this state, however
+        many came after them.
+        """
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""

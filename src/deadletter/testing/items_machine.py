@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
+from deadletter.core.item_origins import REMEMBERED
 from deadletter.core.items import (
     Again,
     Completion,
@@ -132,6 +133,12 @@ class ItemsMachine(SideBySide):
     def tend(self, limit: int) -> None:
         ours, theirs = self._both(lambda store: store.tend(limit=limit))
         self._compare(_tended(ours), _tended(theirs))
+
+    @rule(weeks=st.sampled_from([0, 1]))
+    def forget(self, weeks: int) -> None:
+        """Look at origins, maybe of items that are gone for long."""
+        self.clock.advance(weeks * REMEMBERED)
+        self._compare(*self._both(lambda store: store.forget()))
 
     @rule(
         name=_names,

@@ -1,6 +1,7 @@
 """What an office promises about replays: each copy once, each outcome known."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -340,6 +341,22 @@ class ReplayingContract(OfficeBench):
 
         assert await store.campaigns() == campaigns[::-1]
         assert await store.campaigns(limit=1) == [campaigns[2]]
+
+    async def test_a_campaign_is_found_behind_any_number_of_others(
+        self, store: LetterStore
+    ) -> None:
+        for name in ("c_1", "c-1", "c-10", "d-1"):
+            await store.plan_replay(a_campaign(name), [])
+        await store.set_campaign("c-1", CampaignState.PAUSED, ANNA)
+
+        async def found(**asked: Any) -> list[str]:
+            return [one.id for one in await store.campaigns(**asked)]
+
+        assert await found(begins="c_", limit=1) == ["c_1"]
+        assert await found(begins="c-1") == ["c-10", "c-1"]
+        assert await found(begins="%") == []
+        assert await found(only=CampaignState.PAUSED, limit=1) == ["c-1"]
+        assert await found(only=CampaignState.PAUSED, begins="d") == []
 
     async def test_a_campaign_of_nothing_is_done_at_once(
         self, store: LetterStore

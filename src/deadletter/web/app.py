@@ -9,7 +9,8 @@ from litestar import Litestar, Request, Response, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from deadletter.office.sending import Sending
+from deadletter.office.replay_sender import ReplaySender
+from deadletter.runtime.kept_alive import KeptAlive
 from deadletter.system import process_name
 
 from . import health, metrics
@@ -47,13 +48,15 @@ _TOPICS: Final = (
 
 def build(place: Place) -> Litestar:
     """Everything that is served, over one open engine."""
-    sending = Sending(
+    sender = ReplaySender(
         place.replay,
         place.engine.ledger,
-        place.clock,
         f"{process_name()}:{place.dice.new_id()}",
+        clock=place.clock,
+        observe=place.observe,
     )
-    place.beside["replays"] = sending.ready
+    looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
+    place.beside["replays"] = lambda: looking.trouble
     live = Live(place.store)
     wire, hours = mounted(place)
     return Litestar(
@@ -64,11 +67,11 @@ def build(place: Place) -> Litestar:
             *metrics.routes,
             *wire,
         ],
-        lifespan=[_hours(sending, live), *hours],
+        lifespan=[_hours(sender, looking, live), *hours],
         state=State({"place": place, "answers": answers_of(place)}),
         dependencies={
             "place": Provide(lambda: place, sync_to_thread=False),
-            "sending": Provide(lambda: sending, sync_to_thread=False),
+            "sender": Provide(lambda: sender, sync_to_thread=False),
             "live": Provide(lambda: live, sync_to_thread=False),
             **dependencies,
         },
@@ -105,14 +108,14 @@ async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
     return await seen_before(request)
 
 
-def _hours(sending: Sending, live: Live) -> Lifespan:
+def _hours(sender: ReplaySender, looking: KeptAlive, live: Live) -> Lifespan:
     @asynccontextmanager
     async def hours(_: Litestar) -> AsyncIterator[None]:
-        sending.open()
         try:
-            yield
+            async with looking:
+                yield
         finally:
             await live.close()
-            await sending.close()
+            await sender.close()
 
     return hours

@@ -18,7 +18,7 @@ from litestar import Request, Response, get
 from msgspec import Struct
 
 from deadletter.core.errors import BackendError
-from deadletter.core.letter import OPEN
+from deadletter.core.letter import still_open
 from deadletter.runtime.health import Complaint
 
 from .encoding import encoded
@@ -102,10 +102,7 @@ class Probe:
         except (BackendError, TimeoutError) as error:
             # What an engine says may hold addresses: its kind is enough.
             return Office({}, trouble=f"it does not answer: {type(error).__name__}")
-        depths = {
-            source: sum(states.get(state, 0) for state in OPEN)
-            for source, states in counts.items()
-        }
+        depths = {source: still_open(states) for source, states in counts.items()}
         return Office(depths, self._place.clock.monotonic() - began)
 
 

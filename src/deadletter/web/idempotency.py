@@ -1,5 +1,5 @@
 """
-The same request twice is done once: `Idempotency-Key` on POST.
+The same request twice is done once: `Idempotency-Key` on POST and PATCH.
 
 The answer is kept for a day and given again, as it was, to whoever sends the same
 request with the same key. Only what went well is kept: a request that failed may be
@@ -16,7 +16,7 @@ from litestar.middleware import DefineMiddleware
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
-from deadletter.core.access import Answer
+from deadletter.core.access import Answer, Pass
 from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Guards
 
@@ -25,6 +25,7 @@ from .place import Place
 from .problems import Asked
 
 HEADER: Final = "idempotency-key"
+METHODS: Final = frozenset({"POST", "PATCH"})  # the others may be sent twice anyway
 REPLAYED: Final = "idempotency-replayed"
 _LONGEST: Final = 200
 _WORKING: Final = timedelta(minutes=10)  # then whoever worked on it is gone
@@ -84,7 +85,7 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
     Guards have let the caller in by then: nobody gets the answer to another.
     """
     given = request.headers.get(HEADER)
-    if request.method != "POST" or given is None:
+    if request.method not in METHODS or given is None:
         return None
     if not (1 <= len(given) <= _LONGEST and given.isascii() and given.isprintable()):
         detail = f"an idempotency key has 1 to {_LONGEST} plain characters"
@@ -92,7 +93,7 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
     place: Place = request.app.state.place
     who = (await caller(request)).who
     claim = Answer(
-        key=_digest(who.name.encode(), given.encode()),
+        key=_digest(given.encode(), *_rights(who)),
         request=await _print(request),
         expires_at=place.clock.now() + _WORKING,
     )
@@ -121,7 +122,7 @@ class Remember:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") != "POST":
+        if scope.get("method") not in METHODS:
             await self._app(scope, receive, send)
             return
         held: list[Message] = []
@@ -144,7 +145,8 @@ class Remember:
         finally:
             if claim := scope.get("state", {}).pop(_CLAIM, None):
                 # Nobody was answered: it was cut short, and may be sent again.
-                await scope["litestar_app"].state.answers.drop_answer(claim.key)
+                with suppress(BackendError):  # then its time runs out by itself
+                    await scope["litestar_app"].state.answers.drop_answer(claim.key)
 
 
 middleware: Final = DefineMiddleware(Remember)
@@ -178,6 +180,12 @@ async def _print(request: Request[Any, Any, Any]) -> str:
         request.headers.get("content-type", "").encode(),
         await request.body(),
     )
+
+
+def _rights(who: Pass) -> list[bytes]:
+    """What tells callers apart: a namesake who sees or may do less is another."""
+    told = (who.name, who.role, *sorted(who.sources))
+    return [part.encode("utf-8", "surrogatepass") for part in told]
 
 
 def _digest(*parts: bytes) -> str:

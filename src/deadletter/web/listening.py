@@ -1,5 +1,6 @@
 """Sockets, and the HTTP server on them."""
 
+import asyncio
 import resource
 import socket
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.settings import Serve
 
 from .auth.binding import bind_problem
+from .connections import Connection
 
 _BACKLOG: Final = 2048
 _KEEP_ALIVE: Final = 75  # seconds an idle connection is kept: longer than clients do
@@ -65,7 +67,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=Connection,
                 ws="none",
                 lifespan="on",
                 backlog=_BACKLOG,
@@ -82,6 +84,15 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave the signals alone."""
         return nullcontext()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second; once, end connections whose clients take too long."""
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for one in tuple(self.server_state.connections):
+                if isinstance(one, Connection):
+                    one.look(now)
+        return await super().on_tick(counter)
 
     async def serve(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Answer until `should_exit`; requests under way have their grace to end."""

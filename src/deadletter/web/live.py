@@ -68,21 +68,23 @@ class Live:
 
     async def close(self) -> None:
         """Send everybody away."""
-        for listener in tuple(self._listeners):
-            self._end(listener)
+        self._send_away()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def _look(self, view: "_View") -> None:
-        while self._listeners:
-            try:
-                changes = await view.changes()
-            except BackendError:
-                changes = []  # it will be back, and nothing is missed
-            for change in changes:
-                self._tell(change)
-            await asyncio.sleep(self._every)
+        try:
+            while self._listeners:
+                try:
+                    changes = await view.changes()
+                except BackendError:
+                    changes = []  # it will be back, and nothing is missed
+                for change in changes:
+                    self._tell(change)
+                await asyncio.sleep(self._every)
+        finally:
+            self._send_away()  # whoever comes back has somebody look again
 
     def _tell(self, change: Change) -> None:
         for listener in tuple(self._listeners):
@@ -90,6 +92,10 @@ class Live:
                 listener.put_nowait(change)
             except asyncio.QueueFull:
                 self._end(listener)
+
+    def _send_away(self) -> None:
+        for listener in tuple(self._listeners):
+            self._end(listener)
 
     def _end(self, listener: Listener) -> None:
         self._listeners.discard(listener)

@@ -29,11 +29,10 @@ class Meter:
 
     def __init__(self, place: Place) -> None:
         self._clock = place.clock
+        broker = place.engine.broker
+        adds_up = partial(mismatch, broker) if broker.features.tallies else None
         self._office = OfficeMetrics(
-            place.metrics,
-            place.store,
-            place.clock,
-            mismatch=partial(mismatch, place.engine.broker),
+            place.metrics, place.store, place.clock, mismatch=adds_up
         )
         self._asking = asyncio.Lock()
         self._asked: float | None = None

@@ -98,8 +98,13 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     )
 
 
+def _too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
+    return answer(request, Asked(400, "too-deep", "this is nested too deeply"))
+
+
 HANDLERS: Final[ExceptionHandlersMap] = {
     HTTPException: answer,
+    RecursionError: _too_deep,
     Exception: answer,
 }
 

@@ -176,6 +176,8 @@ class Server:
         if self._now.is_set():
             return Ending.HURRIED
         await http  # raises what it died of, if that is why we are here
+        # Requests that were cut off do not count: else whoever is slow enough could
+        # make every end a bad one.
         return Ending.BADLY if await loops else Ending.WELL
 
 

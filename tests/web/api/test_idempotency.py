@@ -116,3 +116,21 @@ async def test_in_memory_the_oldest_answers_make_room(
     assert [await answers.begin_answer(claim) for claim in claims] == [None] * 3
     assert await answers.begin_answer(claims[2]) == claims[2]
     assert await answers.begin_answer(claims[0]) is None
+
+
+async def test_an_edit_whose_answer_was_lost_can_be_sent_again(
+    api: Api, place: Place
+) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    path = f"/api/v1/letters/{letter.id}"
+    headers = {**KEY, "if-match": '"0"'}
+
+    first = await api.patch(path, json={"text": "mended"}, headers=headers)
+    again = await api.patch(path, json={"text": "mended"}, headers=headers)
+    other = await api.patch(path, json={"text": "else"}, headers=headers)
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.content == again.content
+    assert other.status_code == 422
+    assert (await api.get(path)).json()["head"]["revision"] == 1

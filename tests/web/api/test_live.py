@@ -184,3 +184,31 @@ async def test_listeners_hear_of_their_own_letters_only(
     assert event["event"] == "letters"
     assert counted == {"source": "orders", "counts": {"pending": 1}}
     assert rest == []
+
+
+async def test_who_missed_much_is_told_all_of_it(place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    for _ in range(1_100):
+        await place.store.record("seen", letter.id, BY, "")
+    last = await last_act(place.store)
+
+    async with running(build(place)) as url:
+        hearing = events(url, {"last-event-id": "0"})
+        await anext(hearing)
+        told = [(await anext(hearing))[0]["id"] for _ in range(last)]
+        place.stopping.set()
+
+    assert told == [str(number) for number in range(1, last + 1)]
+
+
+async def test_listeners_are_sent_away_when_nobody_looks_any_more(
+    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(**_: Any) -> Any:
+        raise ValueError("a mistake of ours")
+
+    async with live.listening() as listener:
+        monkeypatch.setattr(place.store, "counts", broken)
+
+        assert await heard(listener, 1) == [None]

@@ -84,8 +84,9 @@ def test_what_is_refused_is_described_as_strictly(document: dict[str, Any]) -> N
     assert after["schema"]["minimum"] == 0
 
 
-def test_posts_take_idempotency_keys(document: dict[str, Any]) -> None:
+def test_posts_and_patches_take_idempotency_keys(document: dict[str, Any]) -> None:
     for name in HANDLERS:
         operation = operations(document)[name]
         names = [parameter["name"] for parameter in operation["parameters"]]
-        assert ("idempotency-key" in names) == (operation["method"] == "post")
+        takes = operation["method"] in ("post", "patch")
+        assert ("idempotency-key" in names) == takes

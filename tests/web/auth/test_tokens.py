@@ -169,7 +169,7 @@ class TestALimitedAdministrator:
         self, visitor: Client, limited: str
     ) -> None:
         for sources in ([], ["orders", "other"], ["other"]):
-            wanted = {"name": "x", "sources": sources}
+            wanted = {"name": "limited/x", "sources": sources}
             answer = await visitor.post(TOKENS, json=wanted, headers=bearer(limited))
 
             assert answer.status_code == 403, sources
@@ -177,11 +177,12 @@ class TestALimitedAdministrator:
     async def test_makes_one_that_sees_as_much(
         self, visitor: Client, limited: str
     ) -> None:
-        made = await issue(visitor, limited, name="x", role="admin", sources=["mails"])
+        name = "limited/x"
+        made = await issue(visitor, limited, name=name, role="admin", sources=["mails"])
 
         listed = await visitor.get(TOKENS, headers=bearer(made["token"]))
 
-        assert [one["name"] for one in listed.json()] == ["x"]
+        assert [one["name"] for one in listed.json()] == [name]
 
     async def test_does_not_learn_of_the_others(
         self, visitor: Client, limited: str, admin: str

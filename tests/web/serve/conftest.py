@@ -99,9 +99,12 @@ def serve(elsewhere: None) -> Iterator[Callable[..., Served]]:
     """Starts `dlq serve` on a free port; all of them are gone afterwards."""
     started: list[Served] = []
 
-    def starting(*words: str, port: int = 0, **environ: str) -> Served:
+    def starting(
+        *words: str, port: int = 0, program: str | None = None, **environ: str
+    ) -> Served:
+        dlq = ["-m", "deadletter.cli"] if program is None else ["-c", program]
         process = subprocess.Popen(
-            [sys.executable, "-m", "deadletter.cli", "serve", f"--port={port}", *words],
+            [sys.executable, *dlq, "serve", f"--port={port}", *words],
             env={**os.environ, **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

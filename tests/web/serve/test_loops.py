@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from deadletter.lending.tending import Tending
-from deadletter.office.sending import Sending
+from deadletter.office.replay_sender import ReplaySender
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.waiting import eventually
@@ -65,7 +65,7 @@ async def broken(self: Any) -> None:
 
 @pytest.fixture
 def break_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sending, "_look_after", broken)
+    monkeypatch.setattr(ReplaySender, "adopt", broken)
 
 
 @pytest.fixture
@@ -86,3 +86,22 @@ async def test_what_dies_is_named_and_the_server_is_not_ready(
         status = await ready(listener)
 
     assert status == 503
+
+
+async def test_what_died_is_started_again(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = ReplaySender.adopt, 0
+
+    async def once_broken(self: ReplaySender) -> None:
+        nonlocal looks
+        looks += 1
+        await (broken if looks == 1 else real)(self)
+
+    monkeypatch.setattr(ReplaySender, "adopt", once_broken)
+
+    async with serving(listener) as server:
+        await eventually(lambda: looks == 2)
+
+        assert not server.complaints()
+        assert await ready(listener) == 200

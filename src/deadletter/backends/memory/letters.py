@@ -264,9 +264,11 @@ class MemoryLetters:
         """What became of a campaign's letters, in the order they go."""
         return self._campaigns.items(campaign, after, limit)
 
-    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+    async def campaigns(
+        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return self._campaigns.latest(limit)
+        return self._campaigns.latest(limit, begins, only)
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""

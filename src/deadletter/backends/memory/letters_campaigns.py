@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 
 from msgspec import Struct, structs
 
@@ -176,10 +177,18 @@ class Campaigns:
             end if end < len(course.items) else None,
         )
 
-    def latest(self, limit: int) -> list[Campaign]:
+    def latest(
+        self, limit: int, begins: str, only: CampaignState | None
+    ) -> list[Campaign]:
         """Campaigns with their counts, latest first."""
-        courses = list(reversed(self._courses.values()))
-        return [course.counted() for course in courses[:limit]]
+        courses = reversed(self._courses.values())
+        counted = (course.counted() for course in courses)
+        found = (
+            one
+            for one in counted
+            if one.id.startswith(begins) and only in (None, one.state)
+        )
+        return list(islice(found, limit))
 
     def _course(self, campaign: str) -> Course:
         if campaign not in self._courses:

@@ -102,12 +102,23 @@ async def change(
 
 
 async def latest(
-    there: Collections, session: AsyncClientSession, *, limit: int
+    there: Collections,
+    session: AsyncClientSession,
+    *,
+    limit: int,
+    begins: str,
+    only: CampaignState | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
     if limit < 1:
         return []
-    found = there.campaigns.find({}, session=session).sort("seq", -1).limit(limit)
+    asked: Document = {}
+    if begins:
+        first = stored(begins)
+        asked["_id"] = {"$gte": first, "$lt": f"{first}\U0010ffff"}
+    if only is not None:
+        asked["state"] = only.value
+    found = there.campaigns.find(asked, session=session).sort("seq", -1).limit(limit)
     return [_campaign(one) async for one in found]
 
 

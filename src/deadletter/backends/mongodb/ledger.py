@@ -20,6 +20,7 @@ from deadletter.core.escaping import stored
 from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
 
 from .database import Database
+from .ledger_path import begun, ended
 from .letters_documents import octets
 from .schema import Collections, Document
 
@@ -79,7 +80,8 @@ class MongodbLedger:
         if not outcomes:
             return []
         told = [(_digest(claim.key), claim.token, end.value) for claim, end in outcomes]
-        expire_at = {"$add": [self._time.expression, _millis(ttl)]}
+        now = self._time.expression
+        expire_at = {"$add": [now, _millis(ttl)]}
         ends = [
             UpdateOne(
                 {
@@ -87,7 +89,7 @@ class MongodbLedger:
                     "token": token,
                     "state": {"$in": [LedgerState.PROCESSING.value, state]},
                 },
-                [{"$set": {"state": state, "expire_at": expire_at}}],
+                [{"$set": _finished(now, state, expire_at)}],
             )
             for id_, token, state in told
         ]
@@ -195,9 +197,14 @@ def _claim(id_: bytes, key: LedgerKey, token: int, now: Any, lease: int) -> Upda
         "holder": holder,
         "token": token,
         "due": {"$add": [now, lease]},
+        "path": begun(now, generation),
     }
     change = {"$replaceWith": {"$cond": [is_open, mine, "$$ROOT"]}}
     return UpdateOne({"_id": id_}, [change], upsert=True)
+
+
+def _finished(now: Any, state: str, expire_at: Document) -> Document:
+    return {"state": state, "expire_at": expire_at, "path": ended(now, state)}
 
 
 def _millis(seconds: float) -> int:

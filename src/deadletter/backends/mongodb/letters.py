@@ -222,9 +222,13 @@ class MongodbLetters:
             partial(campaigns.items, campaign=campaign, after=after, limit=limit)
         )
 
-    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+    async def campaigns(
+        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return await self._db.read(partial(campaigns.latest, limit=limit))
+        return await self._db.read(
+            partial(campaigns.latest, limit=limit, begins=begins, only=only)
+        )
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""

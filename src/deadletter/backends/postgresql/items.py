@@ -22,6 +22,7 @@ from deadletter.core.lease_queues import MAX_PARTITIONS, no_queue
 from deadletter.ports.items import Tended
 
 from . import items_keeping as keeping
+from . import items_origins as origins
 from . import items_queues as queues
 from . import items_tending as tending
 from . import items_writing as writing
@@ -117,6 +118,11 @@ class PostgresqlItems:
         tended = await self._db.write(partial(tending.tend, limit=limit))
         self._ready.tell(tended.ready)
         return tended
+
+    async def forget(self, *, limit: int = 1000) -> bool:
+        """Forget where items came from that have been gone for long."""
+        rows = await self._db.fetch(origins.FORGET, limit)
+        return bool(rows[0][0] == limit)
 
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
         """What is in each partition."""

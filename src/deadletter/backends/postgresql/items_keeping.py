@@ -12,6 +12,7 @@ from deadletter.core.item_stats import partition_stats
 from deadletter.core.items import Item, PartitionStats
 
 from .items_moving import new_numbers
+from .items_origins import HAD, IMPORTED
 from .items_queues import COUNT, SHARD, count, place, shelf
 from .items_rows import ITEM, items
 from .items_writing import CLOCK
@@ -28,15 +29,6 @@ _STATS: Final = """
 SELECT partition, state, count(*), sum(deadletter.clock() - created_at),
     sum(deadletter.clock() - updated_at)
 FROM deadletter.items WHERE queue = $1 GROUP BY partition, state
-"""
-_HAD: Final = """
-SELECT source_id FROM deadletter.item_origins
-WHERE queue = $1 AND source_id = ANY($2::text[])
-"""
-_ORIGINS: Final = """
-INSERT INTO deadletter.item_origins (queue, source_id, source_queue, source_partition)
-SELECT $1, source_id, 0, 0 FROM unnest($2::text[]) AS source_id ORDER BY source_id
-ON CONFLICT DO NOTHING RETURNING source_id
 """
 _IMPORT: Final = """
 INSERT INTO deadletter.items (queue, partition, max_attempts, seq, state, due, attempts,
@@ -137,8 +129,8 @@ async def _unknown(
 ) -> list[Item]:
     """Those that this queue has not had, which it has had from now on."""
     sources = {stored(i.source_id) for i in brought if i.source_id is not None}
-    had = {row[0] for row in await connection.fetch(_HAD, queue, list(sources))}
-    ours = await connection.fetch(_ORIGINS, queue, list(sources - had))
+    had = {row[0] for row in await connection.fetch(HAD, queue, list(sources))}
+    ours = await connection.fetch(IMPORTED, queue, list(sources - had))
     left = {row[0] for row in ours}
     new = []
     for item in brought:

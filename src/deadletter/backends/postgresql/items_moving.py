@@ -8,6 +8,7 @@ from deadletter.core.item_life import item_id, least_loaded
 from deadletter.core.item_plans import Back, Gone, Loads, Plan, Spared
 
 from .database import Again
+from .items_origins import MOVED
 from .items_queues import LOADS, by_partition, count, shelf
 from .pool import Connection
 
@@ -30,10 +31,6 @@ SET (seq, source_id) = (
     queue = $4, partition = $5, max_attempts = $6, updated_at = deadletter.clock(),
     state = 0, attempts = 0, due = NULL, expires = NULL, enqueue_at = NULL
 WHERE m.seq = ANY($1::bigint[])
-"""
-_ORIGINS: Final = """
-INSERT INTO deadletter.item_origins (queue, source_id, source_queue, source_partition)
-SELECT $1, * FROM unnest($2::text[], $3::int[], $4::int[])
 """
 # What was kept for its death is waited for no longer.
 _SPARE: Final = """
@@ -98,7 +95,7 @@ async def _bury(connection: Connection, target: str, gone: Sequence[Gone]) -> No
         dead.queue.max_attempts,
     )
     await connection.execute(
-        _ORIGINS,
+        MOVED,
         dead.number,
         ids,
         [one.shelf.number for one in gone],

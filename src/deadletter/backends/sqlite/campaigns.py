@@ -20,7 +20,12 @@ from .rows import micros, when
 from .sql import Row, fetch, ids, numbers, shown, stored
 
 _COLUMNS: Final = "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap"
-_LATEST: Final = "SELECT * FROM campaigns ORDER BY seq DESC LIMIT ?"
+_LATEST: Final = """
+SELECT * FROM campaigns
+WHERE substr(id, 1, length(:begins)) = :begins
+AND (:only IS NULL OR state = :only)
+ORDER BY seq DESC LIMIT :limit
+"""
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
@@ -117,9 +122,16 @@ def change(
     append(connection, [act("campaign", campaign, by, at=now, detail=detail)])
 
 
-def latest(connection: sqlite3.Connection, *, limit: int) -> list[Campaign]:
+def latest(
+    connection: sqlite3.Connection,
+    *,
+    limit: int,
+    begins: str,
+    only: CampaignState | None,
+) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
-    rows = fetch(connection, _COLUMNS, _LATEST, (limit,))
+    asked = {"limit": limit, "begins": stored(begins), "only": only}
+    rows = fetch(connection, _COLUMNS, _LATEST, asked)
     counts: dict[int, dict[Outcome, int]] = {row[0]: {} for row in rows}
     for campaign, outcome, n in fetch(
         connection, "campaign, outcome, n", _COUNTS, (numbers(counts),)

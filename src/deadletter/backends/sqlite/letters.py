@@ -217,9 +217,13 @@ class SqliteLetters:
             lambda c: replay_story.of_campaign(c, campaign, after, limit)
         )
 
-    async def campaigns(self, *, limit: int = 20) -> Sequence[Campaign]:
+    async def campaigns(
+        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return await self._db.read(lambda c: campaigns.latest(c, limit=limit))
+        return await self._db.read(
+            lambda c: campaigns.latest(c, limit=limit, begins=begins, only=only)
+        )
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""

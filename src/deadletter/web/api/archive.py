@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final
 from litestar import get, post
 from litestar.params import QueryParameter, RawBody
 from litestar.response import Stream
+from msgspec.structs import replace
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.errors import ConfigError
+from deadletter.core.fingerprint import fingerprint_of
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
 from deadletter.office.archive import (
@@ -84,13 +86,21 @@ async def _lines(place: Place, ids: list[str], query: str) -> AsyncIterator[byte
 
 
 def _own(who: Pass, letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+    if not who.sources:
+        yield from letters
+        return
     for letter in letters:
         if not who.sees(letter.head.source):
             raise ConfigError(
                 f"letter {letter.id} is of a mailbox that is none of yours:"
                 " leave it out"
             )
-        yield letter
+        # Which group it counts in is not theirs to say: it could be one of others.
+        head = letter.head
+        group = fingerprint_of(
+            head.source, head.error_type, letter.frame, head.error_text
+        )
+        yield replace(letter, head=replace(head, fingerprint=group))
 
 
 routes: Final[list[Any]] = [export_letters, import_letters]

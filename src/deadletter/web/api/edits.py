@@ -1,6 +1,5 @@
 """A letter's message put right: edited with care, the original kept."""
 
-import re
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -24,7 +23,6 @@ from deadletter.web.problems import Asked
 from .choice import Reason
 from .letters import etag
 
-_TAG: Final = re.compile(r'"(\d{1,18})"', re.ASCII)
 IfMatch: TypeAlias = Annotated[
     str | None,
     HeaderParameter(
@@ -90,11 +88,11 @@ async def edit_letter(
             letter.id, message, revision=revision, by=By(who.name, data.reason)
         )
     except Conflict as error:
-        (now,) = await place.store.get([letter.id])
+        now = await place.letters.get(letter.id)
         if now.head.revision != revision:
             raise _changed(now.head.revision) from error
         raise
-    (edited,) = await place.store.get([letter.id])
+    edited = await place.letters.get(letter.id)
     return Response(view(edited), headers={"etag": etag(edited.head.revision)})
 
 
@@ -121,10 +119,8 @@ def _revision(if_match: str | None, now: int) -> int:
             "say which revision you have seen: send If-Match with the ETag of the"
             " letter, so that nobody's work is lost",
         )
-    if if_match.strip() == "*":
-        return now
-    found = _TAG.fullmatch(if_match.strip())
-    if found is None or int(found[1]) != now:
+    tags = {tag.strip() for tag in if_match.split(",")}
+    if not tags & {etag(now), "*"}:
         raise _changed(now)
     return now
 

@@ -21,7 +21,7 @@ from deadletter.web.place import Place
 from .audit import LAST, visible
 
 _BEAT: Final = 15.0  # seconds of silence after which we say that we are here
-_MISSED: Final = 500  # acts told again at most to one who comes back
+_MISSED: Final = 500  # acts read at once for one who comes back
 Feed: TypeAlias = NamedDependency[Live]  # as `live`
 
 
@@ -58,12 +58,14 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     async with live.listening() as listener:
         yield b"retry: 2000\n\n"
-        told = 0
-        if after is not None:
-            missed = await place.store.audit(after=after, limit=_MISSED)
-            told = missed[-1].seq if missed else after
+        told = after or 0
+        while after is not None:
+            missed = await place.store.audit(after=told, limit=_MISSED)
+            told = missed[-1].seq if missed else told
             for entry in await visible(place, who, missed):
                 yield _event(entry)
+            if len(missed) < _MISSED:
+                break
         async for changes in _changes(place, listener):
             if not await is_still_known(request):
                 return

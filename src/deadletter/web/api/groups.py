@@ -8,8 +8,8 @@ from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.errors import ConfigError, NotFound
-from deadletter.core.letter import OPEN, By, GroupStatus
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import By, GroupStatus, still_open
 from deadletter.office import groups as office
 from deadletter.office.groups import GroupLine
 from deadletter.web.auth.guards import needs
@@ -76,7 +76,7 @@ async def list_groups(
 @get("/groups/{name:str}", guards=[needs(Role.READER)])
 async def get_group(place: Here, who: Who, name: Name) -> GroupLine:
     """One group."""
-    line = await _line(place, who, name)
+    line = await office.line_of(place.store, name, sources=who.sources)
     return _shared(line, await _open(place, who))
 
 
@@ -91,40 +91,24 @@ async def set_standing(
     """
     if data.until is not None and data.until <= place.clock.now():
         raise ConfigError("a snooze ends in the future: give a later `until`")
-    line = await _line(place, who, name)
+    group = await office.get_group(place.store, name, sources=who.sources)
     await office.say(
         place.store,
         place.clock,
-        line.fingerprint,
+        group.fingerprint,
         GroupStatus(data.status),
         By(who.name, data.reason),
         owner=data.owner,
         until=data.until,
         version=data.version,
     )
-    return _shared(await _line(place, who, line.fingerprint), await _open(place, who))
-
-
-async def _line(place: Place, who: Pass, name: str) -> GroupLine:
-    if not who.sources:
-        return await office.line_of(place.store, name)
-    for source in who.sources:
-        for line in await office.list_groups(
-            place.store, source=source, everything=True, limit=office.MOST
-        ):
-            if line.fingerprint == name:
-                return line
-    raise NotFound(f"there is no group {name[:40]!r}")
+    line = await office.line_of(place.store, group.fingerprint)
+    return _shared(line, await _open(place, who))
 
 
 async def _open(place: Place, who: Pass) -> int:
     counts = await place.letters.counts()
-    return sum(
-        states.get(state, 0)
-        for source, states in counts.items()
-        if who.sees(source)
-        for state in OPEN
-    )
+    return sum(still_open(counts[source]) for source in counts if who.sees(source))
 
 
 def _shared(line: GroupLine, opened: int) -> GroupLine:

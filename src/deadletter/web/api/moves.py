@@ -140,7 +140,8 @@ async def _many(place: Place, who: Pass, data: Selection, verb: Verb) -> Moved:
     found = await chosen(place, who, data)
     result = await verb(place.letters, found.ids, By(who.name, data.reason))
     # Letters of others are as if they did not exist.
-    unseen = len(set(data.ids or found.ids)) - len(found.ids)
+    named = {id_.lower() for id_ in data.ids or found.ids}
+    unseen = len(named) - len(found.ids)
     if unseen <= 0:
         return result
     skipped = dict(result.skipped)

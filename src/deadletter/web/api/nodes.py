@@ -44,7 +44,7 @@ class ReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 async def replay_node(
     place: Here,
     who: Who,
-    sending: Sender,
+    sender: Sender,
     node_id: Node,
     data: JSONBody[ReplayRequest],
 ) -> Planned:
@@ -62,7 +62,7 @@ async def replay_node(
     plan = await planned(place, who, found, wish)
     if data.dry_run:
         return plan
-    return await start(place, sending, plan, By(who.name, data.reason))
+    return await start(place, sender, plan, By(who.name, data.reason))
 
 
 def _of(node_id: str) -> ast.Node:

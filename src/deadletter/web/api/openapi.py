@@ -21,7 +21,7 @@ from litestar.response import Stream
 from litestar.routes import HTTPRoute
 
 from deadletter.web.auth.guards import Needs
-from deadletter.web.idempotency import HEADER
+from deadletter.web.idempotency import HEADER, METHODS
 from deadletter.web.problems import MEDIA_TYPE, Problem
 
 from .examples import EXAMPLES, Example
@@ -31,8 +31,9 @@ _REF: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """
 Dead letters: searched, read, told, grouped, reviewed, edited, replayed.
 
-Errors are `application/problem+json` with a `detail` that says what to do. A POST with
-an `Idempotency-Key` is done once, however often it is sent. Lists go on with `after`.
+Errors are `application/problem+json` with a `detail` that says what to do. A POST or
+PATCH with an `Idempotency-Key` is done once, however often it is sent. Lists go on with
+`after`.
 """
 _KEY: Final = {
     "name": HEADER,
@@ -69,7 +70,7 @@ def describe(version: str, routes: Sequence[Any]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
     app = Litestar(
         route_handlers=routes,
-        dependencies={name: _nothing() for name in ("place", "who", "sending", "live")},
+        dependencies={name: _nothing() for name in ("place", "who", "sender", "live")},
         openapi_config=OpenAPIConfig(
             title="deadletter",
             version=version,
@@ -123,7 +124,7 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler) -> set[Any]:
     parameters = operation.setdefault("parameters", [])
     for parameter in parameters:
         parameter["schema"] = _tight(parameter["schema"])
-    if "POST" in handler.http_methods and handler.resolve_before_request():
+    if handler.http_methods & METHODS and handler.resolve_before_request():
         parameters.append(_KEY)
     example = EXAMPLES.get(operation["operationId"], Example(None))
     return {

@@ -14,7 +14,7 @@ from deadletter.core.letter import By
 from deadletter.office.choosing import Chosen
 from deadletter.office.preflight import Plan
 from deadletter.office.replay import CAP
-from deadletter.office.sending import Sending
+from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import ReplayItems
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
@@ -26,7 +26,7 @@ from .moves import Why
 
 READ: Final = [needs(Role.READER)]
 ACT: Final = [needs(Role.OPERATOR)]
-Sender: TypeAlias = NamedDependency[Sending]  # as `sending`
+Sender: TypeAlias = NamedDependency[ReplaySender]  # as `sender`
 Name: TypeAlias = Annotated[
     str,
     PathParameter(
@@ -96,7 +96,7 @@ async def plan_replay(place: Here, who: Who, data: JSONBody[Wish]) -> Planned:
 
 @post("/replays", guards=ACT)
 async def start_replay(
-    place: Here, who: Who, sending: Sender, data: JSONBody[Wish]
+    place: Here, who: Who, sender: Sender, data: JSONBody[Wish]
 ) -> Planned:
     """
     Plan a replay and start it at once.
@@ -109,7 +109,7 @@ async def start_replay(
             " first"
         )
     found = await planned(place, who, await chosen(place, who, data), data)
-    return await start(place, sending, found, By(who.name, data.reason))
+    return await start(place, sender, found, By(who.name, data.reason))
 
 
 @get("/replays", guards=READ)
@@ -127,14 +127,14 @@ async def get_replay(place: Here, who: Who, name: Name) -> Campaign:
 
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
 async def start_planned(
-    place: Here, who: Who, sending: Sender, name: Name, data: JSONBody[Start]
+    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
 ) -> Campaign:
     """Start a replay that was planned."""
     campaign = await _find(place, who, name)
     size = sum(campaign.counts.values())
     if data.expect is not None and data.expect != size:
         raise Conflict(f"there are {size:,} letters in it, not {data.expect:,}")
-    return await _start(place, sending, campaign, By(who.name, data.reason))
+    return await sender.start(campaign.id, By(who.name, data.reason))
 
 
 @post("/replays/{name:str}/pause", guards=ACT, status_code=200)
@@ -148,7 +148,7 @@ async def pause_replay(
 
 @post("/replays/{name:str}/resume", guards=ACT, status_code=200)
 async def resume_replay(
-    place: Here, who: Who, sending: Sender, name: Name, data: JSONBody[Resume]
+    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Resume]
 ) -> Campaign:
     """
     Let sending go on; this server does it.
@@ -158,7 +158,7 @@ async def resume_replay(
     """
     campaign = await _find(place, who, name)
     by = By(who.name, data.reason)
-    return await _start(place, sending, campaign, by, take_over=data.take_over)
+    return await sender.start(campaign.id, by, take_over=data.take_over)
 
 
 @post("/replays/{name:str}/cancel", guards=ACT, status_code=200)
@@ -204,34 +204,18 @@ async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned
     return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
 
 
-async def start(place: Place, sending: Sending, found: Planned, by: By) -> Planned:
+async def start(place: Place, sender: ReplaySender, found: Planned, by: By) -> Planned:
     """Start what was just planned, if anything of it can be sent."""
     if not found.sendable:
         nobody = By(by.actor, "none of its letters can be sent")
         await place.replay.cancel(found.replay.id, nobody)
         raise Conflict("none of these letters can be sent: plan it to see why")
-    campaign = await _start(place, sending, found.replay, by)
+    campaign = await sender.start(found.replay.id, by)
     return structs.replace(found, replay=campaign)
 
 
-async def _start(
-    place: Place,
-    sending: Sending,
-    campaign: Campaign,
-    by: By,
-    *,
-    take_over: bool = False,
-) -> Campaign:
-    started = await place.replay.resume(campaign.id, by, take_over=take_over)
-    await sending.send(started.id)
-    return started
-
-
 async def _find(place: Place, who: Pass, name: str) -> Campaign:
-    campaign = await place.replay.status(name)
-    if not _may_see(who, campaign):
-        raise NotFound(f"there is no replay {name[:40]!r}")
-    return campaign
+    return await place.replay.status(name, seen=lambda one: _may_see(who, one))
 
 
 def _may_see(who: Pass, campaign: Campaign) -> bool:

@@ -34,10 +34,17 @@ class Keys:
         """
         A new token as it is kept, and as it is shown this once.
 
-        What cannot be is a ConfigError; an `id` that is taken, a Conflict.
+        What cannot be is a ConfigError; an `id` that is taken, a Conflict, and so is
+        a name that stands for another view: replays belong to names.
         """
         now = self._clock.now()
         _check(to)
+        for known in await self._access.tokens():
+            if known.to.name == to.name and {*known.to.sources} != {*to.sources}:
+                raise Conflict(
+                    f"token {known.id} is called {to.name!r} and sees other mailboxes:"
+                    " take another name, or revoke it first"
+                )
         if expires_at is not None and expires_at <= now:
             raise ConfigError("the token would have expired already")
         token, shown = mint(to, at=now, by=by.actor, expires_at=expires_at, id=id)

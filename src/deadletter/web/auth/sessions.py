@@ -22,6 +22,7 @@ from .minting import new_secret, session_hash
 from .refusing import Connection
 
 _ANYBODY: Final = [needs(Role.READER)]
+_LARGEST: Final = 128 * 1024  # bytes that are read of somebody who is not known yet
 
 
 class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ class Whoami(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None  # when the session is over
 
 
-@post("/session", operation_id="sign_in")
+@post("/session", operation_id="sign_in", request_max_body_size=_LARGEST)
 async def sign_in(
     request: Request[Any, Any, Any], place: Here, data: JSONBody[SignIn]
 ) -> Response[Whoami]:

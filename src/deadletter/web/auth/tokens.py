@@ -52,9 +52,14 @@ async def issue_token(
     """
     Make a token. It is shown in this answer and never again.
 
-    Nobody can make one that sees more mailboxes than they do.
+    Nobody can make one that sees more mailboxes than they do, and who is limited to
+    some names it after themselves: `mail-team` makes `mail-team/ci`.
     """
     to = Pass(name=data.name, role=data.role, sources=data.sources)
+    if who.sources and not f"{data.name}/".startswith(f"{who.name}/"):
+        raise PermissionDeniedException(
+            f"names that you hand out begin with your own: {who.name}/{data.name}"
+        )
     if not covers(who, to):
         raise PermissionDeniedException(
             f"you see only {', '.join(who.sources)}: name mailboxes among these"
