@@ -1,0 +1,87 @@
+"""The way into the main queue: events that come together are queued together."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from deadletter import App, BackendError, Message, Profile
+from deadletter.core.errors import Refused
+from deadletter.lending.errors import TryAgain
+from deadletter.lending.gathering import Gathering
+from deadletter.system import SystemClock, SystemDice
+
+from .event import Event, encoded
+from .policy import job_options
+from .problems import Problem
+from .settings import MAIN
+
+PRODUCER: Final = "gateway-api"
+JSON: Final = "application/json"
+_TOGETHER: Final = 200  # events in one call
+_WAITING: Final = 5_000  # events that may wait for the next one
+_WITHIN: Final = 2.0  # seconds
+_AGAIN_AFTER: Final = 5
+
+
+class Intake:
+    """
+    Queues events, and returns once the queue has them durably.
+
+    Those that come while a call is under way share the next one, so that a hundred
+    clients at once cost little more than one. Nobody waits for others to come.
+    """
+
+    def __init__(self, queue: App, profile: Profile) -> None:
+        self._queue = queue
+        self._options = job_options(profile)
+        self._clock, self._dice = SystemClock(), SystemDice()
+        self._gathering: Gathering[Message, None] = Gathering(
+            self._send, most=_TOGETHER, limit=_WAITING
+        )
+
+    async def put(self, event: Event) -> None:
+        """Queue an event; a Problem when that cannot be."""
+        try:
+            await self._gathering.ask(self._message(event), size=1, within=_WITHIN)
+        except Refused as error:
+            raise Problem(400, "INVALID_PAYLOAD", f"Refused: {error}.") from None
+        except (BackendError, TryAgain):
+            raise Problem(
+                503,
+                "INTAKE_UNAVAILABLE",
+                "The event is not queued. Send it again in a moment.",
+                _AGAIN_AFTER,
+            ) from None
+
+    async def is_ready(self) -> bool:
+        """Whether the queue answers."""
+        try:
+            await (await self._queue.engine()).broker.queues()
+        except BackendError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Queue what still waits, and let go of the queue."""
+        await self._gathering.drained()
+        await self._queue.close()
+
+    def _message(self, event: Event) -> Message:
+        return Message(
+            id=self._dice.new_id(),
+            body=encoded(event),
+            sent_at=self._clock.now(),
+            content_type=JSON,
+            idempotency_key=event.idempotency_key,
+            headers=(
+                ("x-producer", PRODUCER.encode()),
+                ("x-trace-id", event.trace_id.encode()),
+                # What a worker of BullMQ goes by, should one share the queue.
+                ("bullmq-name", event.event_type.encode()),
+                ("bullmq-opts", self._options),
+            ),
+        )
+
+    async def _send(self, messages: Sequence[Message]) -> Sequence[None]:
+        broker = (await self._queue.engine()).broker
+        await broker.sink(MAIN).send(messages)
+        return [None] * len(messages)

@@ -1,0 +1,105 @@
+"""
+gateway-worker: each event once to the system downstream, or into the office.
+
+Retries, classification, the ledger, letters and their copies in the dead-letter queue
+are deadletter's; what is here is what to do with an event.
+"""
+
+import asyncio
+import os
+import sys
+from typing import Final
+
+from deadletter import App, Context, Profile
+from deadletter.assembly.chores import Chore
+from deadletter.core.events import Observer
+from deadletter.core.letter import By
+from deadletter.observe.logs import log_events
+from deadletter.office.retention import Retention
+from deadletter.system import SystemClock
+
+from .delivering import Downstream
+from .event import Event, key_of
+from .policy import kept_for, policy_of
+from .settings import MAIN, Settings, of_this_process
+
+CONSUMER: Final = "gateway-worker"
+YIELDING: Final = 5  # on a machine they share, the gateway's answers go first
+
+
+def build(
+    settings: Settings,
+    profile: Profile,
+    downstream: Downstream,
+    *,
+    observe: Observer,
+) -> App:
+    """The worker: one handler on the main queue."""
+    app = App(settings.queue_url, office=settings.mongodb_url, observe=observe)
+    timeout = settings.downstream_timeout_ms / 1000
+
+    async def deliver(event: Event, context: Context) -> None:
+        await downstream.hand_over(event, attempt=context.delivery.charged)
+
+    deliver.__qualname__ = CONSUMER  # letters say by this name who gave up
+    app.handler(
+        MAIN,
+        policy=policy_of(profile),
+        slots=settings.worker_concurrency,
+        lease=settings.worker_lease_seconds,
+        time_limit=2 * timeout,
+        grace=settings.worker_drain_timeout_ms / 1000,
+        idempotent=key_of,
+        ledger_ttl=settings.processed_events_ttl_days * 86_400,
+    )(deliver)
+    return app
+
+
+async def retention(
+    app: App, settings: Settings, profile: Profile, observe: Observer
+) -> Chore:
+    """Lets go of finished letters past DLQ_TTL_DAYS, every now and then."""
+    engine, clock = await app.engine(), SystemClock()
+    past = Retention(
+        await app.letters(), clock, keep=kept_for(profile), ledger=engine.ledger
+    )
+
+    async def let_go() -> None:
+        await past.run(By(CONSUMER, "DLQ_TTL_DAYS"))
+
+    every = settings.retention_every_seconds
+    return Chore("retention", let_go, interval=every, clock=clock, observe=observe)
+
+
+async def work(
+    settings: Settings,
+    profile: Profile,
+    *,
+    observe: Observer,
+    stop: asyncio.Event | None = None,
+) -> int:
+    """Work until told to stop, by `stop` or by a signal."""
+    seconds = settings.downstream_timeout_ms / 1000
+    async with (
+        Downstream(settings.downstream_url, seconds=seconds) as downstream,
+        build(settings, profile, downstream, observe=observe) as app,
+    ):
+        chore = await retention(app, settings, profile, observe)
+        ending = asyncio.Event()
+        retaining = asyncio.create_task(chore.run(ending))
+        try:
+            return await app.work(stop, install_signals=stop is None)
+        finally:
+            ending.set()
+            await retaining
+
+
+def main() -> int:
+    """Run the worker of this environment."""
+    settings, profile = of_this_process()
+    os.nice(YIELDING)
+    return asyncio.run(work(settings, profile, observe=log_events(SystemClock())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
