@@ -108,3 +108,16 @@ async def test_a_letter_that_died_elsewhere_is_not_missing(
     found = await verify(engine.broker, store)
 
     assert found.ok, found.findings
+
+
+async def test_where_nobody_counts_messages_only_letters_are_added_up(
+    engine: Engine,
+) -> None:
+    await bury(engine, 1)
+    broker = Doctored(engine.broker, sent=4)
+    broker.features = structs.replace(broker.features, tallies=False)
+
+    found = await verify(broker, engine.letters)  # type: ignore[arg-type]
+
+    assert found.ok
+    assert (found.mailboxes, found.letters) == ((), 1)

@@ -26,7 +26,11 @@ class Sums(Struct, frozen=True, kw_only=True):
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """What `verify` found; nothing is missing where `findings` is empty."""
+    """
+    What `verify` found; nothing is missing where `findings` is empty.
+
+    Where the broker counts nothing there are no `mailboxes`: nothing to add up.
+    """
 
     findings: tuple[str, ...]
     mailboxes: tuple[Sums, ...]
@@ -39,10 +43,9 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 async def verify(broker: Broker, store: LetterStore | None) -> Verified:
     """Add everything up; each finding is a sentence with its numbers."""
-    sums = [_sums(queue) for queue in await broker.queues()]
-    findings: list[str] = []
-    if broker.features.tallies:  # elsewhere there is nothing to add up
-        findings += [text for line in sums for text in _conserved(line)]
+    queues = await broker.queues() if broker.features.tallies else []
+    sums = [_sums(queue) for queue in queues]
+    findings = [text for line in sums for text in _conserved(line)]
     if store is None:
         return Verified(findings=tuple(findings), mailboxes=tuple(sums), letters=0)
     counts = await store.counts()
