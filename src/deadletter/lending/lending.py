@@ -12,10 +12,11 @@ from typing import Final, Self
 
 from msgspec import Struct
 
-from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.errors import BackendError, ConfigError, Conflict
 from deadletter.core.events import ItemDeleted, ItemMoved, Observer
 from deadletter.core.items import (
     Completion,
+    Death,
     Denial,
     Departed,
     Item,
@@ -29,10 +30,17 @@ from deadletter.ports import Clock, Dice, ItemStore
 
 from .desk import Desk, size_of
 from .errors import shutting_down
+from .looping import Loop
 from .tending import Tending
 
 DESKS: Final = 1024  # kept although nobody waits there
+FORGET_EVERY: Final = 3600.0  # seconds between looks at where items came from
 PATIENCE: Final = 900.0  # seconds that a request waits for its turn if it does not say
+_WHY: Final = {
+    Death.ATTEMPTS: "max_attempts are used up",
+    Death.EXPIRED: "expire_timeout is over",
+    Death.ASKED: "its consumer gave it up",
+}
 
 
 class Counts(Struct, frozen=True):
@@ -68,11 +76,17 @@ class Lending:
             on_ready=self._ready,
             on_departed=self._departed,
         )
-        self._task: asyncio.Task[None] | None = None
+        loops = {"tending": self._tending.run, "forgetting": self._forget}
+        self._loops = [
+            Loop(name, run, clock=clock, dice=dice, observe=observe)
+            for name, run in loops.items()
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self.store.on_ready(self._told)
-        self._task = asyncio.get_running_loop().create_task(self._tending.run())
+        create = asyncio.get_running_loop().create_task
+        self._tasks = [create(loop.run()) for loop in self._loops]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -80,9 +94,8 @@ class Lending:
 
     def ready(self) -> str | None:
         """Why nobody sees to what falls due; None while somebody does."""
-        if self._task is None or not self._task.done() or self._is_closed:
-            return None
-        return f"it died: {self._task.exception()!r}"
+        troubles = [loop.trouble() for loop in self._loops]
+        return next(filter(None, troubles), None)
 
     async def stop(self) -> None:
         """
@@ -97,11 +110,12 @@ class Lending:
             desk.line.close()
         for desk in desks:
             await desk.drained()
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
             with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+                await task
+        self._tasks = []
 
     async def produce(
         self, queue: str, items: Sequence[NewItem], *, within: float = PATIENCE
@@ -188,6 +202,13 @@ class Lending:
         self._tending.stir(0.0)
         self._ready(queue)
 
+    async def _forget(self) -> None:
+        while True:
+            with suppress(BackendError):  # it can wait, and tending tells of it
+                while await self.store.forget():
+                    pass
+            await asyncio.sleep(FORGET_EVERY)
+
     def _desk(self, queue: str) -> Desk:
         if self._is_closed:
             raise shutting_down()
@@ -211,7 +232,10 @@ class Lending:
     def _departed(self, departed: Departed) -> None:
         queue, item, death = departed.queue, departed.id, departed.death.value
         if departed.to is None:
-            self._observe(ItemDeleted(mailbox=queue, item_id=item, death=death))
+            text = f"{_WHY[departed.death]}, and {queue} has no dead_queue"
+            self._observe(
+                ItemDeleted(mailbox=queue, item_id=item, death=death, text=text)
+            )
             return
         self._observe(
             ItemMoved(mailbox=queue, item_id=item, death=death, to=departed.to)

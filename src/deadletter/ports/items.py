@@ -99,6 +99,15 @@ class ItemStore(Protocol):
         expire and never run out of attempts.
         """
 
+    async def forget(self, *, limit: int = 1000) -> bool:
+        """
+        Forget where items came from that have been gone for long.
+
+        A source is remembered as long as its item is in the queue, and for at least
+        `REMEMBERED` seconds after that and after somebody asked for it last. Says
+        whether there was more to look at than the limit allowed.
+        """
+
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
         """What is in each partition."""
 
@@ -120,7 +129,7 @@ class ItemStore(Protocol):
         Add items as they are, with ids of their own; those that were added.
 
         One with a `source_id` that this queue has had already is skipped, also if it
-        is gone since. What has no deadline gets the queue's; the limit of attempts
+        is gone since, until that is forgotten. What has no deadline gets the queue's; the limit of attempts
         is the queue's, too.
         """
 

@@ -166,6 +166,13 @@ class MemoryItems:
             more=len(found) == limit,
         )
 
+    async def forget(self, *, limit: int = 1000) -> bool:
+        """Forget where items came from that have been gone for long."""
+        now, looked = self._clock.now(), 0
+        for shelf in self._stock.shelves.values():
+            looked += shelf.forget(now, limit - looked)
+        return looked == limit
+
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
         """What is in each partition."""
         now = self._clock.now()
@@ -195,10 +202,11 @@ class MemoryItems:
         shelf, now = self._stock.shelf(queue), self._clock.now()
         rows = []
         for item in items:
-            if item.source_id in shelf.had:
-                continue
             if item.source_id is not None:
-                shelf.had[item.source_id] = None
+                is_known = item.source_id in shelf.had
+                shelf.remember(item.source_id, now)
+                if is_known:
+                    continue
             rows.append(self._import(shelf, partition, item, now))
         self._told([queue])
         return [row.item() for row in rows]

@@ -7,10 +7,12 @@ from itertools import islice
 from msgspec import Struct
 
 from deadletter.core.item_life import death_of, dies_at, item_id, least_loaded
+from deadletter.core.item_origins import REMEMBERED, is_forgotten
 from deadletter.core.item_plans import ItemState
 from deadletter.core.items import Death, Item, LeaseQueue, NewItem, PartitionStats
 
 WAITING, LEASED, SCHEDULED = ItemState
+_REMEMBERED = timedelta(seconds=REMEMBERED)
 
 
 class Row(Struct, kw_only=True):
@@ -118,21 +120,56 @@ class Partition:
         )
 
 
+class Origin(Struct):
+    """Where an item came from."""
+
+    look_at: datetime  # whether it is still there
+    was_missed: bool = False  # at the last look
+
+
 class Shelf:
     """One queue."""
 
     def __init__(self, queue: LeaseQueue) -> None:
         self.queue = queue
         self.partitions: list[Partition] = []
-        self.had: dict[
-            str, None
-        ] = {}  # ids that its dead items had where they came from
+        # By the ids that items had where they came from, the first to look at first.
+        self.had: dict[str, Origin] = {}
         self.grow()
 
     def grow(self) -> None:
         """Have as many partitions as its options say."""
         missing = self.queue.partitions - len(self.partitions)
         self.partitions += [Partition() for _ in range(missing)]
+
+    def remember(self, source_id: str, now: datetime) -> None:
+        """Note where an item came from, or that somebody still asks."""
+        known = self.had.pop(source_id, None)
+        was_missed = known is not None and known.was_missed
+        self.had[source_id] = Origin(now + _REMEMBERED, was_missed)
+
+    def forget(self, now: datetime, limit: int) -> int:
+        """Look at origins whose time has come, and forget; how many there were."""
+        due = [
+            (source_id, origin)
+            for source_id, origin in islice(self.had.items(), limit)
+            if origin.look_at <= now
+        ]
+        present = self._sources() if due else set()
+        for source_id, origin in due:
+            del self.had[source_id]
+            is_there = source_id in present
+            if not is_forgotten(is_there=is_there, was_missed=origin.was_missed):
+                self.had[source_id] = Origin(now + _REMEMBERED, not is_there)
+        return len(due)
+
+    def _sources(self) -> set[str | None]:
+        return {
+            row.source_id
+            for partition in self.partitions
+            for rows in partition.rows.values()
+            for row in rows.values()
+        }
 
     def least_loaded(self) -> int:
         """The partition that gets the next batch."""

@@ -100,7 +100,7 @@ class Stock:
             if target not in into:
                 into[target] = dead.least_loaded()
             row.source_id = item_id(row.number)
-            dead.had[row.source_id] = None
+            dead.remember(row.source_id, now)
             row.partition = into[target]
             row.attempts, row.max_attempts = 0, dead.queue.max_attempts
             row.expires, row.enqueue_at, row.updated_at = None, None, now

@@ -21,6 +21,7 @@ from deadletter.core.items import (
 from deadletter.ports.items import Tended
 
 from . import items_keeping as keeping
+from . import items_origins as origins
 from . import items_queues as queues
 from . import items_tending as tending
 from . import items_writing as writing
@@ -117,6 +118,12 @@ class SqliteItems:
         tended = await self._db.write(lambda c: tending.tend(c, self._now(), limit))
         self._ready.tell(tended.ready)
         return tended
+
+    async def forget(self, *, limit: int = 1000) -> bool:
+        """Forget where items came from that have been gone for long."""
+        if not await self._db.read(lambda c: origins.is_due(c, self._now())):
+            return False
+        return await self._db.write(lambda c: origins.forget(c, self._now(), limit))
 
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
         """What is in each partition."""

@@ -13,11 +13,12 @@ from deadletter.core.item_stats import partition_stats
 from deadletter.core.items import Item, PartitionStats
 from deadletter.core.lease_queues import no_partition
 
+from . import items_origins as origins
 from .items_moving import first_of
 from .items_queues import count, shelf
 from .items_rows import Found, read_items
 from .rows import micros
-from .sql import numbers, packed, write
+from .sql import numbers, write
 
 _SECOND: Final = 1_000_000  # microseconds
 
@@ -33,13 +34,6 @@ ORDER BY seq LIMIT :limit
 _STATS: Final = """
 SELECT partition, state, count(*), sum(? - created_at), sum(? - updated_at)
 FROM items WHERE queue = ? GROUP BY partition, state
-"""
-_HAD: Final = """
-SELECT DISTINCT source_id FROM item_origins
-WHERE queue = ? AND source_id IN (SELECT value FROM json_each(?))
-"""
-_ORIGINS: Final = """
-INSERT INTO item_origins (queue, source_id, source_queue, source_partition) VALUES
 """
 _IMPORT: Final = """
 INSERT INTO items (seq, queue, partition, state, due, attempts, max_attempts, expires,
@@ -98,10 +92,10 @@ def import_items(
     """Add items as they are, except those that were here already."""
     place = _place(connection, name, partition)
     sources = [stored(item.source_id) for item in items if item.source_id is not None]
-    had = {id_ for (id_,) in connection.execute(_HAD, (place.number, packed(sources)))}
+    had = origins.had(connection, place.number, sources, now)
     first = first_of(connection, len(items))
     rows: list[tuple[Any, ...]] = []
-    origins: list[tuple[int, str, int, int]] = []
+    new: list[origins.Origin] = []
     changed: Loads = Loads()
     for item in items:
         source = stored(item.source_id)
@@ -109,12 +103,12 @@ def import_items(
             continue
         if source is not None:
             had.add(source)
-            origins.append((place.number, source, 0, 0))
+            new.append((place.number, source, 0, 0))
         came = arrival(place.queue, item, now, mortal=place.mortal)
         rows.append(_row(first + len(rows), place, partition, item, came))
         changed[place.number, partition] += came.state != ItemState.LEASED
     write(connection, _IMPORT, rows)
-    write(connection, _ORIGINS, origins)
+    origins.remember(connection, new, now)
     count(connection, changed)
     return read_items(connection, _ADDED, (first,))
 

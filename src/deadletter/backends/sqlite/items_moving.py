@@ -8,6 +8,7 @@ from typing import Final
 from deadletter.core.item_life import item_id, least_loaded
 from deadletter.core.item_plans import Back, Gone, Loads, Plan, Spared
 
+from .items_origins import remember
 from .items_queues import count, loads, shelf
 from .rows import micros
 from .sql import numbers, write
@@ -25,9 +26,6 @@ UPDATE items SET seq = given.column2, queue = ?, partition = ?, max_attempts = ?
 FROM (VALUES
 """
 _GIVEN: Final = ") AS given WHERE items.seq = given.column1"
-_ORIGINS: Final = """
-INSERT INTO item_origins (queue, source_id, source_queue, source_partition) VALUES
-"""
 # What was kept for its death is waited for no longer.
 _SPARE: Final = """
 UPDATE items SET expires = NULL, due = enqueue_at
@@ -84,7 +82,7 @@ def _bury(
         (dead.number, item_id(one.fact.number), one.shelf.number, one.fact.partition)
         for one in gone
     ]
-    write(connection, _ORIGINS, origins)
+    remember(connection, origins, now)
     count(connection, Loads({(dead.number, partition): len(gone)}))
 
 

@@ -1,0 +1,192 @@
+"""
+A farm at work, and what happens when parts of it break.
+
+    PYTHONPATH=examples:tests python -m leasequeue.demo --once
+
+Everything is real: PostgreSQL, the queue server and two workers as processes, killed
+where the story says so.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from deadletter.client import QueueClient
+from deadletter.core.items import Item
+from servers import PostgreSQL
+from stage import Process, Stage
+
+LEASE = 4.0  # seconds, so that a lost worker is not waited for too long
+FILM, SLOW = "12", "6"
+_SERVER = re.compile(r"server (\d+) is started")
+_PYTHON = {"python": [sys.executable], "dlq": [sys.executable, "-m", "deadletter.cli"]}
+
+
+_HERE = str(Path(__file__).parent.parent)
+
+
+class Farm:
+    """The processes, and the words a person types beside them."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        port = stage.port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.pictures = stage.place / "pictures"
+        self._environ = {
+            "FARM_STORE": stage.server(PostgreSQL).url,
+            "FARM_PORT": str(port),
+            "FARM_PICTURES": str(self.pictures),
+            "FARM_LEASE": str(LEASE),
+            "FARM_PAUSE": "0.2",
+            "DLQ_SERVER": self.url,
+        }
+        self.main = self._process()
+        self.other = self._process("worker")
+
+    def _process(self, *words: str) -> Process:
+        process = self.stage.process("leasequeue", *words, env=self._environ)
+        self.stage.until("a worker is ready", lambda: "is ready" in process.said())
+        return process
+
+    def type(self, line: str, given: str = "") -> list[str]:
+        """Have a command carried out as a person would; what it says is shown."""
+        self.stage.command(line)
+        program, *words = shlex.split(line)
+        done = subprocess.run(
+            [*_PYTHON[program], *words],
+            check=False,
+            input=given,
+            env={**os.environ, **self._environ, "COLUMNS": "100", "PYTHONPATH": _HERE},
+            capture_output=True,
+            text=True,
+        )
+        said = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+        for one in said:
+            self.stage.say(one.rstrip())
+        return said
+
+    def said(self, text: str) -> int:
+        """How often the workers said something like it."""
+        logs = self.main.said() + self.other.said()
+        return len(re.findall(text, logs))
+
+    def leased(self) -> int:
+        return sum(item.is_leased for item in self.items("frames"))
+
+    def items(self, queue: str) -> list[Item]:
+        """What is in a queue, as its client sees it."""
+
+        async def ask() -> list[Item]:
+            async with QueueClient(self.url, attempts=8) as client:
+                return await client.items(queue)
+
+        return asyncio.run(ask())
+
+    def until_dead(self, count: int) -> None:
+        self.stage.until("it is dead", lambda: len(self.items("frames-dead")) == count)
+
+    def rendered(self) -> int:
+        return len(list(self.pictures.glob("*.png")))
+
+    def until_rendered(self, count: int) -> None:
+        self.stage.until("pictures", lambda: self.rendered() == count)
+        self.stage.say(f"{count} pictures are in the folder.")
+
+    def server(self) -> int:
+        """The process id of the queue server at this time."""
+        return int(_SERVER.findall(self.main.said())[-1])
+
+
+def tell(stage: Stage) -> Farm:
+    """The story."""
+    stage.chapter("Two workers make a film")
+    farm = Farm(stage)
+    farm.type(f"python -m leasequeue film sea {FILM} 64x48")
+    farm.until_rendered(12)
+    _lost_worker(farm)
+    _dead_frames(farm)
+    _killed_server(farm)
+    _mended(farm)
+    stage.chapter("And what must not be")
+    farm.type("dlq queues lent update frames-dead --dead-queue frames")
+    farm.type("dlq queues lent delete frames-dead --yes")
+    return farm
+
+
+def _lost_worker(farm: Farm) -> None:
+    stage = farm.stage
+    stage.chapter("A worker is lost with a frame in its hands")
+    farm.type(f"python -m leasequeue film slow {SLOW} 360x240")
+    stage.until("both workers have a frame", lambda: farm.leased() == 2)
+    farm.other.kill()
+    stage.say("One worker was killed (kill -9). Its lease runs out, and the frame")
+    stage.say("goes back to the end of the queue.")
+    farm.until_rendered(18)
+    again = farm.said(r"slow-\d+ rendered, attempt 2")
+    stage.say(f"{again} frame took two attempts, none was lost.")
+
+
+def _dead_frames(farm: Farm) -> None:
+    stage = farm.stage
+    stage.chapter("Frames that nobody can render")
+    farm.type(
+        """dlq produce frames --reference sea-012 '{"film":"sea","number":12,"""
+        """"width":"64","height":48}'"""
+    )
+    farm.until_dead(1)
+    stage.say("A width that is text: the worker gave it up at once.")
+    farm.type("python -m leasequeue film poster 1 9000x9000")
+    farm.until_dead(2)
+    tries = farm.said(r"poster-000, attempt \d: 9000 x 9000 is more than")
+    stage.say(f"Too large for this machine: dead after {tries} attempts.")
+    farm.type("dlq queues lent items frames-dead")
+
+
+def _killed_server(farm: Farm) -> None:
+    stage = farm.stage
+    stage.chapter("The server is killed as well")
+    before, seen = farm.server(), farm.items("frames-dead")
+    os.kill(before, signal.SIGKILL)
+    stage.until("another server", lambda: farm.server() != before)
+    same = farm.items("frames-dead") == seen
+    stage.say("kill -9, and the farm has started another one.")
+    stage.say(f"The dead frames are as they were: {'yes' if same else 'no'}.")
+
+
+def _mended(farm: Farm) -> None:
+    stage = farm.stage
+    stage.chapter("The operator mends what is dead, and asks for it again")
+    body, where = farm.type("dlq lease frames-dead --raw")
+    id_ = where.split()[0]
+    mended = body.replace('"64"', "64")
+    farm.type("dlq produce frames --reference sea-012 --file -", given=mended)
+    farm.type(f"dlq complete frames-dead {id_}")
+    farm.type("python -m leasequeue again 90x90")
+    farm.until_rendered(20)
+    farm.type("dlq queues lent items frames-dead")
+
+
+def main() -> int:
+    """Tell it, and stay if there is somebody to look around."""
+    with Stage() as stage:
+        farm = tell(stage)
+        if sys.stdout.isatty() and "--once" not in sys.argv:
+            stage.chapter("All of it goes on until Ctrl-C. Try:")
+            stage.say(f"export DLQ_SERVER={farm.url}")
+            stage.say("dlq queues lent")
+            stage.say("dlq produce frames 'no frame at all' --reference mine")
+            stage.say("dlq queues lent items frames-dead")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+        return farm.main.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""The render farm: its parts against a real server, its story as the page has it."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deadletter import ConfigError, Malformed
+from deadletter.client import QueueClient
+from deadletter.core.items import NewItem
+from deadletter.testing.waiting import eventually
+from docs.transcript import difference
+from leasequeue import desk
+from leasequeue.frame import Frame, film, frame_of, item_of
+from leasequeue.picture import TooLarge, render
+from leasequeue.settings import DEAD, FRAMES, Settings, read
+from leasequeue.worker import Worker
+from servers.common import free_port
+from systems.leasequeue.rig import WITHIN, Server
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SMALL = Frame("sea", 7, 8, 6)
+
+
+def test_a_frame_comes_out_of_the_queue_as_it_went_in() -> None:
+    item = item_of(SMALL)
+
+    assert frame_of(item.payload) == SMALL
+    assert (item.reference, item.kind) == ("sea-007", "frame")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"no frame",
+        b"\xff",
+        b'{"film": "../etc", "number": 1, "width": 1, "height": 1}',
+        b'{"film": "sea", "number": 1, "width": "64", "height": 48}',
+        b'{"film": "sea", "number": 1, "width": 0, "height": 48}',
+    ],
+)
+def test_what_nobody_could_render_is_malformed(payload: bytes) -> None:
+    with pytest.raises(Malformed):
+        frame_of(payload)
+
+
+def test_a_picture_is_a_picture_and_not_too_large() -> None:
+    picture = render(SMALL, pixels=48)
+
+    assert picture.startswith(b"\x89PNG")
+    assert b"IEND" in picture
+    with pytest.raises(TooLarge, match="8 x 6 is more than 47 pixels"):
+        render(SMALL, pixels=47)
+
+
+def test_what_the_environment_cannot_mean_is_refused() -> None:
+    assert read({"FARM_LEASE": "2.5", "FARM_PORT": "9"}).lease == 2.5
+    with pytest.raises(ConfigError, match="FARM_"):
+        read({"FARM_PORT": "nine"})
+
+
+@pytest.fixture
+def settings(server_on_memory: Server, tmp_path: Path) -> Settings:
+    return Settings(
+        server=server_on_memory.address,
+        pictures=str(tmp_path / "pictures"),
+        attempts=2,
+        pause=0.0,
+        pixels=100,
+    )
+
+
+@pytest.fixture
+async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
+    async with QueueClient(settings.url) as client:
+        await desk.make_queues(client, settings)
+        await desk.make_queues(client, settings)  # which may be done again
+        yield client
+        await client.delete_queue(FRAMES)
+        await client.delete_queue(DEAD)
+
+
+async def _work_until(
+    queue: QueueClient, settings: Settings, *, is_done: object
+) -> list[str]:
+    said: list[str] = []
+    stop = asyncio.Event()
+    working = asyncio.create_task(Worker(queue, settings, said.append).run(stop))
+    await eventually(is_done, within=WITHIN)  # type: ignore[arg-type]
+    stop.set()
+    await asyncio.wait_for(working, WITHIN)
+    return said
+
+
+async def test_a_worker_renders_gives_back_and_gives_up(
+    queue: QueueClient, settings: Settings
+) -> None:
+    await desk.submit(queue, film("sea", 3, 8, 6))
+    await desk.submit(queue, film("poster", 1, 20, 20))
+    await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
+
+    async def is_done() -> bool:
+        return not await queue.items(FRAMES) and len(await queue.items(DEAD)) == 2
+
+    said = await _work_until(queue, settings, is_done=is_done)
+
+    pictures = sorted(path.name for path in settings.folder.iterdir())
+    assert pictures == ["sea-000.png", "sea-001.png", "sea-002.png"]
+    assert {item.reference for item in await queue.items(DEAD)} == {
+        "poster-000",
+        "mistyped",
+    }
+    assert len([line for line in said if line.startswith("poster-000, att")]) == 2
+    assert len([line for line in said if line.startswith("mistyped is dead")]) == 1
+
+
+async def test_what_is_dead_is_asked_for_again_if_it_can_be_mended(
+    queue: QueueClient, settings: Settings
+) -> None:
+    await desk.submit(queue, film("poster", 2, 20, 20))
+    await queue.produce(FRAMES, [NewItem(b"no frame", reference="mistyped")])
+
+    async def is_dead() -> bool:
+        return len(await queue.items(DEAD)) == 3
+
+    await _work_until(queue, settings, is_done=is_dead)
+
+    sent = await desk.again(queue, desk.resized(8, 6))
+
+    assert sorted(frame.name for frame in sent) == ["poster-000", "poster-001"]
+    (left,) = await queue.items(DEAD)
+    assert (left.reference, left.is_leased) == ("mistyped", False)
+    asked = [frame_of(item.payload) for item in await queue.items(FRAMES)]
+    assert {(frame.width, frame.height) for frame in asked} == {(8, 6)}
+
+
+async def test_a_worker_that_is_told_to_stop_holds_no_lease(
+    queue: QueueClient, settings: Settings
+) -> None:
+    stop = asyncio.Event()
+    working = asyncio.create_task(Worker(queue, settings, print).run(stop))
+    await eventually(lambda: _waiting(settings) == 1, within=WITHIN)
+    stop.set()
+    await asyncio.wait_for(working, 5)
+
+    await desk.submit(queue, [SMALL])
+    async with asyncio.timeout(5):
+        lent = await queue.lease(FRAMES)
+    assert lent.items[0].attempts == 1
+
+
+def _waiting(settings: Settings) -> int:
+    """How many wait for frames that have not come yet."""
+    answer = httpx.post(
+        f"{settings.url}/v1/queue.stats", json={"queue_name": FRAMES}, timeout=WITHIN
+    )
+    return int(answer.json()["logicalQueues"][0]["lease_waiting"])
+
+
+def _run(*words: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "leasequeue", *words],
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(
+    tmp_path: Path,
+) -> None:
+    here = {
+        "FARM_STORE": f"sqlite:///{tmp_path}/farm.db",
+        "FARM_PORT": str(free_port()),
+        "FARM_PICTURES": str(tmp_path / "pictures"),
+    }
+    farm = _run(**here)
+    assert farm.stdout is not None
+    try:
+        while "is ready" not in farm.stdout.readline():
+            assert farm.poll() is None
+        asking = _run("film", "sea", "1", "8x6", **here)
+        assert asking.communicate(timeout=WITHIN)[0] == "1 frame of sea asked for\n"
+        while "sea-000 rendered" not in farm.stdout.readline():
+            assert farm.poll() is None
+        farm.send_signal(signal.SIGTERM)
+
+        assert farm.wait(WITHIN) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://127.0.0.1:{here['FARM_PORT']}/health/live")
+    finally:
+        farm.kill()
+        farm.wait()
+        farm.stdout.close()
+    assert (tmp_path / "pictures" / "sea-000.png").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("nonsense",), ("film", "sea", "x", "8x6"), ("again", "large")]
+)
+def test_what_it_cannot_do_is_said(words: tuple[str, ...]) -> None:
+    ran = _run(*words)
+    said, _ = ran.communicate(timeout=WITHIN)
+
+    assert ran.returncode == 2
+    assert said.strip()
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group("postgresql_server")
+@pytest.mark.slow
+def test_the_demo_tells_what_the_page_shows() -> None:
+    page = (EXAMPLES / "leasequeue" / "README.md").read_text()
+    shown = page.partition("```text\n")[2].partition("\n```")[0]
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "leasequeue.demo", "--once"],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'tests'}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = difference(_masked(shown), _masked(ran.stdout))
+    assert said is None, said
+
+
+def _masked(text: str) -> list[str]:
+    return re.sub(r"\b[0-9a-f]{16}\b", "ITEM", text).splitlines()
+
+
+def test_the_page_shows_the_code_as_it_is() -> None:
+    page = (EXAMPLES / "leasequeue" / "README.md").read_text()
+    shown = page.partition("```python\n")[2].partition("```")[0]
+
+    assert shown.strip() in (EXAMPLES / "leasequeue" / "worker.py").read_text()
+    for name in Settings.__struct_fields__:
+        default = json.dumps(getattr(Settings(), name)).strip('"')
+        line = next(
+            line for line in page.splitlines() if f"`FARM_{name.upper()}`" in line
+        )
+        assert default.removesuffix(".0") in line.partition("|")[2], line
