@@ -10,7 +10,7 @@ from deadletter.core.events import Event, ItemMoved, LoopDied
 from deadletter.core.item_origins import REMEMBERED
 from deadletter.core.items import Item
 from deadletter.lending import lending as module
-from deadletter.lending.looping import AGAIN, STEADY
+from deadletter.runtime.kept_alive import AGAIN
 from lending.lending_rig import JOBS, Rig, in_virtual_time, lending
 
 
@@ -45,21 +45,18 @@ async def test_a_dead_tending_loop_is_started_again_and_goes_on() -> None:
 
 
 @in_virtual_time
-async def test_it_is_in_trouble_until_it_has_held_out_for_a_while() -> None:
+async def test_it_is_in_trouble_while_it_is_down() -> None:
     async with lending() as rig:
         assert rig.lending.ready() is None
         breaks(rig, 2)
         rig.lending.look("jobs")
         await asyncio.sleep(0.01)
-        first = rig.lending.ready()
-        await asyncio.sleep(3.0)
-        second = rig.lending.ready()  # it runs again, but that has to be seen
-        await asyncio.sleep(STEADY)
+        trouble = rig.lending.ready()
+        await asyncio.sleep(60.0)
 
-        assert first is not None
-        assert "tending died: ValueError('a mistake of ours')" in first
-        assert second is not None
-        assert "died 2 times" in second
+        assert trouble is not None
+        assert trouble.startswith("tending: it died and starts again in 1 s")
+        assert "a mistake of ours" in trouble
         assert rig.lending.ready() is None
 
 
@@ -71,27 +68,10 @@ async def test_one_that_always_dies_is_tried_less_and_less_often() -> None:
         await asyncio.sleep(3600.0)
 
         pauses = [after - before for before, after in pairwise(tried)]
-        assert pauses[0] < 1.0
         assert AGAIN.cap is not None
-        assert AGAIN.cap / 2 <= pauses[-1] <= AGAIN.cap * 1.5
+        assert pauses[0] < 2.0 < AGAIN.cap <= pauses[-1]
         assert len(tried) < 300
         assert rig.lending.ready() is not None
-
-
-@in_virtual_time
-async def test_a_death_long_after_the_last_one_counts_as_the_first() -> None:
-    async with lending() as rig:
-        tried = breaks(rig, 5)
-        rig.lending.look("jobs")
-        await asyncio.sleep(60.0)
-        tried.clear()  # and so it dies five times more
-        rig.lending.look("jobs")
-        await asyncio.sleep(0.01)
-
-        trouble = rig.lending.ready()
-
-        assert trouble is not None
-        assert "times" not in trouble
 
 
 @in_virtual_time
@@ -103,7 +83,7 @@ async def test_an_observer_that_raises_does_not_end_it() -> None:
             if type(event) in {ItemMoved, LoopDied}:
                 raise ValueError("cannot be told")
 
-        for one in (rig.lending, *rig.lending._loops):
+        for one in (rig.lending, *rig.lending._loops.values()):
             one._observe = observe  # type: ignore[attr-defined]
         await rig.store.create_queue(
             type(JOBS)(name="dead", lease_timeout=60.0, expire_timeout=60.0)

@@ -6,8 +6,9 @@ come while a transaction is under way are carried out together in the next one.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Self
 
 from msgspec import Struct
@@ -27,10 +28,10 @@ from deadletter.core.items import (
     Wrong,
 )
 from deadletter.ports import Clock, Dice, ItemStore
+from deadletter.runtime.kept_alive import KeptAlive
 
 from .desk import Desk, size_of
 from .errors import shutting_down
-from .looping import Loop
 from .tending import Tending
 
 DESKS: Final = 1024  # kept although nobody waits there
@@ -77,16 +78,20 @@ class Lending:
             on_departed=self._departed,
         )
         loops = {"tending": self._tending.run, "forgetting": self._forget}
-        self._loops = [
-            Loop(name, run, clock=clock, dice=dice, observe=observe)
+        self._loops = {
+            name: KeptAlive(
+                name, partial(_ended_by_us, run), clock=clock, observe=observe
+            )
             for name, run in loops.items()
-        ]
-        self._tasks: list[asyncio.Task[None]] = []
+        }
+        self._tasks: list[asyncio.Task[bool]] = []
 
     async def __aenter__(self) -> Self:
         self.store.on_ready(self._told)
-        create = asyncio.get_running_loop().create_task
-        self._tasks = [create(loop.run()) for loop in self._loops]
+        never = asyncio.Event()  # they are cancelled
+        for loop in self._loops.values():
+            self._tasks.append(asyncio.create_task(loop.run(never)))
+        await asyncio.sleep(0)  # they have begun
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -94,8 +99,10 @@ class Lending:
 
     def ready(self) -> str | None:
         """Why nobody sees to what falls due; None while somebody does."""
-        troubles = [loop.trouble() for loop in self._loops]
-        return next(filter(None, troubles), None)
+        for name, loop in self._loops.items():
+            if loop.trouble is not None:
+                return f"{name}: {loop.trouble}"
+        return None
 
     async def stop(self) -> None:
         """
@@ -241,6 +248,10 @@ class Lending:
             ItemMoved(mailbox=queue, item_id=item, death=death, to=departed.to)
         )
         self._ready(departed.to)
+
+
+async def _ended_by_us(run: Callable[[], Awaitable[None]], _: asyncio.Event) -> None:
+    await run()
 
 
 def _error(denial: Denial, partition: int) -> ConfigError | Conflict:
