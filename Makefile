@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test engines check fast types lint format bench services test-all faults lock docs clean proto
+.PHONY: help setup run serve test coverage engines engines-again systems systems-again test-systems ledger test-all check fast types lint \
+  format bench services faults lock docs clean proto
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,8 +30,26 @@ serve: $(READY) ## a server on the store of the demo, with access on
 	@mkdir -p .demo
 	@$(BIN)/dlq --url sqlite:///.demo/shop.db serve
 
-PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+# The five systems, each with the servers it needs.
+example-relayer: NEEDS = sqs ## transactions over SQS: classified, retried, and dead ones taken care of
+example-pipeline: NEEDS = kafka ## documents through a graph of gRPC modules, over Kafka
+example-leasequeue: NEEDS = postgresql ## the queue server: leases, dead queues, crashes
+example-agents: NEEDS = redis ## mailboxes and loops of agents
+example-courier: NEEDS = redis mongodb ## courier events, signed, over queues that BullMQ shares
+EXAMPLES = example-relayer example-pipeline example-leasequeue example-agents example-courier
+.PHONY: $(EXAMPLES)
+$(EXAMPLES): example-%: $(READY)
+	@$(BIN)/python tests/services.py $(NEEDS)
+	@PYTHONPATH=examples:tests $(BIN)/python -m $*.demo
+
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(REPORT)
+AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none $(REPORT)
+REPORT = --junitxml=.reports/$@.xml
+REPORTS = $(wildcard $(foreach one,test engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
+ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/observe tests/web tests/cli/test_cli_drain.py
+SYSTEMS_NEED = sqs kafka redis mongodb postgresql promtool node
+CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
 test: $(READY) ## everything that needs no server
 	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems"
@@ -40,14 +59,33 @@ coverage: $(READY) ## the same with every example and coverage; takes three time
 	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
-	@$(PYTEST) --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
+	@rm -f .reports/engines-again.xml
+	@$(PYTEST) $(ENGINES)
 
 engines-again: $(READY) ## those of the engines' tests that failed, once more and one by one
-	@$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none --hypothesis-profile=quick -m engines tests/engines tests/intake tests/web tests/cli/test_cli_drain.py
+	@$(AGAIN) $(ENGINES)
+
+systems: $(READY) ## the tests of the five systems, on the servers that are here
+	@rm -f .reports/systems-again.xml
+	@$(PYTEST) tests/systems
+
+systems-again: $(READY) ## those of the systems' tests that failed, once more and one by one
+	@$(AGAIN) tests/systems
+
+ledger: $(READY) ## whether every line of the five systems is proven, by the last runs of test, engines and systems
+	@$(CHECK_LEDGER) $(REPORTS)
+
+test-systems: $(READY) ## the five systems: servers, tests, every test their ledgers name, then the ledgers
+	@$(BIN)/python tests/services.py $(SYSTEMS_NEED)
+	@mkdir -p .reports
+	@$(CHECK_LEDGER) --elsewhere > .reports/elsewhere.txt
+	@CI=true $(PYTEST) --hypothesis-profile=quick tests/systems @.reports/elsewhere.txt; \
+	  ended=$$?; $(CHECK_LEDGER) .reports/$@.xml && exit $$ended
 
 test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(MAKE) --no-print-directory services
 	@CI=true $(PYTEST) $(COVERED)
+	@$(CHECK_LEDGER) .reports/$@.xml
 
 check: $(READY) lint types fast ## lint, format, types, rings, fast tests
 
@@ -89,4 +127,4 @@ lock: $(READY) ## pin the dependencies anew (needs uv)
 	@! grep -qE 'https?://' requirements.lock requirements-servers.lock
 
 clean:
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers .reports

@@ -12,6 +12,7 @@ import tokenize
 from typing import Any, get_args
 
 import msgspec
+from ledger_facts import systems_table
 from markdown import shown, table
 from msgspec import Struct
 from profile_facts import profiles_table
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from deadletter import settings
 from deadletter.assembly import open_engine
+from deadletter.backends.bullmq.features import FEATURES as BULLMQ
 from deadletter.backends.kafka.features import FEATURES as KAFKA
 from deadletter.backends.memory.letters import MemoryLetters
 from deadletter.backends.mongodb.features import FEATURES as MONGODB
@@ -41,11 +43,12 @@ from deadletter.office import preflight
 from deadletter.ports import Features
 from deadletter.system import SystemClock, SystemDice
 
-__all__ = ["profiles_table"]  # beside what is made here
+__all__ = ["profiles_table", "systems_table"]  # beside what is made here
 
 SERVERS = {
     "postgresql": POSTGRESQL,
     "redis": REDIS,
+    "bullmq": BULLMQ,
     "sqs": SQS,
     "kafka": KAFKA,
     "amqp": RABBITMQ,

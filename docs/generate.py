@@ -8,6 +8,8 @@ A page says where a table goes; this one is made by `facts.settings_table`:
 
     <!-- table: settings -->
     <!-- end -->
+
+The ledger of a system goes between `<!-- ledger: relayer -->` and such an end.
 """
 
 # ruff: noqa: INP001, T201 -- a script
@@ -19,22 +21,26 @@ from pathlib import Path
 
 import facts
 import pictures
+from ledger_facts import Unreadable, ledger_table
 
 HERE = Path(__file__).parent
-_TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- (table|ledger): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that is written here, as it should be."""
-    for page in sorted(HERE.glob("*.md")):
+    for page in sorted([*HERE.glob("*.md"), *HERE.glob("systems/*.md")]):
         yield page, _TABLE.sub(_table, page.read_text())
     for name, picture in pictures.draw().items():
         yield HERE / "pictures" / name, picture
 
 
 def _table(found: re.Match[str]) -> str:
-    make: Callable[[], str] = getattr(facts, f"{found[2]}_table")
-    return f"{found[1]}{make()}\n{found[3]}"
+    head, kind, name, end = found.groups()
+    if kind == "ledger":
+        return f"{head}{ledger_table(name)}\n{end}"
+    make: Callable[[], str] = getattr(facts, f"{name}_table")
+    return f"{head}{make()}\n{end}"
 
 
 def main() -> int:
@@ -55,4 +61,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Unreadable as error:
+        sys.exit(str(error))

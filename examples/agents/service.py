@@ -1,7 +1,8 @@
 """The service put together: mailboxes, loops, and what watches over them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from deadletter import Linear
 
@@ -66,8 +67,35 @@ def mailboxes(post: Post) -> Mailboxes:
     )
 
 
-def loops(boxes: Mailboxes, settings: Settings, telemetry: Telemetry) -> LoopGroup:
-    """The agent, the evaluation, and a consumer for what dies of either."""
+def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
+    """
+    Only the letters of the evaluation are consumed here: nobody replays a sample.
+
+    Those of requests stay where they are until somebody has looked at them.
+    """
+    return [DLQConsumer(mailbox=boxes.dead_eval_requests, handler=Alert(telemetry))]
+
+
+Consumers: TypeAlias = Callable[[Mailboxes, Telemetry], list[DLQConsumer[Any]]]
+"""Who handles dead letters."""
+
+
+def serve(settings: Settings, consume: Consumers = consumers) -> int:
+    """Run until told to stop; log, and answer for health and metrics meanwhile."""
+    telemetry = Telemetry()
+    with Post(settings.url, office=settings.office, observe=telemetry) as post:
+        boxes = mailboxes(post)
+        telemetry.watch(boxes.dead_requests, boxes.dead_eval_requests)
+        port = telemetry.serve(settings.metrics_port)
+        print(f"metrics on port {port}", flush=True)
+        group = loops(boxes, settings, consume(boxes, telemetry))
+        return group.run(wait_time_seconds=settings.wait)
+
+
+def loops(
+    boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]
+) -> LoopGroup:
+    """The agent, the evaluation, and the consumers of what dies of either."""
     config = MainLoopConfig(
         visibility_timeout=settings.visibility,
         backoff=Linear(settings.backoff_step, cap=settings.backoff_cap),
@@ -87,7 +115,7 @@ def loops(boxes: Mailboxes, settings: Settings, telemetry: Telemetry) -> LoopGro
         dlq=_policy(boxes.dead_eval_requests, settings),
     )
     return LoopGroup(
-        loops=[main_loop, eval_loop, *_consumers(boxes, telemetry)],
+        loops=[main_loop, eval_loop, *dead],
         health_port=settings.health_port,
         watchdog_threshold=720.0,
     )
@@ -102,12 +130,3 @@ def _policy(
         include_errors=frozenset({ValidationError, ContentPolicyViolation}),
         exclude_errors=frozenset({RateLimitError, TimeoutError}),
     )
-
-
-def _consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
-    """
-    Only the letters of the evaluation are consumed here: nobody replays a sample.
-
-    Those of requests stay where they are until somebody has looked at them.
-    """
-    return [DLQConsumer(mailbox=boxes.dead_eval_requests, handler=Alert(telemetry))]

@@ -9,8 +9,11 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self
 
+import structlog
+
 from deadletter import App, Delivery, LogicalFailure
 from deadletter.core.events import Observer
+from deadletter.observe.lines import line
 from deadletter.system import SystemClock
 
 from . import graph, streams
@@ -20,6 +23,8 @@ from .graph import Graph, Node
 from .modules import Modules
 from .pipestream_pb2 import DocumentReference, PipeStream, StepExecutionRecord
 from .settings import Settings
+
+log = structlog.get_logger("pipeline")
 
 
 def opened(settings: Settings, observe: Observer | None = None) -> "Pipeline":
@@ -90,6 +95,13 @@ class Pipeline:
         error = ""
         if not answer.success:
             error = answer.error_message or "the module gave no reason"
+            log.warning(
+                "module-said-no",
+                node_id=node.id,
+                module_id=node.module_id,
+                stream_id=line(stream.stream_id),
+                error_message=line(error),
+            )
         elif answer.HasField("output_document"):
             reference = await asyncio.to_thread(
                 self.documents.put,

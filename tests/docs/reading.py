@@ -7,6 +7,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+MORE_PAGES = sorted(
+    [
+        *(ROOT / "docs").glob("*/*.md"),
+        *(ROOT / "examples").glob("*/README.md"),
+    ]
+)  # to look up or to see in passing; nobody follows them step by step
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml))$")

@@ -16,7 +16,7 @@ import deadletter
 from deadletter.cli.app import NAMES
 from deadletter.core import errors, events
 from deadletter.settings import Settings
-from docs.reading import PAGES, ROOT, anchors, blocks, commands, links
+from docs.reading import MORE_PAGES, PAGES, ROOT, anchors, blocks, commands, links
 
 SOURCE = Path(deadletter.__file__).parent
 GENERATED = {"cli.md"}  # as long as there are commands
@@ -42,7 +42,9 @@ def test_a_page_can_be_followed_to_the_letter(page: Path) -> None:
     assert followed.returncode == 0, followed.stderr[-2000:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *MORE_PAGES], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [link for link in links(page.read_text()) if not _leads(page, link)]
 

@@ -19,7 +19,7 @@ from agents import (
     Session,
 )
 from deadletter import NoBackoff
-from deadletter.core.events import Event
+from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter as Kept
 
 AT_ONCE = MainLoopConfig(backoff=NoBackoff(), brake=None)
@@ -32,7 +32,8 @@ class Rig:
 
     def __init__(self, url: str, **options: Any) -> None:
         self.events: list[Event] = []
-        self.post = Post(url, observe=self.events.append, **options)
+        self.observers: list[Observer] = [self.events.append]
+        self.post = Post(url, observe=self._observe, **options)
         self.requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = (
             self.box("requests", MainLoopRequest[str])
         )
@@ -101,6 +102,10 @@ class Rig:
             return list(await store.get([head.id for head in page.heads]))
 
         return self.post.call(asked())
+
+    def _observe(self, event: Event) -> None:
+        for observer in self.observers:
+            observer(event)
 
     def seen(self, kind: type[Event_]) -> list[Event_]:
         return [event for event in list(self.events) if isinstance(event, kind)]

@@ -1,7 +1,6 @@
 """What a dead letter tells, and in which order its loop does what."""
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta
@@ -9,14 +8,14 @@ from typing import Any, get_args
 from uuid import uuid4
 
 import pytest
+import structlog
 from opentelemetry import trace
 
 from agents import DeadLetter, DLQPolicy, MainLoopConfig, MainLoopRequest
 from agents.errors import ValidationError
+from agents.telemetry import Telemetry
 from deadletter import Unavailable
-from deadletter.core.events import Buried, OutOfReach, Retried
-from deadletter.observe.logs import log_events
-from deadletter.system import SystemClock
+from deadletter.core.events import OutOfReach, Retried
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, failing, running, until
 from systems.agents.spy import Spy
@@ -203,22 +202,18 @@ def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(
 
 
 def test_the_log_says_what_died_of_what(rig: Rig) -> None:
-    lines: list[tuple[int, str, Mapping[str, Any]]] = []
-    log = log_events(SystemClock(), log=lambda *line: lines.append(line))
-    with running(
-        rig.loop(
-            failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2)
-        )
-    ):
+    rig.observers.append(Telemetry())
+    loop = rig.loop(
+        failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2)
+    )
+    with structlog.testing.capture_logs() as lines, running(loop):
         request = rig.ask("hello")
-        rig.letter()
-    for event in rig.seen(Buried):
-        log(event)
+        letter = rig.letter()
 
-    ((level, name, said),) = lines
-    assert (level, name) == (logging.WARNING, "buried")
+    (said,) = [line for line in lines if line["event"] == "buried"]
     assert {
-        "message_id": rig.seen(Buried)[0].message_id,
+        "log_level": "warning",
+        "message_id": letter.message_id,
         "request_id": str(request.request_id),
         "source_mailbox": "requests",
         "delivery_count": 2,

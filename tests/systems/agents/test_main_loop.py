@@ -120,17 +120,21 @@ def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
 
 
 def test_who_asked_hears_nothing_of_a_retry_and_once_of_the_end(rig: Rig) -> None:
+    told: list[int] = []  # answers there were when a run began
+
     def adapter(prompt: str, session: Session) -> str:
+        told.append(rig.answers.approximate_count())
         if session.delivery_count < 3:
-            assert rig.answers.approximate_count() == 0
             raise TimeoutError("not yet")
         return "at last"
 
     with running(rig.loop(adapter)):
         request = rig.ask("hello")
-        result = rig.answer()
         until(lambda: rig.requests.approximate_count() == 0)
+        assert rig.answers.approximate_count() == 1
+        result = rig.answer()
 
+    assert told == [0, 0, 0]
     assert result == MainLoopResult(request.request_id, "at last")
     assert len(rig.seen(Retried)) == 2
     assert rig.answers.approximate_count() == 0
@@ -288,13 +292,21 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
 def test_what_expired_before_it_was_answered_is_a_dead_letter(
     timed: Rig, clock: FakeClock
 ) -> None:
-    timed.ask("too late")
-    clock.advance(259_200)
+    late = timed.ask("too late")
+    clock.advance(1)
+    just = timed.ask("just in time")
+    clock.advance(259_199)
     with running(timed.loop(upper)):
+        results = {
+            answer.request_id: answer for answer in (timed.answer(), timed.answer())
+        }
         letter = timed.letter()
 
+    assert results[just.request_id].output == "JUST IN TIME"
+    assert results[late.request_id].error is not None  # told so
     assert letter.last_error_type.endswith("Expired")
-    assert timed.answers.approximate_count() == 1  # told so
+    assert letter.request_id == late.request_id
+    assert timed.dead.approximate_count() == 1
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5])

@@ -229,17 +229,27 @@ def test_replay_by_hand(desk: Desk) -> None:
 
 def test_a_set_of_what_was_seen(desk: Desk) -> None:
     seen: set[UUID | None] = set()
-    sent = []
+    sent, skipped = [], []
 
     def handler(letter: Letter) -> None:
-        if letter.request_id not in seen:
-            seen.add(letter.request_id)
-            sent.append(desk.requests.send(letter.body))
+        if letter.request_id in seen:
+            skipped.append(letter)
+            return
+        seen.add(letter.request_id)
+        sent.append(desk.requests.send(letter.body))
 
-    with dead(desk, "slow", "invalid"):
-        consumer: DLQConsumer[Any] = DLQConsumer(
-            mailbox=desk.dead_letters, handler=handler
-        )
-        consumer.run(max_iterations=1, wait_time_seconds=5)
+    twice = MainLoopRequest(MyRequest("slow"))
+    policy = DLQPolicy(mailbox=desk.dead_letters, max_delivery_count=2)
+    with running(desk.loop(policy)):
+        desk.requests.send(twice)  # two messages, one request
+        desk.requests.send(twice)
+        desk.ask("invalid")
+        until(lambda: desk.dead_letters.approximate_count() == 3)
+        until(lambda: desk.requests.approximate_count() == 0)
+    consumer: DLQConsumer[Any] = DLQConsumer(mailbox=desk.dead_letters, handler=handler)
+    consumer.run(max_iterations=1, wait_time_seconds=5)
 
     assert len(sent) == len(seen) == 2
+    assert [letter.request_id for letter in skipped] == [twice.request_id]
+    assert desk.requests.approximate_count() == 2
+    assert desk.dead_letters.approximate_count() == 0

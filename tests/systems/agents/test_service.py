@@ -3,18 +3,22 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from agents import DeadLetter, DLQConsumer
+from agents import DeadLetter, DLQConsumer, MainLoopRequest
 from agents.__main__ import main
+from agents.agent import Question
 from agents.mailbox import DLQ_TTL, SOURCE_TTL
 from agents.post import Post
 from agents.service import mailboxes
@@ -24,18 +28,22 @@ from docs.transcript import difference
 from engines.redis_rig import fresh
 from servers import Server
 from servers.common import free_port
+from systems.agents.own_handlers import SECONDS
 from systems.agents.rig import until
 
 pytestmark = pytest.mark.xdist_group("redis_server")
 
 ROOT = Path(__file__).parents[3]
+VALIDATION = "agents.errors.ValidationError"
+LINE = re.compile(r"\S+ \S+ \[(\w+) *\] (.+?)(?: {2,}(.*))?")
 PATHS = {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'tests'}:{ROOT / 'src'}"}
 
 
 class Service:
-    """`python -m agents`, running."""
+    """`python -m agents`, or another module that serves, running."""
 
-    def __init__(self, url: str, place: Path) -> None:
+    def __init__(self, url: str, place: Path, module: str = "agents") -> None:
+        self._log = place / "service.log"
         self.facts = place / "facts.json"
         self.facts.write_text(json.dumps({"hamlet": "Shakespeare wrote it"}))
         self.env = {
@@ -48,12 +56,13 @@ class Service:
             "AGENTS_HEALTH_PORT": str(free_port()),
             "AGENTS_METRICS_PORT": str(free_port()),
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "agents"],
-            env={**os.environ, **PATHS, **self.env},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env={**os.environ, **PATHS, **self.env},
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
 
     def asked(self, port: str, path: str) -> str:
         try:
@@ -63,12 +72,40 @@ class Service:
         except OSError:
             return ""
 
+    def metric(self, name: str, **labels: str) -> float | None:
+        """What Prometheus would be told of it now."""
+        for family in text_string_to_metric_families(self.asked("METRICS", "/metrics")):
+            for sample in family.samples:
+                if (sample.name, sample.labels) == (name, labels):
+                    return float(sample.value)
+        return None
+
+    def said(self, event: str) -> list[dict[str, str]]:
+        """The lines it has logged of one kind, each with its level and its fields."""
+        found = [
+            LINE.fullmatch(line) for line in self._log.read_text("utf-8").splitlines()
+        ]
+        return [
+            {"level": line[1], **_fields(line[3] or "")}
+            for line in found
+            if line is not None and line[2] == event
+        ]
+
+
+def _fields(text: str) -> dict[str, str]:
+    pairs = (word.partition("=") for word in shlex.split(text))
+    return {name: value for name, _, value in pairs}
+
 
 @pytest.fixture
 def service(
-    redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    redis_server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Service]:
-    service = Service(fresh(redis_server.url), tmp_path)
+    module = getattr(request, "param", "agents")
+    service = Service(fresh(redis_server.url), tmp_path, module)
     for name, value in service.env.items():
         monkeypatch.setenv(name, value)
     try:
@@ -107,7 +144,21 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
         DLQConsumer(mailbox=boxes.dead_requests, handler=seen.append).run(
             max_iterations=1, wait_time_seconds=5
         )
-    assert {letter.body.request.text for letter in seen} == {"Steal it", "Sing"}
+    by_text = {letter.body.request.text: letter for letter in seen}
+    assert set(by_text) == {"Steal it", "Sing"}
+    (warning,) = [
+        line
+        for line in service.said("buried")
+        if line["message_id"] == by_text["Sing"].message_id
+    ]
+    assert {
+        "level": "warning",
+        "request_id": str(by_text["Sing"].request_id),
+        "source_mailbox": "requests",
+        "delivery_count": "1",
+        "error_type": "agents.errors.ValidationError",
+        "error_message": "no tool is for 'sing'",
+    }.items() <= warning.items()
 
     samples = tmp_path / "samples.jsonl"
     lines = [
@@ -123,15 +174,101 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
     assert "s-3  error: Dead-lettered after 1 attempts: no tool is for 'sing'" in said
     assert "1 of 3 passed" in said
 
-    alerted = 'dlq_messages_total{error_type="agents.errors.ValidationError"'
-    until(lambda: alerted in service.asked("METRICS", "/metrics"))
-    metrics = service.asked("METRICS", "/metrics")
-    assert 'dlq_messages_sent_total{mailbox="requests"} 3.0' in metrics
-    assert 'dlq_queue_depth{mailbox="requests-dlq"} 0.0' in metrics
+    of_sample = {"source": "eval-requests", "error_type": VALIDATION}
+    until(lambda: service.metric("dlq_messages_total", **of_sample) == 1)
+    assert service.metric("dlq_messages_sent_total", mailbox="requests") == 3
+    assert service.metric("dlq_queue_depth", mailbox="requests-dlq") == 0
+    check_alert(service)
     assert service.asked("HEALTH", "/health/ready") == '{"status":"healthy"}'
 
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(30) == 0
+
+
+def check_alert(service: Service) -> None:
+    """Of the one sample that could not be scored: told, logged, measured."""
+    (alert,) = service.said("Request dead-lettered")
+    (handled,) = until(lambda: service.said("letter-handled"))
+    assert (alert["level"], alert["source"]) == ("error", "eval-requests")
+    assert (handled["level"], handled["action"]) == ("info", "alerted")
+    assert handled["message_id"] == alert["message_id"]
+    assert handled["request_id"] == alert["request_id"]
+    assert 0 < float(handled["age_seconds"]) < 60
+    evals = {"mailbox": "eval-requests-dlq"}
+    until(lambda: service.metric("dlq_processing_duration_ms_count", **evals) == 1)
+    alerted = service.metric("dlq_messages_processed_total", action="other", **evals)
+    assert alerted == 1
+    assert service.metric("dlq_message_age_seconds_count", **evals) == 1
+
+
+@pytest.mark.parametrize("service", ["systems.agents.own_handlers"], indirect=True)
+def test_what_handlers_do_is_logged_and_measured(service: Service) -> None:
+    began = time.monotonic()
+    asked = {
+        text: MainLoopRequest(Question(text))
+        for text in ("What about Godot?", "Steal it", "Sing")
+    }
+    ids = {text: str(request.request_id) for text, request in asked.items()}
+    with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
+        boxes = mailboxes(post)
+        answers = boxes.answers("client")
+        for request in asked.values():
+            boxes.requests.send(request, reply_to=answers)
+        handled = until(
+            lambda: (
+                len(lines := service.said("letter-handled")) == 2
+                and service.said("letter-refused")
+                and lines
+            ),
+            within=60,
+        )
+        taken = time.monotonic() - began
+        heard: list[str] = []
+
+        def hear() -> bool:
+            for message in answers.receive(max_messages=10, wait_time_seconds=1):
+                heard.extend([output.text] if (output := message.body.output) else [])
+            return bool(heard)
+
+        until(hear, within=60)
+        assert heard == ["He comes"]
+
+    until(lambda: len(service.said("buried")) == 3)
+    (refused,) = service.said("letter-refused")
+    actions = {line["request_id"]: line["action"] for line in handled}
+    assert actions == {
+        ids["What about Godot?"]: "replayed",
+        ids["Steal it"]: "discarded",
+    }
+    messages = {
+        line["request_id"]: line["message_id"] for line in service.said("buried")
+    }
+    for line in handled:
+        assert line["level"] == "info"
+        assert line["message_id"] == messages[line["request_id"]]
+        assert SECONDS <= float(line["age_seconds"]) < taken
+    assert (refused["level"], refused["request_id"]) == ("error", ids["Sing"])
+    assert refused["message_id"] == messages[ids["Sing"]]
+    assert refused["error_message"] == "nobody is there"
+    assert float(refused["delay"]) == 3600
+
+    dead = {"mailbox": "requests-dlq"}
+    processed = "dlq_messages_processed_total"
+    # What is counted last may come a moment after its line.
+    until(lambda: service.metric("dlq_messages_replayed_total", **dead) == 1)
+    until(lambda: service.metric("dlq_messages_discarded_total", **dead) == 1)
+    until(lambda: service.metric(processed, action="refused", **dead) == 1)
+    assert service.metric(processed, action="replayed", **dead) == 1
+    assert service.metric(processed, action="discarded", **dead) == 1
+    assert service.metric("dlq_message_age_seconds_count", **dead) == 2
+    ages = sum(float(line["age_seconds"]) for line in handled)
+    told = service.metric("dlq_message_age_seconds_sum", **dead)
+    assert told == pytest.approx(ages, abs=1e-5)
+    assert service.metric("dlq_processing_duration_ms_count", **dead) == 2
+    spent = service.metric("dlq_processing_duration_ms_sum", **dead)
+    assert spent is not None
+    assert 2 * SECONDS * 1000 <= spent <= ages * 1000
+    assert service.metric("dlq_queue_depth", **dead) == 1  # the one that was refused
 
 
 def test_what_is_set_and_what_is_usual() -> None:

@@ -19,10 +19,11 @@ NODES: dict[str, Any] = {
     "late": {"timeout": "0.3s", "dlqConfig": {"retryBackoff": "0.1s"}},
     "remote": {"moduleId": "remote", "dlqConfig": {"retryBackoff": "0.1s"}},
     "outage": {"moduleId": "outage"},
-    "four": {"dlqConfig": {"maxRetries": 4, "retryBackoff": "0.5s"}},
+    "four": {"dlqConfig": {"maxRetries": 4, "retryBackoff": "0.2s"}},
+    "patient": {"dlqConfig": {"retryBackoff": "3600s"}},  # nobody waits for that
     "once": {"dlqConfig": {"maxRetries": 0}},
     "usual": {"dlqConfig": {}},
-    "again": {"dlqConfig": {"maxRetries": 1}},
+    "again": {"dlqConfig": {"maxRetries": 1, "retryBackoff": "3600s"}},
     "foreign": {"dlqConfig": {"maxRetries": 1}},  # rubbish is in its dead letters
     "named": {
         "kafkaInputTopic": "$cluster-intake",

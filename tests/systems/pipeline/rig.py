@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import httpx
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec import Struct
 
@@ -162,14 +162,14 @@ class Rig:
         self.stage.until("the pipeline", lambda: _answers(self._health, "/ready"), 60)
         return process
 
+    def logged(self, *words: str) -> list[str]:
+        """The lines of the engine's log with all of these in them."""
+        lines = self.process.said().splitlines()
+        return [line for line in lines if all(word in line for word in words)]
+
     def waits(self, node: str, offset: int) -> list[float]:
         """How long the engine says that it put a record off, try by try."""
-        lines = [
-            line
-            for line in self.process.said().splitlines()
-            if "retried" in line
-            and f"message_id={self.topic(node)}/0/{offset} " in line
-        ]
+        lines = self.logged("retried", f"message_id={self.topic(node)}/0/{offset} ")
         return [float(line.partition(" delay=")[2].split()[0]) for line in lines]
 
     def dlq(self) -> httpx.Client:
@@ -248,6 +248,17 @@ class Rig:
     def records(self, topic: str) -> list[Any]:
         """All that is in a topic."""
         return list(records(self.url, topic))
+
+    def committed(self, node: str) -> int:
+        """The first offset that a node has not done with."""
+        group = {"bootstrap.servers": self.bootstrap, "group.id": self.cluster}
+        consumer = Consumer(group)
+        try:
+            place = TopicPartition(self.topic(node), 0)
+            (known,) = consumer.committed([place], timeout=10)
+            return int(known.offset)
+        finally:
+            consumer.close()
 
     def dead(self, node: str, topic: str = "") -> list[Dead]:
         """What is in the dead-letter topic of a node."""

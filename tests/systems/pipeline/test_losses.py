@@ -6,7 +6,6 @@ from threading import Event
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -31,7 +30,7 @@ HASTY = {
 @pytest.fixture(scope="module")
 def small(kafka_server: Server) -> Iterator[Rig]:
     """A pipeline of one node, whose engine tests start and stop themselves."""
-    node = {"dlqConfig": {"maxRetries": 3, "retryBackoff": "1s"}}
+    node = {"dlqConfig": {"maxRetries": 3, "retryBackoff": "0.5s"}}
     with Stage() as stage:
         rig = Rig(stage, kafka_server.url, {"only": node}, **HASTY)
         with served(rig), closing(rig):
@@ -74,7 +73,7 @@ def test_a_broker_that_goes_away_while_a_stream_is_given_up(
         dead = small.death_of("only", stream).message
 
         assert dead.original_offset == offset
-        small.wait_for("the commit", lambda: committed(small) > offset)
+        small.wait_for("the commit", lambda: small.committed("only") > offset)
         small.wait_for("the metric", lambda: small.metric(out_of_reach) == 0)
 
 
@@ -115,7 +114,7 @@ def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(
         both = (
             f'dlq_attempts_total{{mailbox="{small.topic("only")}",outcome="retried"}}'
         )
-        small.wait_for("their first tries", lambda: small.metric(both) == 2)
+        small.wait_for("their first tries", lambda: small.metric(both) >= 2)
         engine.kill()
 
     with running(small):
@@ -137,15 +136,3 @@ def at_most(topic: str, size: int, rig: Rig) -> None:
     admin = AdminClient({"bootstrap.servers": rig.bootstrap})
     for future in admin.incremental_alter_configs([told]).values():
         future.result()
-
-
-def committed(rig: Rig) -> int:
-    """The first offset that the node has not done with."""
-    settings = {"bootstrap.servers": rig.bootstrap, "group.id": rig.cluster}
-    consumer = Consumer(settings)
-    try:
-        place = TopicPartition(rig.topic("only"), 0)
-        (known,) = consumer.committed([place], timeout=10)
-        return int(known.offset)
-    finally:
-        consumer.close()

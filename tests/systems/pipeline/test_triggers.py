@@ -58,6 +58,11 @@ def test_a_module_that_says_no_is_no_dead_letter_and_the_stream_goes_on(
         assert said.status == STEP_STATUS_FAILURE
         assert said.error_message == "no text in this document"
     assert len(rig.modules.of(stream.stream_id)) == 3  # ...and nothing was retried
+    (told,) = rig.logged("module-said-no", f"stream_id={stream.stream_id}")
+    assert "[warning" in told
+    assert "no text in this document" in told
+    assert f"node_id={rig.ids['parse']}" in told
+    assert rig.logged("module-said-no", f"stream_id={doomed.stream_id}") == []
 
 
 def test_a_module_that_is_not_registered(rig: Rig) -> None:
@@ -226,17 +231,23 @@ def test_what_another_try_would_not_mend_is_not_tried_again(
 
 
 def test_what_cannot_be_processed_does_not_hold_up_what_can(rig: Rig) -> None:
-    poison = rig.stream("usual", away, away, away)
-    fine = [rig.stream("usual") for _ in range(20)]
-    for stream in (poison, *fine):
-        rig.send("usual", stream)
-    rig.send("usual", b"\xff\xff no stream either")
+    poison = rig.stream("patient", away)  # its second try is an hour off
+    hopeless = rig.stream("patient", wrong)
+    fine = [rig.stream("patient") for _ in range(20)]
+    first = rig.send("patient", poison)
+    rig.send("patient", hopeless)
+    rig.send("patient", b"\xff\xff no stream either")
+    last = [rig.send("patient", stream) for stream in fine][-1]
 
-    last = max(rig.calls(stream, 1)[0].at for stream in fine)
-    dead = rig.death_of("usual", poison)
+    for stream in fine:
+        rig.calls(stream, 1)
+    rig.wait_for("the commit", lambda: rig.committed("patient") > last)
 
-    assert last < dead.at
-    assert len(rig.modules.of(poison.stream_id)) == 3
+    waits = rig.wait_for("the log", lambda: rig.waits("patient", first))
+    assert waits == [3600.0]
+    assert len(rig.modules.of(poison.stream_id)) == 1
+    rig.death_of("patient", hopeless)
+    assert poison.stream_id not in ids_of_dead(rig, "patient")
 
 
 def test_every_node_has_a_topic_of_its_own_for_what_died_there(rig: Rig) -> None:

@@ -1,0 +1,46 @@
+"""
+The service with handlers of one's own for the letters of requests.
+
+Godot is looked up and sent back, thefts are thrown away, and the rest is too much for
+the handler. Each takes its time, so that there is something to measure.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from agents import DeadLetter, DLQConsumer
+from agents.__main__ import speak_on_stderr
+from agents.replay import replay_handler
+from agents.resolvers import CompositeResolver
+from agents.service import Mailboxes, serve
+from agents.settings import Settings
+from agents.telemetry import Telemetry
+
+SECONDS = 0.05  # that a handler takes
+SETTINGS = Settings.from_environment()
+
+
+def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
+    def handle(letter: DeadLetter[Any]) -> str:
+        time.sleep(SECONDS)
+        match letter.body.request.text:
+            case "What about Godot?":
+                Path(SETTINGS.facts).write_text(json.dumps({"godot": "He comes"}))
+                resolver = CompositeResolver({}, boxes.answers)
+                return replay_handler(
+                    letter, source=boxes.requests, reply_resolver=resolver
+                )
+            case "Steal it":
+                return "discarded"
+            case _:
+                raise ConnectionError("nobody is there")
+
+    return [DLQConsumer(mailbox=boxes.dead_requests, handler=handle)]
+
+
+if __name__ == "__main__":
+    speak_on_stderr()
+    sys.exit(serve(SETTINGS, consumers))

@@ -1,0 +1,76 @@
+"""What the environment says, and what it cannot say."""
+
+import pytest
+
+from deadletter import ConfigError
+from relayer.settings import DEAD_QUEUE, QUEUE, read
+
+AMAZON = "https://sqs.ap-northeast-2.amazonaws.com/123456789012"
+
+
+def test_without_a_word_it_is_the_emulator_on_4566() -> None:
+    settings = read({})
+
+    assert settings.sqs == "sqs+http://localhost:4566?region=eu-west-1&prefix="
+    assert (QUEUE, DEAD_QUEUE) == ("relay-transactions", "relay-transactions-dlq")
+
+
+def test_the_dead_letter_queue_is_polled_every_ten_seconds_for_ten() -> None:
+    how = read({}).profile.dlq_consumer
+
+    assert how is not None
+    assert (how.interval, how.wait) == (10.0, 10.0)
+
+
+def test_the_interval_can_be_set_in_milliseconds() -> None:
+    how = read({"DLQ_POLL_INTERVAL_MS": "2500"}).profile.dlq_consumer
+
+    assert how is not None
+    assert how.interval == 2.5
+
+
+def test_the_urls_of_queues_name_them() -> None:
+    amazon = read(
+        {
+            "SQS_QUEUE_URL": f"{AMAZON}/prod-{QUEUE}",
+            "SQS_DLQ_URL": f"{AMAZON}/prod-{DEAD_QUEUE}",
+        }
+    )
+    local = read(
+        {
+            "SQS_QUEUE_URL": f"http://localstack:4566/000000000000/{QUEUE}",
+            "SQS_DLQ_URL": f"http://localstack:4566/000000000000/{DEAD_QUEUE}",
+            "AWS_REGION": "us-east-1",
+        }
+    )
+
+    assert amazon.sqs == "sqs://ap-northeast-2?prefix=prod-"
+    assert amazon.region == "ap-northeast-2"
+    assert local.sqs == "sqs+http://localstack:4566?region=us-east-1&prefix="
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"SQS_QUEUE_URL": f"{AMAZON}/{QUEUE}"}, "start the DLQ consumer as well"),
+        ({"SQS_DLQ_URL": f"{AMAZON}/{DEAD_QUEUE}"}, "start the worker as well"),
+        (
+            {"SQS_QUEUE_URL": QUEUE, "SQS_DLQ_URL": f"{AMAZON}/{DEAD_QUEUE}"},
+            "SQS_QUEUE_URL is the URL of a queue",
+        ),
+        (
+            {
+                "SQS_QUEUE_URL": f"{AMAZON}/a-{QUEUE}",
+                "SQS_DLQ_URL": f"{AMAZON}/b-{DEAD_QUEUE}",
+            },
+            "SQS_DLQ_URL must be the queue a-relay-transactions-dlq",
+        ),
+        ({"DLQ_POLL_INTERVAL_MS": "often"}, "DLQ_POLL_INTERVAL_MS"),
+        ({"REPLAY_LIMIT": "-1"}, "REPLAY_LIMIT is '-1'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    environment: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read(environment)
