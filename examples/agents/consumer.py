@@ -2,11 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from msgspec import structs
-
-from deadletter.core.events import Event, LetterHandled
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.runtime.crew import LetterHandler
 from deadletter.runtime.dlq_consumer import DLQConsumer as Consumer
@@ -18,8 +15,6 @@ from .message import Mailbox
 from .running import WAIT, Runnable, assembled
 
 T = TypeVar("T")
-
-ALERTED: Final = "alerted"
 
 
 class DLQConsumer(Runnable, Generic[T]):
@@ -44,9 +39,6 @@ class DLQConsumer(Runnable, Generic[T]):
         self._handler = handler
         self._visibility_timeout = visibility_timeout
         self._consumer: Consumer | None = None
-        self._alerted: str | None = (
-            None  # the letter in hand, if somebody was told of it
-        )
 
     @property
     def member(self) -> str:
@@ -91,16 +83,6 @@ class DLQConsumer(Runnable, Generic[T]):
         super().began(member)
         self._consumer = cast("Consumer", member)
 
-    def told(self, event: Event) -> Event:
-        """Deadletter has no word for an alert: where one was given, it is said here."""
-        if (
-            isinstance(event, LetterHandled)
-            and event.mailbox == self._mailbox.name
-            and event.letter_id == self._alerted
-        ):
-            return structs.replace(event, action=ALERTED)
-        return event
-
     async def _run(
         self, turns: int | None, visibility: float | None, wait: float
     ) -> None:
@@ -118,11 +100,7 @@ class DLQConsumer(Runnable, Generic[T]):
                 await sweeping
 
     def _handle(self, kept: Kept) -> object:
-        self._alerted = None
         age = (self.post.clock.now() - kept.head.dead_at).total_seconds()
         if 0 < self._mailbox.default_ttl < age:
             return "discarded"
-        did = self._handler(dead_letter(kept, self._mailbox.decode_dead))
-        if did == ALERTED:
-            self._alerted = kept.id
-        return did
+        return self._handler(dead_letter(kept, self._mailbox.decode_dead))

@@ -7,7 +7,6 @@ import structlog
 
 from deadletter import RetryLater
 
-from .consumer import ALERTED
 from .letters import DeadLetter
 from .mailbox import PostMailbox
 from .message import Mailbox
@@ -55,7 +54,7 @@ class Alert:
             self._page(
                 f"Critical request dead-lettered: {dead_letter.request_id}", "high"
             )
-        return ALERTED
+        return "alerted"
 
 
 def safe(handler: Handler) -> Handler:

@@ -7,7 +7,6 @@ from threading import Event as Signal
 from typing import Any, Self
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.events import Event
 from deadletter.runtime.crew import Crew, LetterHandler, Registration
 from deadletter.runtime.group import LoopGroup as Group
 from deadletter.runtime.heartbeat import Heartbeat
@@ -90,10 +89,6 @@ class Runnable(ABC):
     def ended(self, member: Member) -> None:
         self._running = False
         member.heartbeat.remove_callback(self._heartbeat.beat)
-
-    def told(self, event: Event) -> Event:
-        """An event of its loop, as observers are to see it."""
-        return event
 
     def __enter__(self) -> Self:
         return self
@@ -227,11 +222,6 @@ async def assembled(
         for loop in loops
     ]
 
-    def observe(event: Event) -> None:
-        for loop in loops:
-            event = loop.told(event)
-        post.observe(event)
-
     crew = Crew(
         await post.engine(),
         await post.letters(),
@@ -239,7 +229,7 @@ async def assembled(
         letter_handlers=[one for one in made if isinstance(one, LetterHandler)],
         clock=post.clock,
         dice=post.dice,
-        observe=observe,
+        observe=post.observe,
     )
     members: dict[str, Member] = {}
     try:

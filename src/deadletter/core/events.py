@@ -6,7 +6,7 @@ and traces. Adding an event is adding a class here and a line in the docs.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -143,13 +143,17 @@ class CopyFailed(Event, frozen=True, tag="copy-failed"):
     text: str
 
 
+ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
+"""What a handler of letters may say that it did."""
+
+
 class LetterHandled(Event, frozen=True, tag="letter-handled"):
     """A DLQ consumer's handler has dealt with a letter; `mailbox` is the dead one."""
 
     letter_id: str
     seconds: float
     age: float
-    action: str = "processed"  # processed, replayed, discarded
+    action: str = "processed"  # processed, replayed, discarded, alerted
     message_id: str = ""
     request_id: str | None = None
 

@@ -5,8 +5,6 @@ from typing import Final
 OTHER: Final = "other"
 MOST: Final = 200  # values of one label that are told apart
 
-ACTIONS: Final = frozenset({"processed", "replayed", "discarded"})
-
 
 class Capped:
     """The first so many different values as they are, all later ones as `other`."""

@@ -11,6 +11,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from deadletter.core.events import (
+    ACTIONS,
     Buried,
     Event,
     FailedForGood,
@@ -23,7 +24,7 @@ from deadletter.core.events import (
 from deadletter.core.failure import Failure
 from deadletter.core.letter import State, still_open
 
-from .labels import ACTIONS, OTHER, Capped
+from .labels import OTHER, Capped
 
 DESTINATION: Final = "messaging.destination.name"
 

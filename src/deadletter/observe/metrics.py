@@ -11,6 +11,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deadletter.core.events import (
+    ACTIONS,
     Alerted,
     AlertFailed,
     BackInReach,
@@ -38,7 +39,7 @@ from deadletter.core.events import (
 from deadletter.core.failure import Failure
 
 from .aliases import Aliases
-from .labels import ACTIONS, OTHER, Capped
+from .labels import OTHER, Capped
 from .lines import name_of
 
 COMBINATIONS: Final = 1_000  # of source, consumer and error type told apart

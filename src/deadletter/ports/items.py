@@ -129,8 +129,8 @@ class ItemStore(Protocol):
         Add items as they are, with ids of their own; those that were added.
 
         One with a `source_id` that this queue has had already is skipped, also if it
-        is gone since, until that is forgotten. What has no deadline gets the queue's; the limit of attempts
-        is the queue's, too.
+        is gone since, until that is forgotten. What has no deadline gets the queue's;
+        the limit of attempts is the queue's, too.
         """
 
     async def delete_items(self, queue: str, partition: int, ids: Sequence[str]) -> int:

@@ -9,7 +9,13 @@ from deadletter.core.capture import capture
 from deadletter.core.classify import ErrorClassifier
 from deadletter.core.decision import Ack, Retry
 from deadletter.core.errors import Signal
-from deadletter.core.events import LeaseLost, LetterHandled, LetterRefused, Observer
+from deadletter.core.events import (
+    ACTIONS,
+    LeaseLost,
+    LetterHandled,
+    LetterRefused,
+    Observer,
+)
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import from_message
@@ -21,7 +27,6 @@ from .reach import Reach
 
 LetterHandler: TypeAlias = Callable[[DeadLetter], Awaitable[object]]
 
-ACTIONS: Final = frozenset({"processed", "replayed", "discarded"})
 _DEATHS: Final = 2  # of our process, before a letter has to wait like a failed one
 
 

@@ -85,7 +85,7 @@ def test_how_long_handling_took_in_milliseconds(told: dict[str, Any]) -> None:
         ("dlq_messages_sent_total", {"mailbox": "requests"}, 4),
         (
             "dlq_messages_processed_total",
-            {"mailbox": "requests-dlq", "action": "other"},  # the alert
+            {"mailbox": "requests-dlq", "action": "alerted"},
             1,
         ),
         ("dlq_messages_replayed_total", {"mailbox": "requests-dlq"}, 1),

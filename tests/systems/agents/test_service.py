@@ -196,7 +196,7 @@ def check_alert(service: Service) -> None:
     assert 0 < float(handled["age_seconds"]) < 60
     evals = {"mailbox": "eval-requests-dlq"}
     until(lambda: service.metric("dlq_processing_duration_ms_count", **evals) == 1)
-    alerted = service.metric("dlq_messages_processed_total", action="other", **evals)
+    alerted = service.metric("dlq_messages_processed_total", action="alerted", **evals)
     assert alerted == 1
     assert service.metric("dlq_message_age_seconds_count", **evals) == 1
 

@@ -159,7 +159,16 @@ class Rig:
     def engine(self) -> Process:
         """The service; returns once all of its nodes are at work."""
         self.process = process = self.stage.process("pipeline", env=self.environ)
-        self.stage.until("the pipeline", lambda: _answers(self._health, "/ready"), 60)
+
+        def ready() -> bool:
+            assert process.code is None, process.said()
+            return _answers(self._health, "/ready")
+
+        try:
+            self.stage.until("the pipeline", ready, 60)
+        except TimeoutError as error:
+            error.add_note(process.said())
+            raise
         return process
 
     def logged(self, *words: str) -> list[str]:

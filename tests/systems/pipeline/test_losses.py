@@ -49,6 +49,32 @@ def running(rig: Rig) -> Iterator[Process]:
         engine.kill()
 
 
+def test_a_dead_letter_topic_that_refuses_a_copy_loses_nothing(
+    rig: Rig, dlq: httpx.Client
+) -> None:
+    refused = 'dlq_mishaps_total{kind="copy-failed"}'
+    before = rig.metric(refused)
+    at_most(rig.dlq_topic("once"), 100, rig)
+    stream = rig.stream("once", wrong)
+    rig.send("once", stream)
+    rig.wait_for("the metric", lambda: rig.metric(refused) == before + 1)
+    at_most(rig.dlq_topic("once"), 1_000_000, rig)
+
+    (letter,) = rig.letters(dlq, "once", f"key:{stream.stream_id}")
+    asked = {"filter": f"key:{stream.stream_id}"}
+    path = f"/admin/dlq/{rig.ids['once']}/replay"
+    dlq.post(path, json=asked).raise_for_status()
+    rig.calls(stream, 2)
+
+    after = rig.stream("once", wrong)
+    rig.send("once", after)
+    rig.death_of("once", after)
+
+    assert letter["state"] == "pending"
+    dead = [one.message.stream.stream_id for one in rig.dead("once")]
+    assert stream.stream_id not in dead
+
+
 def test_a_broker_that_goes_away_while_a_stream_is_given_up(
     small: Rig, kafka_server: Server
 ) -> None:
@@ -75,32 +101,6 @@ def test_a_broker_that_goes_away_while_a_stream_is_given_up(
         assert dead.original_offset == offset
         small.wait_for("the commit", lambda: small.committed("only") > offset)
         small.wait_for("the metric", lambda: small.metric(out_of_reach) == 0)
-
-
-def test_a_dead_letter_topic_that_refuses_a_copy_loses_nothing(
-    rig: Rig, dlq: httpx.Client
-) -> None:
-    refused = 'dlq_mishaps_total{kind="copy-failed"}'
-    before = rig.metric(refused)
-    at_most(rig.dlq_topic("once"), 100, rig)
-    stream = rig.stream("once", wrong)
-    rig.send("once", stream)
-    rig.wait_for("the metric", lambda: rig.metric(refused) == before + 1)
-    at_most(rig.dlq_topic("once"), 1_000_000, rig)
-
-    (letter,) = rig.letters(dlq, "once", f"key:{stream.stream_id}")
-    asked = {"filter": f"key:{stream.stream_id}"}
-    path = f"/admin/dlq/{rig.ids['once']}/replay"
-    dlq.post(path, json=asked).raise_for_status()
-    rig.calls(stream, 2)
-
-    after = rig.stream("once", wrong)
-    rig.send("once", after)
-    rig.death_of("once", after)
-
-    assert letter["state"] == "pending"
-    dead = [one.message.stream.stream_id for one in rig.dead("once")]
-    assert stream.stream_id not in dead
 
 
 def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(
