@@ -25,6 +25,7 @@ class MainConsumer:
         self, settings: Settings, table: Table, downstream: Downstream, clock: Clock
     ) -> None:
         self._policy = policy_of(settings)
+        self._lease = settings.lease
         self._table = table
         self._downstream = downstream
         self._clock = clock
@@ -36,7 +37,13 @@ class MainConsumer:
         Without a brake: a client waits for the end of its transaction, and is told
         after three attempts that it has failed, also while everything else fails.
         """
-        app.handler(QUEUE, policy=self._policy, idempotent=True, brake=None)(self.relay)
+        app.handler(
+            QUEUE,
+            policy=self._policy,
+            lease=self._lease,
+            idempotent=True,
+            brake=None,
+        )(self.relay)
 
     async def relay(self, message: RelayMessage, context: Context) -> None:
         """Submit one transaction."""

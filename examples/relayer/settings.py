@@ -28,6 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     relayer: str = "http://127.0.0.1:8600"
     relayer_timeout: float = 10.0  # seconds for an answer
     profile: Profile = PROFILES["relayer"]
+    lease: float = 60.0  # seconds a transaction stays with a consumer that is silent
     retry_delay: float = 60.0  # seconds before the next attempt
     replay_delay: float = 60.0  # ...and before what died is sent back
     replay_limit: int = 3  # how often, before it is for people only
@@ -62,6 +63,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         office=environ.get("DLQ_OFFICE", "sqlite:///relayer-office.db"),
         relayer=environ.get("RELAYER_URL", "http://127.0.0.1:8600"),
         relayer_timeout=number("RELAYER_TIMEOUT_MS", 10_000) / 1000,
+        lease=number("LEASE_MS", 60_000) / 1000,
         retry_delay=number("RETRY_DELAY_MS", 60_000) / 1000,
         replay_delay=number("REPLAY_DELAY_MS", 60_000) / 1000,
         replay_limit=number("REPLAY_LIMIT", 3),

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from deadletter.client import QueueClient
 from engines.postgresql_time import a_database
 from servers import Server as Database
 from servers.fixtures import needing_postgresql
-from systems.leasequeue.rig import Queues, Server, serving
+from systems.leasequeue.rig import Queues, Server, client_of, serving
 
 MEMORY, SQLITE, POSTGRESQL = "memory", "sqlite", needing_postgresql()
 
@@ -61,7 +60,7 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 async def queues(server: Server) -> AsyncIterator[Queues]:
-    async with QueueClient(server.address) as client:
+    async with client_of(server.address) as client:
         yield Queues(client)
 
 
@@ -86,5 +85,5 @@ def victim(stored: str, tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 async def doomed(victim: Server) -> AsyncIterator[Queues]:
     """Queues on the server that is killed; what fails is not asked again."""
-    async with QueueClient(victim.address, attempts=1) as client:
+    async with client_of(victim.address, attempts=1) as client:
         yield Queues(client)

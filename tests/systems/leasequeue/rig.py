@@ -1,7 +1,8 @@
 """A real `dlq serve` process, and what the tests ask of it by the public client."""
 
+import json
 import os
-import re
+import ssl
 import subprocess
 import sys
 import time
@@ -21,6 +22,9 @@ from servers.common import free_port
 
 WITHIN = 60.0  # seconds that anything may take on a busy machine
 HERE = Path(__file__).parent
+SERVE = ("--json", "serve", "--quiet")  # documents of what is a warning, or worse
+# Reading everybody's certificates takes longer than most tests; here all is plain.
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Server:
@@ -40,13 +44,22 @@ class Server:
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """What it has logged of an event, each with its level."""
+        documents = (
+            json.loads(line)
+            for line in self.said().splitlines(keepends=True)
+            if line.startswith("{") and line.endswith("\n")  # written to its end
+        )
+        return [one for one in documents if one["event"] == event]
+
     def start(self, program: str = "-mdeadletter.cli", **environ: str) -> None:
         """Start it and wait until it answers."""
         given = {"DLQ_URL": self.store, "DLQ_SERVE_ACCESS": "off", **environ}
         port = self.address.rpartition(":")[2]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, program, "serve", "--quiet", f"--port={port}"],
+                [sys.executable, program, *SERVE, f"--port={port}"],
                 env={**os.environ, **given},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -58,12 +71,12 @@ class Server:
         assert self._process is not None
         assert self._process.poll() is None, self.said()
         try:
-            return (
-                httpx.get(f"{self.address}/health/live", timeout=WITHIN).status_code
-                == 200
+            answer = httpx.get(
+                f"{self.address}/health/live", timeout=WITHIN, verify=PLAIN
             )
         except httpx.HTTPError:
             return False
+        return answer.status_code == 200
 
     def ended(self) -> int:
         """Its exit code, once it has ended by itself."""
@@ -94,6 +107,12 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {condition!r}"
         time.sleep(0.02)
+
+
+def client_of(address: str, **how: Any) -> QueueClient:
+    """The public client of a server."""
+    transport = httpx.AsyncHTTPTransport(verify=PLAIN)
+    return QueueClient(address, transport=transport, **how)
 
 
 class Queues:
@@ -206,6 +225,12 @@ def payloads(items: Any) -> list[bytes]:
     return [item.payload for item in items]
 
 
-def lines(log: str, event: str) -> list[str]:
-    """What a server has said of an event."""
-    return [line for line in log.splitlines() if re.search(rf"\b{event}\b", line)]
+def waiting(address: str, queue: str) -> int:
+    """How many have asked for items of a queue that have not come yet."""
+    answer = httpx.post(
+        f"{address}/v1/queue.stats",
+        json={"queue_name": queue},
+        timeout=WITHIN,
+        verify=PLAIN,
+    )
+    return int(answer.json()["logicalQueues"][0]["lease_waiting"])

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from deadletter.client import QueueClient
-from systems.leasequeue.rig import Queues, Server, imported
+from systems.leasequeue.rig import Queues, Server, client_of, imported
 
 Ran = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
 def queues(server_on_memory: Server) -> Queues:
-    return Queues(QueueClient(server_on_memory.address))
+    return Queues(client_of(server_on_memory.address))
 
 
 @pytest.fixture

@@ -12,10 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.client import LentItem, QueueClient
+from deadletter.client import LentItem
 from deadletter.core.errors import DeadLetterError
 from systems.leasequeue.conftest import POSTGRESQL, SQLITE
-from systems.leasequeue.rig import WITHIN, Queues, Server, imported, serving
+from systems.leasequeue.rig import (
+    WITHIN,
+    Queues,
+    Server,
+    client_of,
+    imported,
+    serving,
+)
 
 ITEMS, SOURCES = 120, 40
 
@@ -44,7 +51,7 @@ async def both(pair: tuple[str, str]) -> AsyncIterator[list[Queues]]:
 
 async def _clients(stack: AsyncExitStack, addresses: list[str]) -> list[Queues]:
     clients = [
-        await stack.enter_async_context(QueueClient(address)) for address in addresses
+        await stack.enter_async_context(client_of(address)) for address in addresses
     ]
     first = Queues(clients[0])
     return [first, *(Queues(client, first.suffix) for client in clients[1:])]

@@ -10,7 +10,7 @@ import pytest
 
 from deadletter.core.errors import ConfigError, Conflict, DeadLetterError
 from deadletter.testing.waiting import eventually
-from systems.leasequeue.rig import WITHIN, Queues, Server, lines, payloads
+from systems.leasequeue.rig import WITHIN, Queues, Server, payloads
 
 FULL = 4096  # bytes: no file of the store may grow beyond them
 
@@ -102,16 +102,15 @@ async def test_d4_a_move_that_fails_leaves_the_item_and_is_done_later(
 ) -> None:
     """R2: a failing produce to the dead queue loses nothing, and is tried again."""
     await asyncio.to_thread(victim.start)
-    await doomed.create_pair(max_attempts=1, lease_timeout=2.0)
+    await doomed.create_pair(max_attempts=1, lease_timeout=3.0)
     await doomed.produce(b"asked", b"abandoned")
     asked, abandoned = await doomed.leases()
 
     with full(victim):
         with pytest.raises(DeadLetterError):
             await doomed.retry(asked, dead=True)
-        await eventually(
-            lambda: lines(victim.said(), "out-of-reach"), within=WITHIN
-        )  # the sweep tried, too, and says why it could not
+        # The sweep tries, too, and says why it could not.
+        await eventually(lambda: victim.told("out-of-reach"), within=WITHIN)
         there = await doomed.items()
         assert payloads(there) == [b"asked", b"abandoned"]
         assert await doomed.items("dead") == []
@@ -120,9 +119,9 @@ async def test_d4_a_move_that_fails_leaves_the_item_and_is_done_later(
     dead = await doomed.items("dead")
     assert {item.source_id for item in dead} == {asked.id, abandoned.id}
     assert await doomed.items() == []
-    cause = lines(victim.said(), "out-of-reach")[0]
-    assert "what=items" in cause
-    assert "disk" in cause
+    told = victim.told("out-of-reach")[0]
+    assert (told["level"], told["what"]) == ("error", "items")
+    assert "disk" in told["text"]
 
 
 @pytest.mark.parametrize("stored", ["postgresql"], indirect=True)
@@ -158,17 +157,19 @@ async def _answers(queues: Queues) -> bool:
 
 
 async def test_d5_dead_items_neither_expire_nor_run_out(queues: Queues) -> None:
-    limits = {"lease_timeout": 1.0, "expire_timeout": 1.0, "max_attempts": 1}
+    limits = {"lease_timeout": 0.3, "expire_timeout": 0.3, "max_attempts": 1}
     await queues.create_pair(dead=limits)
     await queues.produce(b"keep me")
     item = await queues.die()
 
-    for attempt in (1, 2, 3):
-        dead = await queues.lease("dead")
-        assert dead.attempts == attempt
-        if attempt == 2:
-            await queues.retry(dead, queue="dead", dead=True)
+    assert (await queues.lease("dead")).attempts == 1
+    # What is leased from now on is held long enough to be called dead in time.
+    await queues.update("dead", lease_timeout=60.0, expire_timeout=60.0)
+    second = await queues.lease("dead")  # over all its limits
+    await queues.retry(second, queue="dead", dead=True)
+    third = await queues.lease("dead")
 
+    assert (second.attempts, third.attempts) == (2, 3)
     (stored,) = await queues.items("dead")
     assert stored.source_id == item.id
 
@@ -197,14 +198,16 @@ async def test_d6_each_of_several_scheduled_items_comes_in_time(
 ) -> None:
     await queues.create("jobs")
     start = datetime.now(UTC)
-    for payload, seconds in ((b"second", 1.5), (b"first", 1.0), (b"third", 2.0)):
-        at = start + timedelta(seconds=seconds)
+    times = {
+        payload: start + timedelta(seconds=seconds)
+        for payload, seconds in ((b"second", 1.0), (b"first", 0.7), (b"third", 1.3))
+    }
+    for payload, at in times.items():
         await queues.produce(payload, enqueue_at=at)
 
-    for payload, seconds in ((b"first", 1.0), (b"second", 1.5), (b"third", 2.0)):
-        item = await queues.lease(wait=10)  # nothing else happens meanwhile
-        assert item.payload == payload
-        assert datetime.now(UTC) >= start + timedelta(seconds=seconds)
+    while times:
+        item = await queues.lease()  # nothing else happens meanwhile
+        assert datetime.now(UTC) >= times.pop(item.payload)
 
 
 async def test_d6_what_was_scheduled_before_a_restart_comes_by_itself(
@@ -216,7 +219,7 @@ async def test_d6_what_was_scheduled_before_a_restart_comes_by_itself(
     await asyncio.to_thread(victim.kill)
     await asyncio.to_thread(victim.start)
 
-    assert (await doomed.lease(wait=10)).payload == b"later"
+    assert (await doomed.lease()).payload == b"later"
 
 
 async def _count(queues: Queues, queue: str, count: int) -> bool:

@@ -19,12 +19,13 @@ from deadletter.core.items import NewItem
 from deadletter.testing.waiting import eventually
 from docs.transcript import difference
 from leasequeue import desk
+from leasequeue.__main__ import main
 from leasequeue.frame import Frame, film, frame_of, item_of
 from leasequeue.picture import TooLarge, render
 from leasequeue.settings import DEAD, FRAMES, Settings, read
 from leasequeue.worker import Worker
 from servers.common import free_port
-from systems.leasequeue.rig import WITHIN, Server
+from systems.leasequeue.rig import WITHIN, Server, client_of, waiting
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SMALL = Frame("sea", 7, 8, 6)
@@ -80,7 +81,7 @@ def settings(server_on_memory: Server, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
-    async with QueueClient(settings.url) as client:
+    async with client_of(settings.url) as client:
         await desk.make_queues(client, settings)
         await desk.make_queues(client, settings)  # which may be done again
         yield client
@@ -147,22 +148,13 @@ async def test_a_worker_that_is_told_to_stop_holds_no_lease(
 ) -> None:
     stop = asyncio.Event()
     working = asyncio.create_task(Worker(queue, settings, print).run(stop))
-    await eventually(lambda: _waiting(settings) == 1, within=WITHIN)
+    await eventually(lambda: waiting(settings.url, FRAMES) == 1, within=WITHIN)
     stop.set()
-    await asyncio.wait_for(working, 5)
+    await asyncio.wait_for(working, WITHIN)
 
     await desk.submit(queue, [SMALL])
-    async with asyncio.timeout(5):
-        lent = await queue.lease(FRAMES)
+    lent = await queue.lease(FRAMES, wait=WITHIN)
     assert lent.items[0].attempts == 1
-
-
-def _waiting(settings: Settings) -> int:
-    """How many wait for frames that have not come yet."""
-    answer = httpx.post(
-        f"{settings.url}/v1/queue.stats", json={"queue_name": FRAMES}, timeout=WITHIN
-    )
-    return int(answer.json()["logicalQueues"][0]["lease_waiting"])
 
 
 def _run(*words: str, **environ: str) -> subprocess.Popen[str]:
@@ -205,14 +197,19 @@ def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(
 
 
 @pytest.mark.parametrize(
-    "words", [("nonsense",), ("film", "sea", "x", "8x6"), ("again", "large")]
+    ("words", "told"),
+    [
+        (("nonsense",), "python -m leasequeue film NAME FRAMES SIZE"),
+        (("film", "sea", "x", "8x6"), "'x' is no number of frames"),
+        (("again", "large"), "'large' is no size"),
+    ],
 )
-def test_what_it_cannot_do_is_said(words: tuple[str, ...]) -> None:
-    ran = _run(*words)
-    said, _ = ran.communicate(timeout=WITHIN)
+def test_what_it_cannot_do_is_said(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words]) == 2
 
-    assert ran.returncode == 2
-    assert said.strip()
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.engines

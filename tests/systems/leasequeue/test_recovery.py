@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from deadletter.client import LentItem, QueueClient
+from deadletter.client import LentItem
 from deadletter.core.errors import DeadLetterError
 from deadletter.testing.waiting import eventually
-from systems.leasequeue.rig import HERE, WITHIN, Queues, Server, payloads
+from systems.leasequeue.rig import HERE, WITHIN, Queues, Server, client_of, payloads
 
 SEED = 20261116
 DYING = str(HERE / "dying_server.py")
@@ -158,7 +158,7 @@ async def _rest_is_settled(
 ) -> tuple[Counter[int], Counter[int]]:
     """What is dead, and what was completed, when nothing is left in the source."""
     completed: Counter[int] = Counter()
-    async with QueueClient(victim.address) as client, asyncio.timeout(WITHIN):
+    async with client_of(victim.address) as client, asyncio.timeout(WITHIN):
         rest = Queues(client, doomed.suffix)
         while await rest.count():
             for item in await rest.leases(limit=5, wait=1.5):

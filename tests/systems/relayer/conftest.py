@@ -12,7 +12,7 @@ from deadletter.runtime.options import WorkerOptions
 from servers import Server
 from servers.sqs import Sqs
 from stage import Stage
-from systems.relayer.rig import KEYS, Relay, Stub, quick_session, settings_for
+from systems.relayer.rig import KEYS, Relay, Stub, answers, quick_session, settings_for
 
 
 @pytest.fixture(scope="session")
@@ -21,14 +21,7 @@ def stub_url() -> Iterator[str]:
         port = stage.port()
         stage.process("relayer.stub", env={"STUB_PORT": str(port)})
         url = f"http://127.0.0.1:{port}"
-
-        def answers() -> bool:
-            try:
-                return httpx.get(f"{url}/requests").is_success
-            except httpx.TransportError:
-                return False
-
-        stage.until("the stub answers", answers)
+        stage.until("the stub answers", lambda: answers(f"{url}/requests"))
         yield url
 
 

@@ -76,6 +76,13 @@ def address() -> str:
     return f"0x{uuid4().hex}{'0' * 8}"
 
 
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.TransportError:
+        return False
+
+
 class Stub:
     """The relayer below, from the side of those who tell it to fail."""
 

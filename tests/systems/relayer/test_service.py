@@ -25,6 +25,7 @@ from systems.relayer.rig import (
     Relay,
     Stub,
     address,
+    answers,
     body_of,
     quick_session,
     settings_for,
@@ -71,13 +72,6 @@ def run(*words: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
         timeout=60,
         check=False,
     )
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(url).is_success
-    except httpx.TransportError:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +131,10 @@ async def test_a_message_that_fails_three_times_is_ended_counted_and_looked_into
     found = (await cloud.describe_alarms())["MetricAlarms"]
     (depth,) = [one for one in found if one["Namespace"] == "AWS/SQS"]
     assert depth["Dimensions"] == [{"Name": "QueueName", "Value": DEAD_QUEUE}]
-    assert (depth["Threshold"], depth["ComparisonOperator"]) == (
-        0,
+    assert (depth["MetricName"], depth["ComparisonOperator"], depth["Threshold"]) == (
+        "ApproximateNumberOfMessagesVisible",
         "GreaterThanThreshold",
+        0,
     )
 
     async def rings() -> bool:

@@ -10,12 +10,17 @@ import time
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    TopicPartition,
+)
 
 from deadletter.core.errors import NotFound
 from deadletter.ports.broker import QueueOptions
 
-from .errors import PARTITION_EOF, in_our_words
+from .errors import PARTITION_EOF, in_our_words, translated
 from .producing import Outgoing, Producing
 from .topics import Topics
 from .wire import Raw
@@ -90,6 +95,8 @@ class Registry:
         quick = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
         consumer = Consumer({**self._settings, **quick})
         try:
+            # Asked first: left to itself the client takes half a second over it.
+            consumer.list_topics(self._topic, timeout=_PATIENCE)
             consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
             deadline = time.monotonic() + _PATIENCE
             while time.monotonic() < deadline:
@@ -102,6 +109,8 @@ class Registry:
                         break
                     raise in_our_words(error, f"reading {self._topic}")
                 _apply(found, record.key(), record.value())
+        except KafkaException as error:
+            raise translated(error, f"reading {self._topic}") from error
         finally:
             consumer.close()
         return found
