@@ -36,6 +36,7 @@ class DeadLetterConsumer:
     ) -> None:
         self._app = app
         self._profile = settings.profile
+        self._lease = settings.dead_lease
         self._table = table
         self._reprocessing = reprocessing
         self._clock = clock
@@ -45,7 +46,11 @@ class DeadLetterConsumer:
         how = self._profile.dlq_consumer
         assert how is not None
         self._app.letter_handler(
-            DEAD_QUEUE, interval=how.interval, wait=how.wait, on_failure=how.interval
+            DEAD_QUEUE,
+            interval=how.interval,
+            wait=how.wait,
+            visibility_timeout=self._lease,
+            on_failure=how.interval,
         )(self.settle)
 
     async def settle(self, letter: DeadLetter) -> str:

@@ -29,6 +29,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     relayer_timeout: float = 10.0  # seconds for an answer
     profile: Profile = PROFILES["relayer"]
     lease: float = 60.0  # seconds a transaction stays with a consumer that is silent
+    dead_lease: float = 300.0  # ...and a dead message with the DLQ consumer
     retry_delay: float = 60.0  # seconds before the next attempt
     replay_delay: float = 60.0  # ...and before what died is sent back
     replay_limit: int = 3  # how often, before it is for people only
@@ -64,6 +65,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         relayer=environ.get("RELAYER_URL", "http://127.0.0.1:8600"),
         relayer_timeout=number("RELAYER_TIMEOUT_MS", 10_000) / 1000,
         lease=number("LEASE_MS", 60_000) / 1000,
+        dead_lease=number("DLQ_LEASE_MS", 300_000) / 1000,
         retry_delay=number("RETRY_DELAY_MS", 60_000) / 1000,
         replay_delay=number("REPLAY_DELAY_MS", 60_000) / 1000,
         replay_limit=number("REPLAY_LIMIT", 3),

@@ -9,6 +9,7 @@ from deadletter import State
 from deadletter.core.events import LetterHandled, LetterRefused
 from deadletter.testing.waiting import eventually
 from relayer.consumer import DLQ, MAIN
+from relayer.dlq_consumer import read as read_message
 from relayer.settings import DEAD_QUEUE, QUEUE
 from relayer.values import Status
 from servers import Server
@@ -16,6 +17,13 @@ from systems.relayer.rig import SOON, Relay, address, body_of
 from systems.relayer.tap import tapped
 
 pytestmark = pytest.mark.xdist_group("sqs_server")
+CHANGES = (
+    "CREATE TABLE changes (id TEXT, status TEXT)",
+    """
+    CREATE TRIGGER changed AFTER UPDATE ON transactions
+    BEGIN INSERT INTO changes VALUES (NEW.id, NEW.status); END
+    """,
+)
 
 
 async def moved_by_sqs(relay: Relay, body: str) -> str:
@@ -95,6 +103,30 @@ async def test_what_is_over_is_deleted_and_nothing_else_happens(
     assert {one.action for one in relay.seen(LetterHandled)} == {"processed"}
     kept = State.PENDING if status is Status.FAILED else State.CLOSED
     assert {letter.head.state for letter in letters} == {kept}
+
+
+async def test_of_two_dead_copies_one_ends_the_transaction_and_one_does_nothing(
+    relay: Relay,
+) -> None:
+    id_ = await relay.ask()
+    await relay.raw.purge_queue(QueueUrl=relay.url(QUEUE))
+    body = body_of(id_)
+    message = read_message(body.encode())
+    assert message is not None
+    assert await relay.table.begin(message, 0)
+    for statement in CHANGES:
+        await relay.database.run(statement)
+    for _ in range(2):
+        await relay.put(body, DEAD_QUEUE)
+
+    async with relay.consuming():
+        await eventually(lambda: len(relay.seen(LetterHandled)) == 2, within=SOON)
+        await relay.drained(DEAD_QUEUE)
+
+    changes = await relay.database.run("SELECT id, status FROM changes")
+    assert [tuple(row) for row in changes] == [(id_, "failed")]
+    assert {one.action for one in relay.seen(LetterHandled)} == {"processed"}
+    assert await relay.stub.requests(id_) == 0
 
 
 async def test_bodies_that_cannot_be_read_are_kept_as_letters(relay: Relay) -> None:

@@ -153,6 +153,7 @@ async def test_a_message_that_fails_three_times_is_ended_counted_and_looked_into
     await eventually(counted, within=SOON)
     assert (await sum_of(cloud, "ProcessingLatency", Mailbox=DEAD_QUEUE))["count"] == 1
     assert (await sum_of(cloud, "OpenLetters", Source=QUEUE))["most"] == 1
+    assert (await sum_of(cloud, "MessagesDeadLettered", Source=QUEUE))["sum"] == 1
 
     listed = service.dlq("list", f"business_key:{id_}")
     assert "the pool is busy" in listed
@@ -161,7 +162,7 @@ async def test_a_message_that_fails_three_times_is_ended_counted_and_looked_into
         *("replay", f"business_key:{id_}", "--yes", "--wait", "20"),
         *("--reason", "worth a million"),
     )
-    assert "1" in sent
+    assert "1  handled" in sent
     assert (await relay.becomes(id_, "submitted"))["errorMessage"] is None
 
 

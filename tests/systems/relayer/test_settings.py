@@ -29,6 +29,13 @@ def test_the_interval_can_be_set_in_milliseconds() -> None:
     assert how.interval == 2.5
 
 
+def test_what_a_dead_process_had_comes_again_after_its_lease() -> None:
+    usual, short = read({}), read({"LEASE_MS": "2000", "DLQ_LEASE_MS": "3000"})
+
+    assert (usual.lease, usual.dead_lease) == (60.0, 300.0)
+    assert (short.lease, short.dead_lease) == (2.0, 3.0)
+
+
 def test_the_urls_of_queues_name_them() -> None:
     amazon = read(
         {

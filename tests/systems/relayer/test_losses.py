@@ -1,0 +1,54 @@
+"""Consumers that die over a transaction, again and again, as processes do."""
+
+from functools import partial
+
+import pytest
+
+from deadletter import State
+from deadletter.core.decision import Reason
+from deadletter.testing.waiting import eventually
+from relayer.settings import DEAD_QUEUE, QUEUE
+from stage import Stage
+from systems.relayer.rig import SOON, Relay, address
+
+pytestmark = pytest.mark.xdist_group("sqs_server")
+
+
+async def test_what_kills_its_consumer_each_time_ends_in_the_dead_letter_queue(
+    relay: Relay,
+) -> None:
+    """The first death may be a neighbour's fault; three more alone are its own."""
+    relay.environment |= {
+        "LEASE_MS": "2000",
+        "DLQ_LEASE_MS": "2000",  # the last poll of a dead consumer may still take it
+        "RELAYER_TIMEOUT_MS": "60000",
+    }
+    to = address()
+    await relay.stub.fail(to, status=503, delay=60, times=9)
+    id_ = await relay.ask(to=to)
+    seen = []
+    with Stage() as stage:
+        environment = relay.environment | {"HEALTH_PORT": str(stage.port())}
+        for number in range(1, 5):
+            consumer = stage.process("relayer", "consumer", env=environment)
+            await eventually(partial(asked, relay, id_, number), within=SOON)
+            consumer.kill()
+            seen.append((await relay.status(id_))["status"])
+        assert await relay.depth(DEAD_QUEUE) == 0
+        stage.process("relayer", "consumer", env=environment)
+        told = await relay.becomes(id_, "failed")
+        await relay.drained(DEAD_QUEUE)
+        await relay.drained(QUEUE)
+
+    assert seen == ["processing"] * 4
+    assert await relay.stub.requests(id_) == 4
+    assert (told["errorCode"], told["errorCategory"]) == ("WORKER_LOST", "RETRYABLE")
+    async with relay.consuming():
+        letter = await relay.letter_of(id_)
+    assert letter.head.reason is Reason.WORKER_LOST
+    assert letter.head.state is State.PENDING
+
+
+async def asked(relay: Relay, id: str, times: int) -> bool:
+    """Whether the relayer below has been asked so often, and has yet to answer."""
+    return await relay.stub.requests(id) == times
