@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
-from deadletter.backends.postgresql import waking
+from deadletter.backends.postgresql import items_tending, waking
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.core.items import Death
 from deadletter.ports import ItemStore
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
@@ -90,3 +92,20 @@ async def test_nothing_is_put_into_a_queue_while_it_is_deleted(
 
     async with engines[0]._db._pool.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM deadletter.items") == 0
+
+
+async def test_what_falls_due_while_others_are_tended_is_not_spared_for_ever(
+    engines: tuple[PostgresqlEngine, PostgresqlEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = engines[0].items
+    await store.create_queue(structs.replace(a_queue(), expire_timeout=0.05))
+    await produced(store, b"stale")
+    await asyncio.sleep(0.1)
+
+    with monkeypatch.context() as early:  # asked for the time, and then held up
+        before = "SELECT deadletter.clock() - interval '1 minute'"
+        early.setattr(items_tending, "CLOCK", before)
+        assert not (await store.tend()).departed
+
+    (departed,) = (await store.tend()).departed
+    assert departed.death is Death.EXPIRED

@@ -13,8 +13,8 @@ from .items_writing import CLOCK
 from .pool import Connection
 
 _DUE: Final = f"""
-SELECT {FACTS} FROM deadletter.items m WHERE due <= deadletter.clock()
-ORDER BY due, seq LIMIT $1 FOR UPDATE SKIP LOCKED
+SELECT {FACTS} FROM deadletter.items m WHERE due <= $1
+ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 -- made of constants
 NEXT: Final = """
 SELECT due, due <= deadletter.clock() FROM deadletter.items
@@ -24,8 +24,9 @@ WHERE due IS NOT NULL ORDER BY due, seq LIMIT 1
 
 async def tend(connection: Connection, *, limit: int) -> Tended:
     """Do it all in one transaction."""
+    # One time for finding and judging: what falls due in between is for the next one.
     now: datetime = await connection.fetchval(CLOCK)
-    found = await connection.fetch(_DUE, limit)
+    found = await connection.fetch(_DUE, now, limit)
     known = await shelves(connection, {row[0] for row in found})
     plan = Plan()
     for row in found:
