@@ -98,7 +98,8 @@ async def test_what_falls_due_while_others_are_tended_is_not_spared_for_ever(
     engines: tuple[PostgresqlEngine, PostgresqlEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = engines[0].items
-    await store.create_queue(structs.replace(a_queue(), expire_timeout=0.05))
+    brief = structs.replace(a_queue(), lease_timeout=0.05, expire_timeout=0.05)
+    await store.create_queue(brief)
     await produced(store, b"stale")
     await asyncio.sleep(0.1)
 
