@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from deadletter.core.errors import Refused
 from deadletter.core.escaping import stored
 from deadletter.core.item_life import Round, first_number, least_loaded
 from deadletter.core.item_plans import cleared, numbers_of
@@ -229,11 +230,13 @@ class PostgresqlItems:
         (place, *others) = places
         if others or len(numbers) != len(ids) or not 0 <= place < MAX_PARTITIONS:
             return False
-        values = queue, place, numbers, len(numbers)
-        rows = await self._db.fetch(writing.COMPLETE, *values)
-        if not rows:
-            raise no_queue(queue)
-        return bool(numbers and rows[0][0])
+        if not numbers:
+            return False
+        try:
+            await self._db.fetch(writing.COMPLETE, queue, place, numbers, len(numbers))
+        except Refused:  # one of them is not there, or not leased
+            return False
+        return True
 
     def _learned(self, queue: str, rows: Sequence[Any]) -> int:
         """How many partitions there are, as an answer tells."""

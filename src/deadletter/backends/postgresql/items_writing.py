@@ -92,19 +92,15 @@ SELECT q.partitions, m.partition, {ITEM} FROM q LEFT JOIN lent m ON true
 """  # noqa: S608 -- made of constants
 # All of them or none. What is asked besides the number is said in one piece: items
 # are found by their numbers, and by no other index, however few the planner expects.
+# All or none: locking them first, only to see that all are there, costs as much again.
 COMPLETE: Final = """
-WITH q AS MATERIALIZED (
-    SELECT id FROM deadletter.lease_queues WHERE name = $1
-), held AS MATERIALIZED (
-    SELECT seq FROM deadletter.items
-    WHERE seq = ANY($3::bigint[])
-    AND CASE WHEN partition = $2 AND state = 1 THEN queue END = (SELECT id FROM q)
-    FOR UPDATE
-), gone AS (
+WITH gone AS (
     DELETE FROM deadletter.items
-    WHERE seq = ANY($3::bigint[]) AND (SELECT count(*) FROM held) = $4
+    WHERE seq = ANY($3::bigint[]) AND CASE WHEN partition = $2 AND state = 1 THEN queue
+        END = (SELECT id FROM deadletter.lease_queues WHERE name = $1)
+    RETURNING 1
 )
-SELECT (SELECT count(*) FROM held) = $4 FROM q
+SELECT deadletter.insist(count(*) = $4) FROM gone
 """
 _DELETE: Final = "DELETE FROM deadletter.items WHERE seq = ANY($1::bigint[])"
 _FACTS: Final = f"""
