@@ -26,7 +26,7 @@ from servers import Server
 from servers.common import free_port
 
 HERE = Path(__file__).parent
-PATIENCE = 30.0  # seconds that a step of a story may take
+PATIENCE = 120.0  # seconds that a step of a story may take on a busy machine
 Kind = TypeVar("Kind", bound=Server)
 T = TypeVar("T")
 
