@@ -70,7 +70,7 @@ class Stage:
     def __init__(self) -> None:
         self._ending = ExitStack()
         self.place = Path(self._ending.enter_context(_directory()))
-        self._processes = 0
+        self._processes: list[Process] = []
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +97,7 @@ class Stage:
         self, module: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> Process:
         """Run `python -m module` beside us; it sees the examples, not the tests."""
-        self._processes += 1
-        log = self.place / f"{self._processes}-{module}.log"
+        log = self.place / f"{len(self._processes)}-{module}.log"
         with log.open("wb") as out:
             running = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -110,6 +109,7 @@ class Stage:
             )
         process = Process(module, running, log)
         self._ending.callback(process.kill)
+        self._processes.append(process)
         return process
 
     def until(self, what: str, check: Callable[[], T], within: float = PATIENCE) -> T:
@@ -120,8 +120,15 @@ class Stage:
             if answer:
                 return answer
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not within {within:g} s")
+                raise TimeoutError(f"{what}: not within {within:g} s{self._said()}")
             time.sleep(0.05)
+
+    def _said(self) -> str:
+        """The last words of every part, for whoever has to find out why."""
+        words = ((one, one.said()[-2000:].strip()) for one in self._processes)
+        return "".join(
+            f"\n-- {one.name} ({one.code}): {said}" for one, said in words if said
+        )
 
     def chapter(self, title: str) -> None:
         print(f"\n## {title}", flush=True)
