@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from .clues import Clues, is_bare, look, wait_asked_for
 from .failure import Trouble, Verdict
 from .raised import declared, is_alone, lineage, plain_name
-from .rule import Rule, holds_any
+from .rule import Rule
 from .rule_file import rules_from_toml
+from .words import hint_of
 
 __all__ = ["ErrorClassifier", "Rule", "rules_from_toml"]
 
@@ -35,11 +36,11 @@ class _Plan(Struct, frozen=True):
     """The rules that an error of one class, carrying such clues, can match at all."""
 
     rules: tuple[Rule, ...]
-    words: tuple[str, ...]  # if none of them is in its text, no rule matches
+    words: re.Pattern[str] | None  # if none of them is in a text, no rule matches
 
     def may_match(self, lower: str) -> bool:
         """Whether a rule can be about such a text; no is certain."""
-        return not self.words or holds_any(lower, self.words)
+        return self.words is None or self.words.search(lower) is not None
 
     def match(self, clues: Clues) -> Rule | None:
         if not self.may_match(clues.lower):
@@ -162,8 +163,8 @@ def _planned(
         if rule.is_by_type:  # it always matches: what comes after never will
             break
     all_by_words = all(rule.texts for rule in possible)
-    words = [text for rule in possible for text in rule.texts] if all_by_words else []
-    return _Plan(tuple(possible), tuple(words))
+    words = hint_of(text for rule in possible for text in rule.texts)
+    return _Plan(tuple(possible), words if all_by_words else None)
 
 
 def _code_by(rule: Rule, clues: Clues) -> str:

@@ -148,7 +148,10 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
     def is_spent(self, charged: int) -> bool:
         """Whether a failure of the `charged`-th attempt is the last one allowed."""
-        return self.max_attempts > 0 and charged >= self.allowed_attempts
+        allowed = self.max_attempts
+        if self.limit_mode is LimitMode.EXCEEDED:
+            return 0 < allowed < charged
+        return 0 < allowed <= charged
 
     @property
     def allowed_attempts(self) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 
+from .words import hint_of
+
 MASK: Final = "[redacted]"
 
 _HEADERS: Final = r"authorization|cookie"
@@ -104,7 +106,7 @@ _AS_WRITTEN: Final[tuple[_Row, ...]] = (
         ),
     ),
 )
-_WORDS: Final = tuple(
+_HINT: Final = hint_of(
     word for words, _ in (*_IN_ANY_CASE, *_AS_WRITTEN) for word in words
 )
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
@@ -114,10 +116,8 @@ def redact(text: str) -> str:
     """The text with what looks like a secret replaced by a mask."""
     # This runs for every error: most hold no word that a secret goes with.
     lower = _lower(text)
-    for word in _WORDS:
-        if word in lower:
-            text = _redacted(text, lower)
-            break
+    if _HINT.search(lower):
+        text = _redacted(text, lower)
     return _CARD.sub(_mask_card, text) if _DIGITS.search(text) else text
 
 

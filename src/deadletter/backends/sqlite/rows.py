@@ -26,13 +26,14 @@ MessageRow: TypeAlias = tuple[str, bytes, bytes | None, int, int | None]
 
 _SMALL: Final = 16_384  # bytes; larger bodies are read one by one
 
-# Bodies go into one long string of hex digits, not into the JSON: there they would
+# Bodies and stories are laid end to end, not put into the JSON: there they would
 # be searched for characters to escape, which costs more than all the rest.
 _CLAIMED: Final = f"""
 SELECT json_group_array(json_array(
         due, seq, id, length(body), hex(extra), sent_at, expires_at, attempts, spared,
-        suspect, first_at, history, mailbox)),
-    group_concat(CASE WHEN length(body) <= {_SMALL} THEN hex(body) END, ''),
+        suspect, first_at, length(CAST(history AS BLOB)), mailbox)),
+    CAST(group_concat(CASE WHEN length(body) <= {_SMALL} THEN body END, '') AS BLOB),
+    CAST(group_concat(history, '') AS BLOB),
     max(length(body)) > {_SMALL}
 FROM messages WHERE leased = ? AND token = ?
 """  # noqa: S608 -- made of constants
@@ -53,7 +54,7 @@ _Row: TypeAlias = tuple[
     int,  # spared
     int,  # suspect
     int | None,  # first_at
-    str,  # history
+    int,  # size of the history, in bytes
     int,  # mailbox
 ]
 
@@ -65,13 +66,14 @@ class Claimed(Struct, frozen=True):
 
     token: int
     rows: str  # JSON
-    small: str  # hex digits of the small bodies, one after another
+    small: bytes  # the small bodies, one after another
     large: dict[int, bytes]  # the others, by seq
+    stories: bytes  # all of them, one after another
 
     def deliveries(self, mailboxes: Mapping[int, str]) -> list[Delivery]:
         """The deliveries, in order."""
-        bodies = bytes.fromhex(self.small)
-        start = 0
+        bodies, stories = self.small, self.stories
+        start = told = 0
         # Mostly the same for a whole batch, and each costs more than a look.
         known_first, first = None, None
         known_sent, sent = None, EPOCH
@@ -80,7 +82,7 @@ class Claimed(Struct, frozen=True):
         # One loop with nothing called that can be helped: it runs for every message.
         for (
             due, seq, id_, size, extra, sent_at, expires_at, attempts, spared,
-            suspect, first_at, history, mailbox,
+            suspect, first_at, story, mailbox,
         ) in _rows(self.rows):  # fmt: skip
             if size <= _SMALL:
                 body = bodies[start : start + size]
@@ -116,9 +118,10 @@ class Claimed(Struct, frozen=True):
                 spared=spared,
                 suspect=suspect == 1,
                 first_received_at=first,
-                history=history,
+                history=stories[told : told + story].decode() if story else "",
                 receipt=(seq, self.token),
             )
+            told += story
             found.append((due, seq, delivery))
         found.sort()  # seq is unique: deliveries themselves are never compared
         return [delivery for _, _, delivery in found]
@@ -173,6 +176,7 @@ def sound(id_: str) -> str:
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:
     """What was claimed under this token until then."""
-    rows, small, some_large = connection.execute(_CLAIMED, (leased, token)).fetchone()
-    large = connection.execute(_LARGE, (leased, token)) if some_large else ()
-    return Claimed(token, rows, small or "", dict(large))
+    claim = (leased, token)
+    rows, small, stories, some_large = connection.execute(_CLAIMED, claim).fetchone()
+    large = connection.execute(_LARGE, claim) if some_large else ()
+    return Claimed(token, rows, small or b"", dict(large), stories or b"")
