@@ -55,7 +55,8 @@ def normalise(text: str) -> str:
     """A text without what varies: quotes, URLs, addresses, paths, ids, numbers."""
     text = text[:_READ]
     if _VARIES.search(text):
-        text = _QUOTED.sub("<text>", text)
+        if '"' in text or "'" in text or "`" in text:
+            text = _QUOTED.sub("<text>", text)
         if "://" in text:
             text = _URL.sub("<url>", text)
         if "@" in text:

@@ -148,10 +148,8 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
     def is_spent(self, charged: int) -> bool:
         """Whether a failure of the `charged`-th attempt is the last one allowed."""
-        allowed = self.max_attempts
-        if self.limit_mode is LimitMode.EXCEEDED:
-            return 0 < allowed < charged
-        return 0 < allowed <= charged
+        # Asked for every failure, and the answer is mostly no.
+        return 0 < self.max_attempts <= charged >= self.allowed_attempts
 
     @property
     def allowed_attempts(self) -> int:

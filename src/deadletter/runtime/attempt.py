@@ -65,7 +65,7 @@ class Attempts:
     async def run(self, held: Held) -> None:
         """Run the handler on one delivery. Never raises."""
         delivery = held.delivery
-        if held.hand is not Hand.NONE:
+        if held.hand is not None:
             # Lost, or told to stop, while its key was still being claimed.
             self._end(held, None)
             self.hand_back(held)
@@ -100,7 +100,7 @@ class Attempts:
         if not self._options.on_threads:
             held.interrupt(Hand.TIMED_OUT)
             return
-        if held.hand is not Hand.NONE and not is_lost:
+        if held.hand is not None and not is_lost:
             return
         # A thread cannot be stopped: its slot is lost, and its message must not
         # be run again beside it while it could still be at work.
@@ -137,23 +137,23 @@ class Attempts:
     def _failed(self, held: Held, error: BaseException) -> None:
         if self._is_over(held):
             return
-        if held.hand is Hand.STOPPED:
+        if held.hand is None:
+            self._decide(held, error)
+        elif held.hand is Hand.STOPPED:
             self._end(held, None)
             self.hand_back(held)
-        elif held.hand is Hand.TIMED_OUT:
+        else:
             late = self._too_long()
             if span := marked(error):
                 mark(late, span)
             self._decide(held, late)
-        else:
-            self._decide(held, error)
 
     def _is_over(self, held: Held) -> bool:
         """Whether this end comes too late to matter."""
         if not held.running:  # a thread that was given up on, back at last
             self.stuck -= 1
             return True
-        if held.hand is Hand.LOST:
+        if held.hand is not None and held.hand is Hand.LOST:
             self._end(held, None)
             # Settling finds that it is no longer ours, and says so.
             self.hand_back(held)

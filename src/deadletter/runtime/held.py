@@ -9,7 +9,6 @@ from deadletter.core.message import Delivery
 class Hand(Enum):
     """What we did to a running handler, so that its end is read aright."""
 
-    NONE = 0
     TIMED_OUT = 1  # it overstayed its time limit
     STOPPED = 2  # we are shutting down
     LOST = 3  # the lease is gone: whatever it does no longer counts
@@ -36,7 +35,7 @@ class Held:
         self.beaten = now
         self.begun = False
         self.running = True
-        self.hand = Hand.NONE
+        self.hand: Hand | None = None
         self.stoppable = stoppable  # a thread is not: it runs on, and has its slot
         self.task: asyncio.Task[None] | None = None
 
@@ -51,7 +50,7 @@ class Held:
 
     def interrupt(self, hand: Hand) -> None:
         """Cancel the handler, once, remembering why."""
-        if self.hand is Hand.NONE and self.running:
+        if self.hand is None and self.running:
             self.hand = hand
             # A task that is cancelled before its first step never takes it, and
             # nobody would hear of its end; it looks at the hand by itself.
