@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from deadletter.backends.rabbitmq import delays, frames
+from deadletter.amqp import frames
+from deadletter.backends.rabbitmq import delays
 from deadletter.backends.rabbitmq.engine import RabbitEngine
 from deadletter.backends.rabbitmq.packing import Story, packed, unpacked
 from deadletter.core.message import Message

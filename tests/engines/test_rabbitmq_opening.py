@@ -5,8 +5,8 @@ import sys
 import aiormq
 import pytest
 
+from deadletter.amqp.address import read_url
 from deadletter.backends import rabbitmq
-from deadletter.backends.rabbitmq.address import read_url
 from deadletter.backends.rabbitmq.engine import connect
 from deadletter.backends.rabbitmq.link import _check_version
 from deadletter.core.errors import ConfigError, Unavailable
@@ -55,6 +55,8 @@ async def test_nobody_there_asks_whether_the_broker_runs() -> None:
         ("http://host/", "begins with amqp://"),
         ("amqp://host/?colour=red", "unknown parameter 'colour'"),
         ("amqp://host/?heartbeat=often", "no number of seconds"),
+        ("amqp://host/?management=web", "no port, such as 15672"),
+        ("amqp://host/?management=0", "no port"),
         ("amqp://host:port/", "cannot be read"),
         ("amqp://host/?cafile=x", "with amqps://"),
     ],

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deadletter.backends.rabbitmq import channel as channels
+from deadletter.amqp import channel as channels
 from deadletter.backends.rabbitmq.engine import connect
 from deadletter.core.errors import Unavailable
 from deadletter.ports import Acked, Released

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.core.errors import Unavailable
+from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.message import Message
 from deadletter.office import doctor
 from deadletter.office.doctor import Check, Health, examine, worst
@@ -85,6 +85,45 @@ async def test_a_mailbox_that_takes_messages_away_is_named(
 
     assert before.health is Health.OK
     assert after == Check("limits", Health.FAIL, "orders allows 0.")
+
+
+@pytest.mark.parametrize(
+    ("said", "health"),
+    [([], Health.OK), (["a rule drops orders"], Health.FAIL)],
+)
+async def test_rules_of_operators_that_get_in_the_way_are_named(
+    engine: Engine,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    said: list[str],
+    health: Health,
+) -> None:
+    async def overruled() -> Sequence[str]:
+        return said
+
+    monkeypatch.setattr(engine.broker, "overruled", overruled, raising=False)
+
+    check = (await checked(engine, clock))["limits"]
+
+    assert check.health is health
+    assert all(sentence in check.text for sentence in said)
+
+
+@pytest.mark.parametrize("kind", [ConfigError, Unavailable])
+async def test_rules_that_cannot_be_seen_are_a_warning_in_words(
+    engine: Engine,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Exception],
+) -> None:
+    async def overruled() -> Sequence[str]:
+        raise kind("look at them by hand")
+
+    monkeypatch.setattr(engine.broker, "overruled", overruled, raising=False)
+
+    check = (await checked(engine, clock))["limits"]
+
+    assert check == Check("limits", Health.WARN, "look at them by hand.")
 
 
 def queue(name: str, dead_queue: str | None = None) -> QueueInfo:

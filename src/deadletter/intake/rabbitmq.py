@@ -6,59 +6,54 @@ has it again. Which queue is a dead one nobody can tell from its name: it is nam
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
-import aiormq
-import msgspec
-from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
-from aiormq.exceptions import (
-    AMQPError,
-    AuthenticationError,
-    ChannelNotFoundEntity,
-    DeliveryError,
-    ProbableAuthenticationError,
-)
-from pamqp.commands import Basic
-from pamqp.exceptions import PAMQPException
-from pamqp.header import ContentHeader
-from yarl import URL
+from pamqp import commands as spec
 
-from deadletter.core.dialects import Found, lineage_headers, origin_of
-from deadletter.core.errors import (
-    BackendError,
-    ConfigError,
-    NotFound,
-    Refused,
-    Unavailable,
-)
+from deadletter.amqp.address import Address, read_url
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.errors import Closed, at_start, translated
+from deadletter.amqp.frames import Content
+from deadletter.amqp.line import Line
+from deadletter.core.dialects import MALFORMED, Found
+from deadletter.core.errors import NotFound, Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Clock
 
+from . import amqp_properties
+
 _IDLE: Final = 0.2  # seconds without a message before we ask if there are any
 _LOOKS: Final = 25  # times that we ask
-_KNOWN: Final = (AMQPError, OSError, asyncio.TimeoutError)
-# Not sent back: they are about the death, or make the broker send it elsewhere.
-_DEATH: Final = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
-_LEADS_AWAY: Final = frozenset({"CC", "BCC"})
-_ABOUT_DELIVERY: Final = frozenset({"x-delivery-count", "x-acquired-count"})
+_KNOWN: Final = (Closed, OSError)
+_MOST: Final = 65_535  # unsettled deliveries that AMQP can ask for
+_MISSING: Final = 404
 
 
 async def open_rabbitmq(url: str, *, clock: Clock) -> "RabbitMQ":
     """The broker that a URL names."""
-    return RabbitMQ(url, await _connected(url))
+    broker = RabbitMQ(read_url(url))
+    await broker.start()
+    return broker
 
 
 class RabbitMQ:
     """The queues of one broker."""
 
-    def __init__(self, url: str, connection: AbstractConnection) -> None:
-        self._url = url
-        self._connection = connection
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._line = Line(address)
+
+    async def start(self) -> None:
+        """Connect for the first time; what was set up wrongly shows here."""
+        try:
+            await self._line.connection()
+        except _KNOWN as error:
+            address = self._address
+            raise at_start(error, address.where, address.vhost) from error
 
     async def places(self) -> Sequence[str]:
         """None: a broker does not tell its clients which queues it has."""
@@ -74,30 +69,12 @@ class RabbitMQ:
 
     async def close(self) -> None:
         """Let go of the connection; the broker has what we held."""
-        with suppress(*_KNOWN):
-            await self._connection.close()
+        await self._line.close()
 
-    async def channel(self, *, confirms: bool = False) -> AbstractChannel:
+    async def channel(self) -> Channel:
         """A channel of one's own, on a new connection when the old one broke."""
-        if self._connection.is_closed:
-            self._connection = await _connected(self._url)
-        with _translated():
-            return await self._connection.channel(publisher_confirms=confirms)
-
-
-async def _connected(url: str) -> AbstractConnection:
-    where = URL(url).host
-    try:
-        return await aiormq.connect(url)
-    except (AuthenticationError, ProbableAuthenticationError) as error:
-        raise ConfigError(
-            f"{where} refuses us: put the right user and password into the URL"
-        ) from error
-    except _KNOWN as error:
-        raise Unavailable(
-            f"no answer from {where}: is RabbitMQ running, and is the URL right? "
-            f"({error})"
-        ) from error
+        with _in_our_words():
+            return await (await self._line.connection()).channel()
 
 
 class RabbitDrain:
@@ -106,104 +83,103 @@ class RabbitDrain:
     def __init__(self, broker: RabbitMQ, place: str) -> None:
         self.place = place
         self._broker = broker
-        self._channel: AbstractChannel | None = None
-        self._came: asyncio.Queue[DeliveredMessage] = asyncio.Queue()
+        self._channel: Channel | None = None
+        self._came: asyncio.Queue[Content] = asyncio.Queue()
         self._twins: Counter[str] = Counter()
 
     async def depth(self) -> int:
         """How many messages wait in it."""
         channel = await self._broker.channel()
         try:
-            with _translated(self.place):
-                answer = await channel.queue_declare(self.place, passive=True)
-            return answer.message_count or 0
+            with _in_our_words(self.place):
+                declared = spec.Queue.Declare(queue=self.place, passive=True)
+                answer = await channel.call(declared)
         finally:
-            with suppress(*_KNOWN):
-                await channel.close()
+            channel.close()
+        assert isinstance(answer, spec.Queue.DeclareOk)
+        return answer.message_count or 0
 
     async def take(self, limit: int, *, wait: float = 0.0) -> Sequence[Found]:
         """Up to `limit` messages, ours until they are forgotten or we are gone."""
-        await self._consume(limit)
+        channel = await self._consume(limit)
         found: list[Found] = []
         looks = max(1, round(wait / _IDLE))
         while len(found) < limit:
             try:
-                message = await asyncio.wait_for(self._came.get(), _IDLE)
+                content = await asyncio.wait_for(self._came.get(), _IDLE)
             except TimeoutError:
-                self._check()
+                if channel.closed is not None:
+                    raise self._lost() from channel.closed
                 looks -= 1
                 # What waits there is on its way to us, unless we hold too much.
                 if looks <= 0 and (looks < -_LOOKS or not await self.depth()):
                     break
                 continue
-            found.append(self._found(message))
+            found.append(self._found(content, channel))
             looks = min(looks, 1)
         return found
 
     async def forget(self, found: Sequence[Found]) -> None:
         """Acknowledge them; what came over a connection that broke comes again."""
-        with _translated(self.place):
-            for channel, tag in (one.receipt for one in found):
-                if not channel.is_closed:
-                    await channel.basic_ack(tag)
+        with _in_our_words(self.place):
+            for channel, tags in _open_ones(found):
+                channel.ack(tags, ())
 
     async def hand_back(self, found: Sequence[Found]) -> None:
         """Put them back where they were, as far as the broker can."""
-        with _translated(self.place):
-            for channel, tag in (one.receipt for one in found):
-                if not channel.is_closed:
-                    await channel.basic_nack(tag, requeue=True)
+        with _in_our_words(self.place):
+            for channel, tags in _open_ones(found):
+                channel.give_back(tags)
 
     async def close(self) -> None:
         """Take no more; the broker has again what is neither."""
         channel, self._channel = self._channel, None
         if channel is not None:
             with suppress(*_KNOWN):
-                await channel.close()
+                await channel.leave()
 
-    async def _consume(self, limit: int) -> None:
-        if self._channel is not None and not self._channel.is_closed:
-            return
+    async def _consume(self, limit: int) -> Channel:
+        if self._channel is not None and self._channel.closed is None:
+            return self._channel
         self._came = asyncio.Queue()
         channel = await self._broker.channel()
-        with _translated(self.place):
-            await channel.basic_qos(prefetch_count=min(limit, 65_535))
-            await channel.basic_consume(self.place, self._came.put)
+        channel.on_deliver = self._came.put_nowait
+        channel.on_cancelled = channel.close
+        with _in_our_words(self.place):
+            await channel.call(spec.Basic.Qos(prefetch_count=min(limit, _MOST)))
+            await channel.call(spec.Basic.Consume(queue=self.place))
         self._channel = channel
+        return channel
 
-    def _check(self) -> None:
-        if self._channel is None or self._channel.is_closed:
-            raise Unavailable(f"the broker closed our channel to {self.place}")
+    def _lost(self) -> Unavailable:
+        return Unavailable(f"the broker closed our channel to {self.place}")
 
-    def _found(self, message: DeliveredMessage) -> Found:
-        properties = message.header.properties
+    def _found(self, content: Content, channel: Channel) -> Found:
+        read = amqp_properties.read(content.properties)
+        properties = spec.Basic.Properties() if read is None else read
         headers = dict(properties.headers or {})
         stamp = properties.timestamp
+        unreadable = {MALFORMED: "its properties cannot be read"}
         return Found(
             kind="rabbitmq",
             place=self.place,
-            id=properties.message_id or self._digest(properties, message.body),
-            body=message.body,
-            headers=tuple((name, _as_bytes(value)) for name, value in headers.items()),
+            id=properties.message_id or self._id(properties, content.body),
+            body=content.body,
+            headers=tuple(
+                (name, amqp_properties.as_bytes(value))
+                for name, value in headers.items()
+            ),
+            about=unreadable if read is None else {},
             at=stamp if isinstance(stamp, datetime) else None,
             content_type=properties.content_type,
             reply_to=properties.reply_to,
-            raw=_packed(properties),
-            receipt=(message.channel, message.delivery_tag),
+            raw=amqp_properties.kept(properties),
+            receipt=(channel, content.tag),
         )
 
-    def _digest(self, properties: Basic.Properties, body: bytes) -> str:
+    def _id(self, properties: spec.Basic.Properties, body: bytes) -> str:
         """An id that is the same whenever it comes; twins are numbered."""
-        about = dict(properties)
-        headers = dict(properties.headers or {})
-        about["headers"] = {
-            name: value
-            for name, value in sorted(headers.items())
-            if name not in _ABOUT_DELIVERY
-        }
-        told = sha256(repr(about).encode("utf-8", "backslashreplace"))
-        told.update(body)
-        digest = f"sha256-{told.hexdigest()[:32]}"
+        digest = amqp_properties.digest(properties, body)
         self._twins[digest] += 1
         twin = self._twins[digest]
         return digest if twin == 1 else f"{digest}#{twin}"
@@ -218,98 +194,41 @@ class RabbitSink:
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
         """Publish them straight into the queue, confirmed, properties as they were."""
-        channel = await self._broker.channel(confirms=True)
+        if not messages:
+            return
+        mail = [(self.mailbox, amqp_properties.written(m), m.body) for m in messages]
+        channel = await self._broker.channel()
         try:
-            with _translated(self.mailbox):
-                await asyncio.gather(*(self._publish(channel, m) for m in messages))
+            with _in_our_words(self.mailbox):
+                await channel.call(spec.Confirm.Select())
+                batch = await channel.publish(mail)
         finally:
-            with suppress(*_KNOWN):
-                await channel.close()
-
-    async def _publish(self, channel: AbstractChannel, message: Message) -> None:
-        answer = await channel.basic_publish(
-            message.body,
-            routing_key=self.mailbox,
-            properties=_properties(message),
-            mandatory=True,
-        )
-        if not isinstance(answer, Basic.Ack):
-            raise Unavailable(f"the broker did not take message {message.id}")
+            channel.close()
+        if batch.nowhere:
+            raise _no_queue(self.mailbox)
+        if batch.refused:
+            raise Unavailable(f"the broker did not take all messages: {self.mailbox}")
 
 
-def _packed(properties: Basic.Properties) -> bytes:
-    """Properties as they travel, without what is about the death."""
-    kept = Basic.Properties()
-    for name, value in properties:
-        setattr(kept, name, value)
-    kept.headers = {
-        name: _sendable(value)
-        for name, value in (properties.headers or {}).items()
-        if not name.startswith(_DEATH) and name not in _LEADS_AWAY
-    }
-    try:
-        return ContentHeader(properties=kept).marshal()
-    except (TypeError, ValueError, OverflowError):
-        return b""  # it came in a form that cannot be written: the headers must do
-
-
-def _properties(message: Message) -> Basic.Properties:
-    origin = origin_of(message)
-    properties = Basic.Properties(
-        content_type=message.content_type, delivery_mode=2, reply_to=message.reply_to
-    )
-    if origin is not None and origin.raw:
-        header = ContentHeader()
-        try:
-            header.unmarshal(origin.raw)
-            properties = header.properties
-        except (PAMQPException, ValueError, LookupError, OverflowError):
-            header = ContentHeader()
-    headers = dict(properties.headers or {})
-    for name, value in lineage_headers(message.lineage):
-        headers[name] = value.decode()
-    properties.headers = {n: v for n, v in headers.items() if n not in _LEADS_AWAY}
-    # The client would make one up; ours leads back to the letter.
-    properties.message_id = properties.message_id or message.id
-    properties.user_id = None  # the broker lets nobody speak for another
-    return properties
-
-
-def _sendable(value: Any) -> Any:
-    match value:
-        case bytes():
-            return bytearray(value)  # the client knows no other form of bytes
-        case list():
-            return [_sendable(one) for one in value]
-        case dict():
-            return {name: _sendable(one) for name, one in value.items()}
-    return value
-
-
-def _as_bytes(value: Any) -> bytes:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    try:
-        return msgspec.json.encode(value, enc_hook=str)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value).encode("utf-8", "backslashreplace")
+def _open_ones(found: Sequence[Found]) -> Iterator[tuple[Channel, set[int]]]:
+    """Those whose channel is open still, by channel: the others come again."""
+    tags: defaultdict[Channel, set[int]] = defaultdict(set)
+    for one in found:
+        channel, tag = one.receipt
+        if channel.closed is None:
+            tags[channel].add(tag)
+    yield from tags.items()
 
 
 @contextmanager
-def _translated(queue: str = "") -> Iterator[None]:
-    """What the client raises, in our words."""
+def _in_our_words(queue: str = "") -> Iterator[None]:
     try:
         yield
     except _KNOWN as error:
-        raise _ours(error, queue) from error
+        if isinstance(error, Closed) and error.code == _MISSING:
+            raise _no_queue(queue) from error
+        raise translated(error) from error
 
 
-def _ours(error: BaseException, queue: str) -> BackendError | NotFound:
-    if isinstance(error, ChannelNotFoundEntity | DeliveryError):
-        return NotFound(f"there is no queue {queue!r} on that broker: {error}")
-    text = str(error) or type(error).__name__
-    if "ACCESS_REFUSED" in text or "RESOURCE_LOCKED" in text:
-        return Refused(f"the broker does not let us use {queue!r}: {text}")
-    return Unavailable(f"the broker cannot be reached: {text}")
+def _no_queue(queue: str) -> NotFound:
+    return NotFound(f"there is no queue {queue!r} on that broker")

@@ -12,10 +12,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.errors import BackendError
+from deadletter.core.errors import BackendError, DeadLetterError
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
-from deadletter.ports import Broker, Clock, Durability, Engine, LetterStore, QueueInfo
+from deadletter.ports import (
+    Broker,
+    Clock,
+    Durability,
+    Engine,
+    LetterStore,
+    Overruled,
+    QueueInfo,
+)
 
 from .letters import Letters
 
@@ -135,6 +143,13 @@ async def _limits(broker: Broker, queues: Sequence[QueueInfo]) -> Check:
         problem = await broker.conflict(queue.options.name, attempts=1)
         if problem is not None:
             return Check("limits", Health.FAIL, f"{problem}.")
+    if isinstance(broker, Overruled):
+        try:
+            problems = await broker.overruled()
+        except DeadLetterError as error:  # they cannot be seen
+            return _warn("limits", f"{error}.")
+        if problems:
+            return Check("limits", Health.FAIL, f"{problems[0]}.")
     return _ok("limits", "No mailbox takes messages away while they are tried.")
 
 

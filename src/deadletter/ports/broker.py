@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -150,3 +150,15 @@ class Broker(Protocol):
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
+
+
+@runtime_checkable
+class Overruled(Protocol):
+    """A broker whose operators can limit mailboxes from outside, by rules."""
+
+    async def overruled(self) -> Sequence[str]:
+        """
+        Why rules get in the way of mailboxes, whoever works them; sentences.
+
+        Where rules cannot be seen a ConfigError says how they could be.
+        """

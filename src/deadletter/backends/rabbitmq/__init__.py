@@ -4,6 +4,7 @@ Mailboxes on RabbitMQ (3.10 or later), as quorum queues.
     amqp://user:password@host:5672/vhost
     amqps://…?cafile=&certfile=&keyfile=     with TLS
     ?heartbeat=20                            seconds; silent for two, it is gone
+    ?management=15672                        port of its HTTP API, to see policies by
 
 It keeps neither letters nor a ledger: pair it with an office.
 """

@@ -2,9 +2,8 @@
 
 from datetime import datetime
 
+from deadletter.amqp.channel import Channel
 from deadletter.core.message import Delivery
-
-from .channel import Channel
 
 
 class Claim:

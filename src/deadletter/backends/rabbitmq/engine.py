@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from deadletter.amqp.address import read_url
 from deadletter.core.errors import BackendError
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
@@ -10,7 +11,6 @@ from deadletter.ports.letters import LetterStore
 from deadletter.ports.postman import Postman
 from deadletter.ports.time import Clock
 
-from .address import read_url
 from .features import FEATURES
 from .link import Link
 from .mailboxes import RabbitBroker

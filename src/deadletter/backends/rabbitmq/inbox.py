@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from pamqp import commands as spec
 
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.frames import Content
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 
-from .channel import Channel
 from .claims import Claim
-from .frames import Content
 from .link import Link
 from .packing import Unpacked, unpacked, when
 from .places import Places, suspects

@@ -12,12 +12,11 @@ from typing import Final, TypeAlias
 
 from pamqp import commands as spec
 
+from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.errors import Closed, at_start, translated
+from deadletter.amqp.line import Line
 from deadletter.core.errors import ConfigError, Unavailable
-
-from .address import Address
-from .channel import Channel
-from .connection import Connection, connect
-from .errors import Closed, at_start, translated
 
 Mail: TypeAlias = tuple[str, bytes, bytes]
 """queue, properties, body"""
@@ -47,8 +46,8 @@ class Link:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._out = _Side(address)
-        self._in = _Side(address)
+        self._out = Line(address)
+        self._in = Line(address)
         self._publishing: Channel | None = None
         self._asking: Channel | None = None
         self._lock = asyncio.Lock()
@@ -98,30 +97,6 @@ class Link:
                 await channel.call(spec.Confirm.Select())
                 self._publishing = channel
             return self._publishing
-
-
-class _Side:
-    """One connection after the other."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._connection: Connection | None = None
-        self._lock = asyncio.Lock()
-        self._closed = False
-
-    async def connection(self) -> Connection:
-        """The one there is, or a new one."""
-        async with self._lock:
-            if self._closed:
-                raise Closed(0, "this engine is closed")
-            if self._connection is None or self._connection.ended is not None:
-                self._connection = await connect(self._address)
-            return self._connection
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._connection is not None:
-            await self._connection.close()
 
 
 def _check_version(version: str, where: str) -> None:

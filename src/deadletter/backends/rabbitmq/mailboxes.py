@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.topology import check_deletion, check_update, validate
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
@@ -12,6 +12,7 @@ from deadletter.ports.time import Clock
 
 from .inbox import Inbox
 from .link import Link, in_our_words
+from .management import Management
 from .places import Places, check, suspects
 from .post import Post
 from .queue import Mailbox, RabbitSink, RabbitSource
@@ -30,6 +31,8 @@ class RabbitBroker:
         self._link = link
         self._clock = clock
         self._places = Places(link)
+        port = link.address.management
+        self._management = None if port is None else Management(link.address, port)
         self._post = Post(link, self._places)
         self._boxes: dict[str, Mailbox] = {}
         self._options: dict[str, QueueOptions] = {}
@@ -83,13 +86,26 @@ class RabbitBroker:
         """
         Why the broker would take a message away while it is still tried.
 
-        It counts only deliveries that were lost, so it does not matter how many
-        attempts there are.
+        It counts only deliveries that were lost. What a queue was declared with is
+        always seen, what policies say only where the management API is named.
         """
         check(mailbox)
         with in_our_words():
             await self._places.mailbox(mailbox)
-        return self._places.in_the_way(mailbox)
+        problem = self._places.in_the_way(mailbox)
+        if problem is None and self._management is not None:
+            problem = await self._management.in_the_way(mailbox, attempts=attempts)
+        return problem
+
+    async def overruled(self) -> Sequence[str]:
+        """Why policies get in the way of mailboxes, of this process or another."""
+        if self._management is None:
+            raise ConfigError(
+                "A delivery-limit that a policy sets cannot be seen by AMQP: look at"
+                " `rabbitmqctl list_policies`, or add ?management=15672 to the URL, the"
+                " port of the management API"
+            )
+        return await self._management.all_in_the_way()
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """

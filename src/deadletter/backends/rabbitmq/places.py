@@ -16,19 +16,19 @@ from typing import Any, Final
 from pamqp import commands as spec
 from pamqp.base import Frame
 
+from deadletter.amqp.errors import Closed
+from deadletter.amqp.frames import Content
 from deadletter.core.errors import ConfigError
 from deadletter.core.topology import MAX_ATTEMPTS, check_name
 
 from . import delays
-from .errors import Closed
-from .frames import Content
 from .link import Link, in_our_words
 
 _LONGEST_NAME: Final = 225  # bytes; AMQP has 255, and ours are put behind it
 _QUORUM: Final[dict[str, Any]] = {"x-queue-type": "quorum"}
 # The broker counts by itself how often a message was lost, and drops it beyond this.
 _SUSPECTS: Final = {**_QUORUM, "x-delivery-limit": MAX_ATTEMPTS}
-_TOO_FEW: Final = 5  # lost deliveries; two happen in one bad night
+TOO_FEW: Final = 5  # lost deliveries; two happen in one bad night
 _UNLIKE: Final = re.compile(
     r"inequivalent arg '([\w-]+)' .*"
     r"current is (?:the value '(.*)' of type '(\w+)'|none|(\w+))$"
@@ -69,11 +69,11 @@ class Places:
     def in_the_way(self, mailbox: str) -> str | None:
         """Why a mailbox should not be received from; None when it can."""
         limit = self._limits.get(mailbox)
-        if not isinstance(limit, int) or not 0 <= limit < _TOO_FEW:
+        if not isinstance(limit, int) or not 0 <= limit < TOO_FEW:
             return None
         return (
             f"the queue {mailbox} has x-delivery-limit {limit}: the broker would drop"
-            f" or move messages that we still try. Make it anew with {_TOO_FEW} or more"
+            f" or move messages that we still try. Make it anew with {TOO_FEW} or more"
             " (or none), or use another queue"
         )
 

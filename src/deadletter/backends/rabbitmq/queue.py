@@ -7,13 +7,13 @@ from typing import Final
 
 from msgspec import structs
 
+from deadletter.amqp.frames import Content
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Released, Settlement
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
 
 from .claims import Claim
-from .frames import Content
 from .inbox import Inbox
 from .link import Nowhere, in_our_words
 from .packing import NEW, Story, micros, unpacked

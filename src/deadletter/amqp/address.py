@@ -25,6 +25,7 @@ class Address(Struct, frozen=True, kw_only=True):
     cafile: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
+    management: int | None = None  # the port of its HTTP API
 
     @property
     def where(self) -> str:
@@ -43,12 +44,13 @@ def read_url(url: str) -> Address:
         raise ConfigError("a RabbitMQ URL begins with amqp:// or amqps://")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     heartbeat = _seconds(given.pop("heartbeat", str(_HEARTBEAT)))
+    management = _port(given.pop("management", None))
     tls = parts.scheme == "amqps"
     files = {name: given.pop(name) for name in _TLS if tls and name in given}
     if given:
         raise ConfigError(
             f"unknown parameter {min(given)!a} in the RabbitMQ URL; known are:"
-            f" heartbeat, and with amqps:// {', '.join(_TLS)}"
+            f" heartbeat, management, and with amqps:// {', '.join(_TLS)}"
         )
     return Address(
         host=parts.hostname or "localhost",
@@ -58,6 +60,7 @@ def read_url(url: str) -> Address:
         vhost=unquote(parts.path.removeprefix("/")) or "/",
         tls=tls,
         heartbeat=heartbeat,
+        management=management,
         **files,
     )
 
@@ -66,5 +69,15 @@ def _seconds(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 3600:
         raise ConfigError(
             f"heartbeat={text} in the RabbitMQ URL is no number of seconds up to 3600"
+        )
+    return int(text)
+
+
+def _port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 65_536:
+        raise ConfigError(
+            f"management={text} in the RabbitMQ URL is no port, such as 15672"
         )
     return int(text)

@@ -258,13 +258,14 @@ async def connect(address: Address) -> Connection:
     make: Callable[[], Connection] = lambda: Connection(address)  # noqa: E731
     async with asyncio.timeout(_PATIENCE):
         _, connection = await loop.create_connection(
-            make, address.host, address.port, ssl=_tls(address)
+            make, address.host, address.port, ssl=tls_context(address)
         )
     await connection.open()
     return connection
 
 
-def _tls(address: Address) -> ssl.SSLContext | None:
+def tls_context(address: Address) -> ssl.SSLContext | None:
+    """What a broker with TLS is spoken to with; None where it has none."""
     if not address.tls:
         return None
     try:

@@ -163,15 +163,23 @@ class Channel:
         if self.closed is not None:
             raise self.closed
 
+    def give_back(self, tags: Iterable[int]) -> None:
+        """Put deliveries back where they were, as far as the broker can."""
+        self.check()
+        for tag in tags:
+            nack = spec.Basic.Nack(delivery_tag=tag, requeue=True)
+            self._wire.send_rare(nack, self.number)
+
     def close(self) -> None:
         """Close it; what was delivered and not settled goes back."""
         if self.closed is None:
-            self._wire.send_rare(
-                spec.Channel.Close(
-                    reply_code=200, reply_text="", class_id=0, method_id=0
-                ),
-                self.number,
-            )
+            self._wire.send_rare(_closing(), self.number)
+            self.closed_by(Closed(0, "the channel is closed"))
+
+    async def leave(self) -> None:
+        """Close it, and return when what was not settled is back."""
+        if self.closed is None:
+            await self.call(_closing())
             self.closed_by(Closed(0, "the channel is closed"))
 
     async def _confirmed(self, batch: Batch) -> None:
@@ -252,6 +260,10 @@ class Channel:
             numbers.append(number)
         for number in numbers:
             self._batches.pop(number).confirm(taken=taken)
+
+
+def _closing() -> spec.Channel.Close:
+    return spec.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
 
 
 def _nobody(_: Content) -> None:
