@@ -1,17 +1,16 @@
 """What dead places say, dialect by dialect; and whatever else lies there."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from core.dialect_rig import NOW, THEN, found, read, theirs
 from deadletter.core.decision import Reason
 from deadletter.core.dialects import (
     DIALECTS,
     MALFORMED,
-    Found,
     letter_of,
     lineage_headers,
     origin_of,
@@ -23,30 +22,6 @@ from deadletter.core.keeping import file
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import NAMES, to_message
 from deadletter.core.message import Lineage, Message
-
-NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-THEN = datetime(2026, 5, 1, tzinfo=UTC)
-
-
-def found(**more: Any) -> Found:
-    headers = more.pop("headers", {})
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    as_bytes = tuple((n, v.encode() if isinstance(v, str) else v) for n, v in pairs)
-    basics: dict[str, Any] = {
-        "kind": "rabbitmq",
-        "place": "orders.dead",
-        "id": "m-1",
-        "body": b"body",
-    }
-    return Found(**{**basics, "headers": as_bytes, **more})
-
-
-def read(**more: Any) -> DeadLetter:
-    return letter_of(found(**more), NOW)
-
-
-def theirs(letter: DeadLetter) -> dict[str, bytes]:
-    return dict(unmarked(letter.message).headers)
 
 
 def test_spring_kafka() -> None:

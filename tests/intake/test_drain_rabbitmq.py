@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -16,11 +17,15 @@ from deadletter.backends.memory import MemoryEngine
 from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
 from deadletter.core.letter import State
+from deadletter.core.message import Message
+from deadletter.intake import amqp_properties
 from deadletter.intake.rabbitmq import RabbitMQ
 from intake.rig import drained, intake, letters, raw, recorded, sent_back
 from servers import Server
 
 _names = count(1)
+NOW = datetime(2026, 5, 4, tzinfo=UTC)
+_LINEAGE = ("dlq-replay-of", "dlq-replay-count", "dlq-replay-campaign")
 
 
 class Queues:
@@ -131,6 +136,26 @@ async def test_a_letter_goes_back_with_its_properties_as_they_were(
     assert "x-death" not in (properties.headers or {})
     assert (properties.correlation_id, properties.message_type) == ("c", "order")
     assert (properties.priority, properties.delivery_mode) == (4, 2)
+
+
+async def test_what_a_framework_wrote_of_the_death_does_not_go_back(
+    rabbit: RabbitMQ, rabbitmq_server: Server, queues: Queues, office: MemoryEngine
+) -> None:
+    headers: dict[str, Any] = {
+        "MT-Fault-InputAddress": f"rabbitmq://box/{queues.name}",
+        "MT-Fault-Message": "no stock",
+        "x-opt-deaths": "[]",
+        "MT-Host-MachineName": "box",
+        "n": 7,
+    }
+    await queues.put(b"body", queues.dead, headers=headers)
+    await drained(rabbit.drain(queues.dead), office)
+
+    await sent_back(rabbit, rabbitmq_server.url, office)
+
+    back = await queues.get(queues.name)
+    sent = set(back.header.properties.headers or {})
+    assert sent - {"MT-Host-MachineName", "n"} == set(_LINEAGE)
 
 
 async def test_a_copy_that_dies_again_returns_to_its_letter(
@@ -256,9 +281,37 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     with pytest.raises(ConfigError, match="user and password"):
         async with opened_foreign(rabbitmq_server.url.replace("guest:", "ghost:")):
             pass
-    with pytest.raises(Unavailable, match="is RabbitMQ running"):
-        async with opened_foreign("amqp://127.0.0.1:1/"):
-            pass
+    with pytest.raises(NotFound, match="no queue 'nowhere'"):
+        await rabbit.sink("nowhere").send([Message(id="m", body=b"", sent_at=NOW)])
+
+
+async def test_when_a_queue_is_deleted_while_it_is_drained(
+    rabbit: RabbitMQ, queues: Queues
+) -> None:
+    drain = rabbit.drain(queues.dead)
+    assert not await drain.take(1)
+
+    await queues.channel.queue_delete(queues.dead)
+
+    with pytest.raises((NotFound, Unavailable)):
+        await drain.take(1, wait=5)
+
+
+def test_properties_that_cannot_be_read_are_none() -> None:
+    assert amqp_properties.read(b"\0" * 12 + b"\xff\xff\xff") is None
+
+
+def test_a_letter_without_its_properties_goes_back_with_its_headers() -> None:
+    message = Message(
+        id="m", body=b"", sent_at=NOW, headers=(("tenant", b"eu"), ("odd", b"\xff"))
+    )
+
+    written = amqp_properties.written(message)
+
+    properties = amqp_properties.read(b"\0" * 12 + written)
+    assert properties is not None
+    assert properties.headers == {"tenant": b"eu", "odd": b"\xff"}
+    assert (properties.message_id, properties.delivery_mode) == ("m", 2)
 
 
 async def _publish_without_id(

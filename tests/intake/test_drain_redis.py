@@ -327,6 +327,6 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     with pytest.raises(ConfigError, match="password"):
         async with opened_foreign(redis_server.url.replace("postmark", "wrong")):
             pass
-    with pytest.raises(Unavailable, match="is it running"):
+    with pytest.raises(Unavailable, match="is Redis running"):
         async with opened_foreign("redis://127.0.0.1:1"):
             pass

@@ -30,8 +30,10 @@ _SCHEMES: Final = {
     "sqs+https": "sqs",
     "amqps": "amqp",
     "rediss": "redis",
+    "redis+unix": "redis",
     "valkey": "redis",
     "valkeys": "redis",
+    "valkey+unix": "redis",
     "tls": "nats",
 }
 
@@ -111,7 +113,7 @@ class _Checked:
 def _server(url: str) -> tuple[str, str, str, tuple[str, ...]]:
     scheme = _SCHEMES.get(urlsplit(url).scheme)
     if scheme is None:
-        known = ", ".join(f"{name}://" for name in _SERVERS)
+        known = ", ".join(f"{name}://" for name in sorted(_SCHEMES))
         raise ConfigError(
             f"nothing can be drained from {redact(url)!r}: use one of {known}"
         )

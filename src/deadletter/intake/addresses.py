@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
 
 
 class SqsAddress(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ def read_sqs(url: str) -> SqsAddress:
                 "keys belong into the usual AWS places"
             )
         return SqsAddress(region=parts.hostname or region)
+    host_and_port(url, 443)  # refuses what is no port
     host = parts.netloc.rpartition("@")[2]
     keys = None
     if parts.username and parts.password:
@@ -67,3 +69,22 @@ def read_kafka(url: str) -> KafkaAddress:
     return KafkaAddress(
         bootstrap=hosts, group=given.get("group") or DRAIN_GROUP, client=client
     )
+
+
+def redis_address(url: str) -> tuple[str, str]:
+    """A Redis URL as the client knows it; and where that is, for people."""
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.replace("valkey", "redis")
+    if scheme == "redis+unix":
+        return f"unix://{rest}", urlsplit(url).path
+    return f"{scheme}://{rest}", host_and_port(url, 6379)
+
+
+def host_and_port(url: str, usual: int) -> str:
+    """Where a URL leads, for people; the usual port is said too."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or usual
+    except ValueError as error:
+        raise ConfigError(f"{redact(url)!r} cannot be read: {error}") from error
+    return f"{parts.hostname or 'localhost'}:{port}"

@@ -32,6 +32,8 @@ from deadletter.core.errors import (
 from deadletter.core.message import Headers, Message
 from deadletter.ports import Clock
 
+from .addresses import host_and_port
+
 ADVISORIES: Final = "advisories"
 STREAM: Final = "deadletter-advisories"
 SUBJECTS: Final = (
@@ -50,8 +52,7 @@ _KNOWN: Final = (theirs.Error, jetstream.Error, OSError, asyncio.TimeoutError)
 async def open_nats(url: str, *, clock: Clock) -> "Nats":
     """The server that a URL names."""
     address = url.partition("?")[0]
-    where = address.rpartition("@")[2].removeprefix("nats://")
-
+    where = host_and_port(address, 4222)
     complaints: list[str] = []
 
     async def heard(error: Exception) -> None:

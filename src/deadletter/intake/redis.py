@@ -23,6 +23,7 @@ from deadletter.core.errors import (
 from deadletter.core.message import Message
 from deadletter.ports import Clock
 
+from .addresses import redis_address
 from .shelves import SHELVES, Shelf
 
 _POLL: Final = 0.5  # seconds between looks
@@ -31,13 +32,13 @@ _KNOWN: Final = (theirs.RedisError, OSError)
 
 async def open_redis(url: str, *, clock: Clock) -> "Frameworks":
     """The server that a URL names."""
-    address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
+    address, where = redis_address(url)
     try:
         client: Any = Redis.from_url(address, decode_responses=False)
     except ValueError as error:
         raise ConfigError(f"this Redis URL cannot be read: {error}") from error
     try:
-        with _translated():
+        with _translated(where):
             await client.ping()
     except BaseException:
         await client.aclose()
@@ -146,15 +147,15 @@ class RedisSink:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(where: str = "Redis") -> Iterator[None]:
     """What the client raises, in our words."""
     try:
         yield
     except _KNOWN as error:
-        raise _ours(error) from error
+        raise _ours(error, where) from error
 
 
-def _ours(error: Exception) -> DeadLetterError:
+def _ours(error: Exception, where: str) -> DeadLetterError:
     text = str(error) or type(error).__name__
     match error:
         case theirs.AuthenticationError() | theirs.AuthorizationError():
@@ -168,7 +169,10 @@ def _ours(error: Exception) -> DeadLetterError:
         case theirs.ResponseError() if "NOAUTH" in text:
             return ConfigError(f"the server wants a password in the URL: {text}")
         case theirs.ConnectionError() | theirs.TimeoutError() | OSError():
-            return Unavailable(f"no answer from Redis: is it running? ({text})")
+            return Unavailable(
+                f"no answer from {where}: is Redis running, and is the URL right? "
+                f"({text})"
+            )
         case theirs.ResponseError():
             return Refused(f"Redis refuses: {text}")
     return Unavailable(f"Redis cannot do this now: {text}")

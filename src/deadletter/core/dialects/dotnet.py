@@ -1,13 +1,20 @@
-"""Dialects of .NET: MassTransit and NServiceBus."""
+"""Dialects of .NET: MassTransit, NServiceBus and Wolverine."""
 
 from typing import Final
 from urllib.parse import unquote
 
 from .found import Found, Told
-from .values import count, moment, named
+from .kafka import record
+from .values import count, millis, moment, named, number
 
 _FAULT: Final = "MT-Fault-"
 _BUS: Final = "NServiceBus."
+_WOLVERINE: Final = frozenset(
+    {
+        *("exception-type", "exception-message", "exception-stack", "failed-at"),
+        *("original-destination", "original-partition", "original-offset", "attempts"),
+    }
+)
 
 
 def masstransit(found: Found) -> Told | None:
@@ -53,6 +60,30 @@ def nservicebus(found: Found) -> Told | None:
         consumer=text(f"{_BUS}ProcessingEndpoint"),
         drops=names
         | {f"{_BUS}{name}" for name in ("FailedQ", "TimeOfFailure", "Retries")},
+    )
+
+
+def wolverine(found: Found) -> Told | None:
+    """
+    Wolverine's `exception-*` and `failed-at`, the same on every transport.
+
+    Its count of attempts is not sent back: it would go on counting.
+    """
+    text = found.text
+    if not text("exception-type") or not text("failed-at"):
+        return None  # names that anybody may use: only together they are its own
+    address = text("original-destination").partition("?")[0]
+    return record(
+        "wolverine",
+        unquote(address.rstrip("/").rpartition("/")[2]),
+        number(text("original-partition")),
+        number(text("original-offset")),
+        error_type=text("exception-type"),
+        error_text=text("exception-message"),
+        stack=text("exception-stack"),
+        attempts=count(text("attempts")),
+        dead_at=millis(number(text("failed-at"))),
+        drops=_WOLVERINE,
     )
 
 

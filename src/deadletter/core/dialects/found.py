@@ -68,6 +68,7 @@ class Told(Struct, frozen=True, kw_only=True):
     error_type: str = ""
     error_text: str = ""
     stack: str = ""
+    status: int = 0  # what an HTTP consumer answered
     attempts: int = 0
     first_failed_at: datetime | None = None
     dead_at: datetime | None = None

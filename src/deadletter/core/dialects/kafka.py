@@ -1,5 +1,5 @@
 """
-Dialects of Kafka: Spring, Connect, Streams, share groups.
+Dialects of Kafka: Spring, Connect, Streams, share groups, SmallRye.
 
 All of them say which record it was, by topic, partition and offset; that is its
 identity, so that a record dead-lettered twice is one letter.
@@ -15,6 +15,14 @@ _SPRING: Final = "kafka_dlt-"
 _CONNECT: Final = "__connect.errors."
 _STREAMS: Final = "__streams.errors."
 _SHARE: Final = "__dlq.errors."
+_SMALLRYE: Final = "dead-letter-"
+_SMALLRYE_NAMES: Final = frozenset(
+    f"{_SMALLRYE}{name}"
+    for name in (
+        *("reason", "cause", "exception-class-name", "cause-class-name"),
+        *("topic", "partition", "offset"),
+    )
+)
 
 
 def spring(found: Found) -> Told | None:
@@ -28,15 +36,18 @@ def spring(found: Found) -> Told | None:
     partition = big_endian(found.value(f"{_SPRING}original-partition"))
     offset = big_endian(found.value(f"{_SPRING}original-offset"))
     text = found.text
-    return _record(
+    # Of a record whose key could not be read only that is told, by other names.
+    error = f"{_SPRING}exception-"
+    if not any(name.startswith(error) for name in names):
+        error = f"{_SPRING}key-exception-"
+    return record(
         "spring-kafka",
         text(f"{_SPRING}original-topic"),
         partition,
         offset,
-        error_type=text(f"{_SPRING}exception-cause-fqcn")
-        or text(f"{_SPRING}exception-fqcn"),
-        error_text=text(f"{_SPRING}exception-message"),
-        stack=text(f"{_SPRING}exception-stacktrace"),
+        error_type=text(f"{error}cause-fqcn") or text(f"{error}fqcn"),
+        error_text=text(f"{error}message"),
+        stack=text(f"{error}stacktrace"),
         attempts=min(attempts or 0, 1_000_000),
         consumer=text(f"{_SPRING}original-consumer-group"),
         sent_at=millis(big_endian(found.value(f"{_SPRING}original-timestamp"))),
@@ -52,7 +63,7 @@ def connect(found: Found) -> Told | None:
     text = found.text
     stage = text(f"{_CONNECT}stage")
     connector, task = text(f"{_CONNECT}connector.name"), text(f"{_CONNECT}task.id")
-    return _record(
+    return record(
         "kafka-connect",
         text(f"{_CONNECT}topic"),
         number(text(f"{_CONNECT}partition")),
@@ -72,7 +83,7 @@ def streams(found: Found) -> Told | None:
     if not names:
         return None
     text = found.text
-    return _record(
+    return record(
         "kafka-streams",
         text(f"{_STREAMS}topic"),
         number(text(f"{_STREAMS}partition")),
@@ -90,7 +101,7 @@ def share(found: Found) -> Told | None:
     if not names:
         return None
     text = found.text
-    return _record(
+    return record(
         "kafka-share-group",
         text(f"{_SHARE}topic"),
         number(text(f"{_SHARE}partition")),
@@ -103,9 +114,27 @@ def share(found: Found) -> Told | None:
     )
 
 
-def _record(
+def smallrye(found: Found) -> Told | None:
+    """SmallRye's and so Quarkus' `dead-letter-*`: everything as text."""
+    names = _SMALLRYE_NAMES & named(found.headers, _SMALLRYE)
+    if not names:
+        return None
+    text = found.text
+    return record(
+        "smallrye",
+        text(f"{_SMALLRYE}topic"),
+        number(text(f"{_SMALLRYE}partition")),
+        number(text(f"{_SMALLRYE}offset")),
+        error_type=text(f"{_SMALLRYE}exception-class-name"),
+        error_text=text(f"{_SMALLRYE}reason"),
+        drops=names,
+    )
+
+
+def record(
     dialect: str, topic: str, partition: int | None, offset: int | None, **more: object
 ) -> Told:
+    """What is told of a record, known by its place when its place is known."""
     if not topic or partition is None or offset is None:
         return Told(dialect=dialect, source=topic, **more)  # type: ignore[arg-type]
     place = f"{topic}/{partition}/{offset}"

@@ -25,12 +25,17 @@ _MOST_REPLAYS: Final = 10_000
 
 
 class Origin(Struct, frozen=True):
-    """The kind of place a letter was found in, its name there, and what else it had."""
+    """
+    The kind of place a letter was found in, its name there, and what else it had.
+
+    `said` is what its dialects wrote beyond the fields of the letter, for people.
+    """
 
     kind: str
     place: str
     dialect: str = ""
     raw: bytes = b""
+    said: dict[str, str] = {}
 
 
 _encode: Final = msgspec.json.Encoder().encode

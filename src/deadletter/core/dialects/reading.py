@@ -24,14 +24,16 @@ from ..redact import redact
 from ..rules import DEFAULT
 from ..tracing import trace_id
 from .celery import celery
-from .dotnet import masstransit, nservicebus
+from .clouds import pubsub, service_bus
+from .dotnet import masstransit, nservicebus, wolverine
 from .dramatiq import dramatiq
 from .found import Found, Told
 from .jobs import bullmq, rq
-from .kafka import connect, share, spring, streams
+from .kafka import connect, share, smallrye, spring, streams
+from .knative import knative
 from .nats import given_up
 from .origin import LINEAGE, Origin, lineage_of, marked
-from .rabbitmq import x_death
+from .rabbitmq import opt_deaths, x_death
 from .sqs import redriven
 from .watermill import poisoned
 
@@ -66,9 +68,9 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     _unreadable,
     # What a framework knows counts before what its broker knows.
     *(celery, dramatiq, rq, bullmq),
-    *(masstransit, nservicebus, poisoned),
-    *(spring, connect, streams, share),
-    *(x_death, redriven, given_up),
+    *(masstransit, nservicebus, wolverine, poisoned, knative),
+    *(spring, connect, streams, share, smallrye),
+    *(opt_deaths, x_death, redriven, given_up, pubsub, service_bus),
 )
 
 
@@ -91,7 +93,8 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
     source = _name(found.source) or _name(told.source) or _name(found.place)
     partition = told.partition or found.partition
     attempts = max(1, told.attempts)
-    origin = Origin(found.kind, found.place, told.dialect, found.raw)
+    said = _said(found, told)
+    origin = Origin(found.kind, found.place, told.dialect, found.raw, said)
     head = LetterHead(
         id=letter_id(source, partition, message.id),
         source=source,
@@ -181,6 +184,20 @@ def _message(found: Found, told: Told, now: datetime) -> Message:
     )
 
 
+def _said(found: Found, told: Told) -> dict[str, str]:
+    """Headers that were taken off, as text; without what is a field word for word."""
+    said: dict[str, str] = {}
+    for name, value in found.headers:
+        if name not in told.drops:
+            continue
+        text = value.decode("utf-8", "backslashreplace")
+        if text not in (told.error_type, told.error_text, told.stack):
+            # What was written more than once, one below the other.
+            all_of_it = f"{said[name]}\n{text}" if name in said else text
+            said[name] = cut(_masked(all_of_it, STACK_LIMIT), STACK_LIMIT)
+    return {_name(name): text for name, text in said.items()}
+
+
 def _own(found: Found, now: datetime) -> DeadLetter:
     """A copy of one of our letters: it finds back to it."""
     told = Told(
@@ -220,7 +237,10 @@ def _judged(told: Told) -> tuple[Trouble, str]:
     if not told.error_type and not told.error_text:
         return Trouble.UNKNOWN, ""
     name = _name(told.error_type).rpartition(".")[2]
-    verdict = DEFAULT.classify(_error(name)(_text(told.error_text)))
+    error = _error(name)(_text(told.error_text))
+    if told.status:
+        error.status_code = told.status  # type: ignore[attr-defined]
+    verdict = DEFAULT.classify(error)
     return verdict.trouble, verdict.code
 
 
@@ -245,7 +265,11 @@ def _name(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return cut(redact(plain(text[: TEXT_LIMIT + _MARGIN])), TEXT_LIMIT)
+    return cut(_masked(text, TEXT_LIMIT), TEXT_LIMIT)
+
+
+def _masked(text: str, limit: int) -> str:
+    return redact(plain(text[: limit + _MARGIN]))
 
 
 def _stack(text: str) -> str:

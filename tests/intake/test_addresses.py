@@ -1,0 +1,83 @@
+"""Servers of others that are not there, or cannot be: what is said about it."""
+
+import socket
+from importlib.metadata import entry_points
+
+import pytest
+
+from deadletter.assembly.foreign import opened_foreign
+from deadletter.core.errors import ConfigError, Unavailable
+
+# Engines that are no servers of others, or whose letters lie in the office itself.
+NOT_DRAINED = {"memory", "sqlite", "postgresql", "mongodb"}
+DRAINED_AS_REDIS = {"bullmq"}
+
+
+@pytest.fixture
+def nobody() -> str:
+    """A port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "server"),
+    [
+        ("amqp", "RabbitMQ"),
+        ("amqps", "RabbitMQ"),
+        ("redis", "Redis"),
+        ("rediss", "Redis"),
+        ("valkey", "Redis"),
+        ("valkeys", "Redis"),
+        ("nats", "NATS"),
+        ("kafka", "Kafka"),
+    ],
+)
+async def test_who_does_not_answer_is_named_with_the_port(
+    scheme: str, server: str, nobody: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Unavailable) as caught:
+        async with opened_foreign(f"{scheme}://{nobody}"):
+            pass
+
+    said = f"no answer from {nobody}: is {server} running, and is the URL right?"
+    assert str(caught.value).startswith(said)
+    assert caplog.records == []  # no library has a word of its own
+
+
+async def test_a_socket_is_named_by_its_path() -> None:
+    with pytest.raises(Unavailable, match=r"no answer from /nowhere/redis\.sock"):
+        async with opened_foreign("redis+unix:///nowhere/redis.sock"):
+            pass
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://localhost:x",
+        "redis://localhost:x",
+        "nats://localhost:x",
+        "sqs+http://key:hunter2@localhost:x",
+    ],
+)
+async def test_what_is_no_port_is_a_mistake_in_the_url(url: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        async with opened_foreign(url):
+            pass
+
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_the_list_of_what_can_be_drained_is_whole() -> None:
+    with pytest.raises(ConfigError, match="nothing can be drained") as caught:
+        async with opened_foreign("mysql://localhost"):
+            pass
+
+    names = {
+        one.name
+        for one in entry_points(group="deadletter.backends")
+        if one.module.rpartition(".")[2] not in NOT_DRAINED | DRAINED_AS_REDIS
+    }
+    assert {"redis+unix", "amqps", "tls", "sqs+http"} <= names
+    assert [one for one in names if f"{one}://" not in str(caught.value)] == []
