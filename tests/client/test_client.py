@@ -1,6 +1,7 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec import structs
 from client.serving import Served, beside, served
 from deadletter.client import Client
 from deadletter.client.events import Happening
-from deadletter.core.access import Role
+from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.editing import Changes
 from deadletter.core.errors import (
@@ -20,7 +21,8 @@ from deadletter.core.errors import (
     Refused,
 )
 from deadletter.core.letter import AuditEntry, GroupStatus, State
-from deadletter.office.replay import unsent
+from deadletter.office.groups import GroupPage
+from deadletter.office.replay import ReplayPage, unsent
 from deadletter.ports import QueueOptions
 from office.making import make_letter, make_letters
 
@@ -102,7 +104,7 @@ async def test_groups_are_listed_and_stand_as_somebody_says(
 ) -> None:
     server.keep(*make_letters(3))
 
-    (line,) = await client.groups.list()
+    (line,) = (await client.groups.list()).groups
     said = await client.groups.say(
         line.fingerprint, GroupStatus.RESOLVED, version="1.8", reason="fixed"
     )
@@ -110,7 +112,27 @@ async def test_groups_are_listed_and_stand_as_somebody_says(
     assert line.open == 3
     assert (said.status, said.version) == (GroupStatus.RESOLVED, "1.8")
     assert (await client.groups.get(line.fingerprint)).note == "fixed"
-    assert await client.groups.list(status=GroupStatus.MUTED) == []
+    assert await client.groups.list(status=GroupStatus.MUTED) == GroupPage(())
+
+
+async def test_groups_and_replays_go_on_where_a_page_ended(
+    server: Served, client: Client
+) -> None:
+    letters = [make_letter(n, fingerprint=f"1-{n}") for n in range(3)]
+    server.keep(*letters)
+    plans = [await client.replays.plan([one.id]) for one in letters]
+
+    groups = await client.groups.list(limit=2)
+    others = await client.groups.list(limit=2, after=groups.after)
+    replays = await client.replays.latest(limit=2)
+    older = await client.replays.latest(limit=2, after=replays.after)
+
+    both = [line.fingerprint for line in (*groups.groups, *others.groups)]
+    assert sorted(both) == ["1-0", "1-1", "1-2"]
+    assert [one.id for one in (*replays.replays, *older.replays)] == [
+        plan.replay.id for plan in reversed(plans)
+    ]
+    assert (others.after, older.after) == (None, None)
 
 
 async def test_a_replay_is_planned_started_and_sent_by_the_server(
@@ -125,7 +147,7 @@ async def test_a_replay_is_planned_started_and_sent_by_the_server(
 
     assert (planned.sendable, before.state) == (3, CampaignState.PLANNED)
     assert over.counts == {Outcome.SENT: 3}
-    assert [one.id for one in await client.replays.latest()] == [planned.replay.id]
+    assert await client.replays.latest() == ReplayPage((over,))
     report = await client.replays.report(planned.replay.id)
     assert [item.outcome for item in report.items] == [Outcome.SENT] * 3
     async with beside(server) as engine:
@@ -248,13 +270,38 @@ async def test_who_has_no_token_or_too_small_a_one_is_refused(tmp_path: Path) ->
             Client(server.url) as nobody,
             Client(server.url, token=reader) as one,
         ):
-            with pytest.raises(Refused, match="DLQ_TOKEN"):
+            with pytest.raises(Refused, match="a valid token"):
                 await nobody.stats()
             with pytest.raises(Refused, match="operator"):
                 await one.letters.review([letter.id])
             with pytest.raises(NotFound):
                 await one.letters.get(other.id)
             assert [head.id async for head in one.letters.all()] == [letter.id]
+
+
+async def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
+    with served(f"sqlite:///{tmp_path}/office.db", access="on") as server:
+        root = server.token(Role.ADMIN, name="root")
+        async with Client(server.url, token=root) as client:
+            to = Pass(name="ci", role=Role.OPERATOR, sources=("orders",))
+            end = datetime.now(UTC) + timedelta(days=3)
+            made = await client.tokens.issue(to, expires_at=end, reason="new")
+            listed = {one.name: one for one in await client.tokens.list()}
+            async with Client(server.url, token=made.token) as ci:
+                assert (await ci.letters.search()).heads == ()
+                await client.tokens.revoke(made.id, reason="left")
+                with pytest.raises(Refused):
+                    await ci.letters.search()
+            with pytest.raises(NotFound, match=made.id):
+                await client.tokens.revoke(made.id)
+            acts = (await client.audit(target=f"token:{made.id}")).entries
+
+    assert listed["ci"].id == made.id
+    assert (made.role, made.sources, made.expires_at) == (to.role, to.sources, end)
+    assert [(act.actor, act.reason) for act in acts] == [
+        ("root", "new"),
+        ("root", "left"),
+    ]
 
 
 async def test_a_letter_view_holds_all_that_a_letter_has(

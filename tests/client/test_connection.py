@@ -164,7 +164,7 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
         (problem(409, "conflict", "changed"), Conflict, "changed"),
         (problem(412, "changed", "at revision 3"), Conflict, "at revision 3"),
         (problem(502, "engine", "will again"), Refused, "will again"),
-        (problem(401, "unauthorized", "who?"), Refused, "DLQ_TOKEN"),
+        (problem(401, "unauthorized", "who?"), Refused, "who?"),
         (problem(403, "forbidden", "needs admin"), Refused, "needs admin"),
         (
             problem(
@@ -173,6 +173,8 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
             ConfigError,
             "limit: ≥ 1",
         ),
+        (httpx.Response(404, text="<html>no</html>"), ConfigError, "/api/v1/stats"),
+        (problem(404, "not-found", "Not Found"), ConfigError, "there is nothing at"),
         (httpx.Response(500, text="<html>oops</html>"), Refused, "500"),
         (httpx.Response(302, headers={"location": "http://evil"}), Refused, "302"),
         (httpx.Response(200, text="<html>hello</html>"), Refused, "cannot be read"),

@@ -7,7 +7,7 @@ from msgspec import structs
 from client.serving import Served
 from deadletter.client import QueueClient
 from deadletter.core.errors import ConfigError, Conflict, NotFound
-from deadletter.core.items import Again, LeaseQueue, NewItem
+from deadletter.core.items import Again, Item, LeaseQueue, NewItem
 
 ORDERS = LeaseQueue(name="orders", lease_timeout=60, expire_timeout=3600)
 
@@ -95,6 +95,29 @@ async def test_queues_are_listed_changed_and_deleted(queue: QueueClient) -> None
     await queue.delete_queue("orders")
     with pytest.raises(NotFound):
         await queue.queue("orders")
+
+
+async def test_reasons_go_into_the_audit(queue: QueueClient, server: Served) -> None:
+    why = "moved to\n  Köln \x1b[2J"
+    await queue.create_queue(ORDERS, reason="new")
+    await queue.update_queue(ORDERS, reason=why)
+    now = datetime.now(UTC)
+    new = Item(id="", payload=b"1", created_at=now, updated_at=now)
+    (item,) = await queue.import_items("orders", [new], reason="brought")
+    await queue.delete_items("orders", [item.id], reason="not that")
+    await queue.clear("orders", waiting=True, reason="swept")
+    await queue.delete_queue("orders", reason="gone")
+
+    entries = server.run(server.place.store.audit())
+    told = [(entry.action, entry.reason) for entry in entries]
+    assert told[-6:] == [
+        ("queues.create", "new"),
+        ("queues.update", "moved to Köln \\x1b[2J"),
+        ("storage/items.import", "brought"),
+        ("storage/items.delete", "not that"),
+        ("queue.clear", "swept"),
+        ("queues.delete", "gone"),
+    ]
 
 
 async def test_what_waits_can_be_cleared_and_looked_at(queue: QueueClient) -> None:

@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.errors import QueryError
-from deadletter.core.paging import cursor, place
+from deadletter.core.letter import Group, State
+from deadletter.core.paging import (
+    cursor,
+    group_cursor,
+    group_place,
+    place,
+    place_of_group,
+)
 
+_PLACE_OF_GROUP = re.compile(r"[0-9a-f.]*\.")
 _PLACE = re.compile(r"[0-9a-f]+\.[0-9a-f]+")
 
 
@@ -34,3 +42,38 @@ def test_any_other_text_is_refused_in_words(text: str) -> None:
 def test_what_looks_like_a_place_may_be_none(text: str) -> None:
     with pytest.raises(QueryError, match="left off"):
         place(text)
+
+
+@given(
+    opened=st.integers(0, 2**56),
+    more=st.integers(0, 2**56),
+    seen=st.datetimes(timezones=st.just(UTC)),
+    name=st.text(max_size=40),
+)
+def test_a_place_among_groups_comes_back_exactly(
+    opened: int, more: int, seen: datetime, name: str
+) -> None:
+    group = Group(
+        fingerprint=name,
+        source="orders",
+        error_type="",
+        text="",
+        first_seen=seen,
+        last_seen=seen,
+        counts={State.PENDING: opened},
+        total=opened + more,
+    )
+
+    assert group_place(group_cursor(group)) == place_of_group(group)
+
+
+@given(text=st.text(max_size=40))
+@pytest.mark.parametrize("start", ["", "1.", "1.1.", "1.1." + "f" * 15 + ".", "g.1.1."])
+def test_any_other_place_among_groups_is_refused_in_words(
+    start: str, text: str
+) -> None:
+    if _PLACE_OF_GROUP.match(text):
+        return
+
+    with pytest.raises(QueryError, match="left off"):
+        group_place(start + text)

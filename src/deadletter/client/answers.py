@@ -21,9 +21,25 @@ _LATER: Final = frozenset({429, 454, 503})
 _PERHAPS: Final = frozenset({502, 504})  # a proxy's: something may have been done
 
 _LONGEST_WAIT: Final = 60.0  # seconds; a server that asks for more is not waited for
+_ENGINE: Final = "urn:deadletter:problem:engine"
+_IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same, sent before
+
+
+class Later(Unavailable):
+    """A server that is there said: not now, and nothing was done."""
+
+
+class Unreachable(Unavailable):
+    """Nobody answers there, or the connection broke off."""
+
+
+class Stranger(Refused):
+    """The server does not know who asks: there is no token, or it is not good."""
+
+
 _BY_STATUS: Final[dict[int, type[DeadLetterError]]] = {
     400: ConfigError,
-    401: Refused,
+    401: Stranger,
     403: Refused,
     404: NotFound,
     409: Conflict,
@@ -35,12 +51,6 @@ _BY_STATUS: Final[dict[int, type[DeadLetterError]]] = {
     453: Refused,
     455: ConfigError,
 }
-_ENGINE: Final = "urn:deadletter:problem:engine"
-_IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same, sent before
-
-
-class Later(Unavailable):
-    """A server that is there said: not now, and nothing was done."""
 
 
 class _Wrong(Struct, frozen=True):
@@ -69,8 +79,12 @@ def error_of(response: httpx.Response) -> DeadLetterError:
     text = _text(problem) or f"the server says {status} {_phrase(status)}"
     if problem.query is not None:
         return QueryError(text, query=problem.query, at=problem.at or 0)
-    if status == 401:
-        text = f"{text}; DLQ_TOKEN or `token` says who you are"
+    if status == 404 and _text(problem) in {"", _phrase(status)}:
+        # Ours says what is not there. This one does not even know such requests.
+        place = response.url.copy_with(query=None)
+        return ConfigError(
+            f"there is nothing at {place}: is a deadletter server there?"
+        )
     if problem.type == _ENGINE:
         return Refused(text)
     if status in _LATER:

@@ -15,6 +15,7 @@ from .groups import Groups
 from .letters import Letters
 from .mailboxes import Queues
 from .replays import Replays
+from .tokens import Tokens
 
 
 class Acts(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class Client(Connected):
         self.groups = Groups(connection)
         self.replays = Replays(connection)
         self.queues = Queues(connection)
+        self.tokens = Tokens(connection)
 
     async def stats(self) -> Stats:
         """Mailboxes, letters by state and source, and arrivals of late."""

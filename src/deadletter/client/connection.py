@@ -12,9 +12,10 @@ import msgspec
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.errors import ConfigError, NotFound, Refused, Unavailable
+from deadletter.core.plain import plain
 from deadletter.system import SystemDice
 
-from .answers import Later, error_of, wait_of
+from .answers import Later, Unreachable, error_of, wait_of
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | bool | None]
@@ -23,6 +24,7 @@ API: Final = "/api/v1"
 ATTEMPTS: Final = 4
 TIMEOUT: Final = 30.0  # seconds without a sign of life
 IDEMPOTENCY_KEY: Final = "idempotency-key"
+REASON: Final = "dlq-reason"
 _JSON: Final = {"content-type": "application/json"}
 _BACKOFF: Final = Exponential(0.2, cap=10.0, jitter=0.5)
 
@@ -103,13 +105,16 @@ class Connection:
         *,
         wait: float,
         patient: bool = True,
+        reason: str = "",
     ) -> T:
         """A call of the queue wire, which knows no keys; `wait` is what it may take."""
+        # A header has one line.
+        why = {REASON: plain(" ".join(reason.split()))} if reason else {}
         response = await self.send(
             "POST",
             path,
             content=msgspec.json.encode(value),
-            headers=_JSON,
+            headers=_JSON | why,
             timeout=wait,
             patient=patient,
         )
@@ -138,7 +143,7 @@ class Connection:
             path,
             params=_given(params),
             content=content,
-            headers=dict(headers or {}),
+            headers=httpx.Headers(dict(headers or {}), encoding="utf-8"),
             timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
         )
         attempt = 1
@@ -196,9 +201,9 @@ class Connection:
             return failed, wait_of(response) or 0.0
         return failed, None
 
-    def _unreachable(self, error: httpx.HTTPError) -> Unavailable:
+    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         told = str(error) or type(error).__name__
-        return Unavailable(f"the server at {self.url} cannot be reached: {told}")
+        return Unreachable(f"the server at {self.url} cannot be reached: {told}")
 
 
 class Connected:

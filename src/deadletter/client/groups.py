@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from deadletter.core.letter import GroupStatus
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 
 from .connection import API, Connection, part
 
@@ -21,15 +21,17 @@ class Groups:
         status: GroupStatus | None = None,
         everything: bool = False,
         limit: int = 100,
-    ) -> list[GroupLine]:
-        """Groups of like failures, those with most open letters first."""
+        after: str | None = None,
+    ) -> GroupPage:
+        """Groups, those with most open letters first; `after` of the page continues."""
         return await self._connection.get(
             f"{API}/groups",
-            list[GroupLine],
+            GroupPage,
             source=source,
             status=status,
             everything=everything,
             limit=limit,
+            after=after,
         )
 
     async def get(self, name: str) -> GroupLine:

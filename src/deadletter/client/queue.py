@@ -52,7 +52,8 @@ class QueueClient(Connected):
     A client of the queue server, in JSON.
 
     What the server asks to be tried again (454) is. A produce whose connection broke
-    off half-way is not: whether the items are there, nobody can know.
+    off half-way is not: whether the items are there, nobody can know. A `reason` goes
+    into the audit, on one line.
     """
 
     def __init__(self, url: str, *, token: str | None = None, **how: Any) -> None:
@@ -60,17 +61,20 @@ class QueueClient(Connected):
         self._name = SystemDice().new_id()
         self._leases = 0
 
-    async def create_queue(self, queue: LeaseQueue) -> None:
+    async def create_queue(self, queue: LeaseQueue, *, reason: str = "") -> None:
         """Make a queue; one of that name already there is a Conflict."""
-        await self._call("queues.create", _said_of(queue), _Status)
+        await self._call("queues.create", _said_of(queue), _Status, reason=reason)
 
-    async def update_queue(self, queue: LeaseQueue) -> None:
+    async def update_queue(self, queue: LeaseQueue, *, reason: str = "") -> None:
         """Change a queue's options."""
-        await self._call("queues.update", _said_of(queue), _Status)
+        await self._call("queues.update", _said_of(queue), _Status, reason=reason)
 
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
+    async def delete_queue(
+        self, name: str, *, force: bool = False, reason: str = ""
+    ) -> None:
         """Delete a queue and its items; one in use as dead queue only by `force`."""
-        await self._call("queues.delete", {"queue_name": name, "force": force}, _Status)
+        said = {"queue_name": name, "force": force}
+        await self._call("queues.delete", said, _Status, reason=reason)
 
     async def queue(self, name: str) -> LeaseQueue:
         """One queue."""
@@ -151,6 +155,7 @@ class QueueClient(Connected):
         waiting: bool = False,
         scheduled: bool = False,
         destructive: bool = False,
+        reason: str = "",
     ) -> None:
         """Delete what waits or is scheduled; what is leased only if `destructive`."""
         said = {
@@ -159,7 +164,7 @@ class QueueClient(Connected):
             "scheduled": scheduled,
             "destructive": destructive,
         }
-        await self._call("queue.clear", said, _Status)
+        await self._call("queue.clear", said, _Status, reason=reason)
 
     async def items(
         self,
@@ -181,7 +186,12 @@ class QueueClient(Connected):
         return (await self._call(call, said, _Items)).meant()
 
     async def import_items(
-        self, queue: str, items: Sequence[Item], partition: int = 0
+        self,
+        queue: str,
+        items: Sequence[Item],
+        partition: int = 0,
+        *,
+        reason: str = "",
     ) -> list[Item]:
         """
         Add items as they are, with ids of their own; those that were added.
@@ -194,14 +204,20 @@ class QueueClient(Connected):
             "partition": partition,
             "items": [_told_of(item) for item in items],
         }
-        return (await self._call("storage/items.import", said, _Items)).meant()
+        call = "storage/items.import"
+        return (await self._call(call, said, _Items, reason=reason)).meant()
 
     async def delete_items(
-        self, queue: str, ids: Iterable[str], partition: int = 0
+        self,
+        queue: str,
+        ids: Iterable[str],
+        partition: int = 0,
+        *,
+        reason: str = "",
     ) -> None:
         """Delete items, leased or not; those that are gone already do not matter."""
         said = {"queue_name": queue, "partition": partition, "ids": list(ids)}
-        await self._call("storage/items.delete", said, _Status)
+        await self._call("storage/items.delete", said, _Status, reason=reason)
 
     async def _call(
         self,
@@ -211,9 +227,15 @@ class QueueClient(Connected):
         wait: float = WAIT,
         *,
         patient: bool = True,
+        reason: str = "",
     ) -> T:
         return await self._connection.call(
-            f"/v1/{name}", said, kind, wait=wait + _GRACE, patient=patient
+            f"/v1/{name}",
+            said,
+            kind,
+            wait=wait + _GRACE,
+            patient=patient,
+            reason=reason,
         )
 
 

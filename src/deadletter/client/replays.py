@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from deadletter.core.campaign import Campaign
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP
+from deadletter.office.replay import CAP, ReplayPage
 from deadletter.ports import ReplayItems
 
 from .connection import API, Connection, part
@@ -67,9 +67,11 @@ class Replays:
         said = {"expect": expect, "reason": reason}
         return await self._tell(name, "start", said)
 
-    async def latest(self, *, limit: int = 20) -> list[Campaign]:
-        """Replays with their counts, latest first."""
-        return await self._connection.get(f"{API}/replays", list[Campaign], limit=limit)
+    async def latest(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
+        """Replays with their counts, latest first; `after` of the page continues."""
+        return await self._connection.get(
+            f"{API}/replays", ReplayPage, limit=limit, after=after
+        )
 
     async def get(self, name: str) -> Campaign:
         """One replay and its counts, by its id or the beginning of it."""

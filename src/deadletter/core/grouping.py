@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .errors import ConfigError
-from .letter import GroupStatus, LetterHead, Standing
+from .letter import Group, GroupStatus, LetterHead, Standing
+from .paging import group_place, place_of_group
 
 HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 """Somebody knows and does not want to be told: not listed unless asked for."""
@@ -21,6 +22,7 @@ HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
 """What a person can say of a group; the others come about by themselves."""
 
+_PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # paging.GroupPlace
 LONGEST_NOTE: Final = 4_000
 _LONGEST_NAME: Final = 200
 # Bounded, and each part starts where the one before it ended: linear.
@@ -28,14 +30,32 @@ _RELEASE: Final = re.compile(r"v?(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Which groups somebody asks for."""
+    """Which groups somebody asks for, and in which order."""
 
     source: str | None
     only_open: bool
     statuses: frozenset[GroupStatus] | None
     named: str
+    largest_first: bool
+    after: str | None
     limit: int
     now: datetime
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """What groups are ordered by, the most first; no two are alike in it."""
+        return _PLACE[0 if self.largest_first else -2 :]
+
+    @property
+    def start(self) -> tuple[int | datetime | str, ...] | None:
+        """Only groups that come behind this in that order; None is all of them."""
+        if self.after is None:
+            return None
+        return group_place(self.after)[-len(self.order) :]
+
+    def place(self, group: Group) -> tuple[int | datetime | str, ...]:
+        """Where a group stands in that order."""
+        return place_of_group(group)[-len(self.order) :]
 
 
 def check_standing(standing: Standing) -> None:

@@ -11,9 +11,9 @@ from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.failure import Trouble
 from deadletter.core.grouping import HIDDEN
 from deadletter.core.letter import By, Group, GroupStatus, Standing, still_open
+from deadletter.core.paging import group_cursor, place_of_group
 from deadletter.ports import Clock, LetterStore
 
-MOST: Final = 1_000
 LISTED: Final = frozenset(GroupStatus) - HIDDEN
 
 
@@ -40,32 +40,49 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     share: float
 
 
+class GroupPage(Struct, frozen=True):
+    """Some groups, those with most open letters first; `after` continues the list."""
+
+    groups: tuple[GroupLine, ...]
+    after: str | None = None
+
+
 async def list_groups(
     store: LetterStore,
     *,
     source: str | None = None,
+    sources: Sequence[str] = (),
     status: GroupStatus | None = None,
     everything: bool = False,
     limit: int = 100,
-) -> list[GroupLine]:
+    after: str | None = None,
+) -> GroupPage:
     """
     Groups of like failures, those with most open letters first.
 
     Those with open letters that are neither snoozed nor muted; all of one status
-    if one is asked for; or really all.
+    if one is asked for; or really all. Of one `source`, or of these `sources`, if
+    some are given.
     """
     statuses = None if everything else LISTED
-    groups = await store.groups(
-        source=source,
-        only_open=not everything and status is None,
-        statuses=statuses if status is None else frozenset({status}),
-        # The store answers latest first; the largest need not be among the latest.
-        limit=MOST,
-    )
+    found = [
+        group
+        for name in ((source,) if source is not None else sources or (None,))
+        for group in await store.groups(
+            source=name,
+            only_open=not everything and status is None,
+            statuses=statuses if status is None else frozenset({status}),
+            largest_first=True,
+            limit=limit + 1,  # is there more?
+            after=after,
+        )
+    ]
+    found.sort(key=place_of_group, reverse=True)
     opened = await _open(store, source)
-    lines = [_line(group, opened) for group in groups]
-    lines.sort(key=lambda line: (line.open, line.total, line.last_seen), reverse=True)
-    return lines[:limit]
+    return GroupPage(
+        tuple(_line(group, opened) for group in found[:limit]),
+        group_cursor(found[limit - 1]) if len(found) > limit else None,
+    )
 
 
 async def get_group(

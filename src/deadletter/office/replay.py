@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
@@ -39,6 +41,13 @@ _LOOK: Final = 0.2  # seconds between two looks at outcomes
 _SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 Progress: TypeAlias = Callable[[int], None]
+
+
+class ReplayPage(Struct, frozen=True):
+    """Some campaigns, latest first; `after` continues the list."""
+
+    replays: tuple[Campaign, ...]
+    after: str | None = None
 
 
 class Replay:
@@ -229,6 +238,14 @@ class Replay:
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
         return await self._store.campaigns(limit=limit, only=only)
+
+    async def page(
+        self, *, limit: int = 20, actor: str | None = None, after: str | None = None
+    ) -> ReplayPage:
+        """Campaigns with their counts, or those that one `actor` started."""
+        found = await self._store.campaigns(limit=limit + 1, actor=actor, after=after)
+        more = len(found) > limit
+        return ReplayPage(tuple(found[:limit]), found[limit - 1].id if more else None)
 
     async def let_go_of_plans(self, actor: str) -> int:
         """Cancel plans whose time is over; how many there were."""

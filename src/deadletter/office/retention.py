@@ -1,6 +1,6 @@
 """Letting go of what is finished, in small slices; the unreviewed never expires."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
@@ -68,9 +68,15 @@ class Retention:
         pages = letters.select(_past(self._before()))
         return sum([len(heads) async for heads in pages])
 
-    async def run(self, by: By, *, force: bool = False) -> Swept:
+    async def run(
+        self,
+        by: By,
+        *,
+        force: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Swept:
         """
-        Let go of everything past its time.
+        Let go of everything past its time; `on_progress` hears of letters gone.
 
         A pass that would delete more than half of all letters looks like a
         clock that jumped: it is a Conflict, and deletes nothing, unless forced.
@@ -81,6 +87,8 @@ class Retention:
         letters = 0
         while gone := await self._store.expire(before=before, by=by, limit=SLICE):
             letters += gone
+            if on_progress is not None:
+                on_progress(gone)
         return Swept(letters=letters, ledger=await self._forget())
 
     async def _guard(self) -> None:

@@ -45,8 +45,12 @@ class ItemStore(Protocol):
     async def update_queue(self, queue: LeaseQueue) -> None:
         """Change a queue's options. Its number of partitions may only grow."""
 
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue and its items; one in use as dead queue only by `force`."""
+    async def delete_queue(self, name: str, *, force: bool = False) -> int:
+        """
+        Delete a queue and its items; how many went with it.
+
+        One in use as dead queue is deleted only by `force`.
+        """
 
     async def queue(self, name: str) -> LeaseQueue:
         """One queue."""

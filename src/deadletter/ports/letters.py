@@ -115,13 +115,17 @@ class LetterStore(Protocol):
         only_open: bool = True,
         statuses: frozenset[GroupStatus] | None = None,
         named: str = "",
+        largest_first: bool = False,
         limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Group]:
         """
-        Groups of like failures, latest first.
+        Groups of like failures, latest first, or those with most open letters.
 
         `statuses` are those to have, as they stand now; `named` is the beginning
-        of their fingerprints.
+        of their fingerprints. `after`, a `core.paging.group_cursor`, reads on behind
+        that group: what does not move meanwhile comes once, and what moves to the
+        front of that is to be found there.
         """
 
     async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
@@ -205,13 +209,20 @@ class LetterStore(Protocol):
         """
 
     async def campaigns(
-        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        actor: str | None = None,
+        after: str | None = None,
     ) -> Sequence[Campaign]:
         """
         Campaigns with their counts, latest first.
 
-        Those whose id begins like this, and those in `only` this state, however
-        many came after them.
+        Those whose id begins like this, those in `only` this state, and those that
+        `actor` started, however many came after them. `after`, the id of such a one,
+        reads on behind it; any other is a QueryError.
         """
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:

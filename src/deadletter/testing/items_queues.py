@@ -142,7 +142,7 @@ class QueuesContract(ItemsBench):
         source = an_item(clock.now(), source_id="abc")
         await store.import_items("orders", 0, [source])
         await leased(store, 1)
-        await store.delete_queue("orders")
+        assert await store.delete_queue("orders") == 4
         assert await store.queues(limit=10) == []
         assert (await store.tend()).next_at is None
 

@@ -4,6 +4,7 @@ from .letters_editing import EditingContract
 from .letters_finding import FindingContract
 from .letters_grouping import GroupingContract
 from .letters_keeping import KeepingContract
+from .letters_listing import ListingContract
 from .letters_replaying import ReplayingContract
 from .letters_retelling import RetellingContract
 from .letters_reviewing import ReviewingContract
@@ -13,6 +14,7 @@ class LetterStoreContract(
     KeepingContract,
     FindingContract,
     GroupingContract,
+    ListingContract,
     ReviewingContract,
     EditingContract,
     ReplayingContract,

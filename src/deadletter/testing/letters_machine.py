@@ -218,6 +218,7 @@ class LettersMachine(RuleBasedStateMachine):
             await store.counts(),
             await store.groups(only_open=False),
             await store.groups(source="orders"),
+            await store.groups(only_open=False, largest_first=True),
             await store.groups(statuses=_ASKED, only_open=False, named="f-1"),
             await store.audit(limit=10_000),
             await store.campaigns(),

@@ -21,7 +21,7 @@ Limit: TypeAlias = Annotated[
 After: TypeAlias = Annotated[
     str | None,
     QueryParameter(
-        max_length=100,
+        max_length=200,
         description="`after` of the page before: what comes behind it.",
     ),
 ]

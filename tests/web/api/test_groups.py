@@ -1,6 +1,7 @@
 """Groups over HTTP: what broke, and what was said about it."""
 
 from datetime import timedelta
+from typing import Any
 
 from deadletter.core.access import Role
 from deadletter.web.place import Place
@@ -14,7 +15,7 @@ async def test_groups_come_largest_first_with_their_share(
     await place.store.keep(make_letters(3))
     await place.store.keep([make_letter(9, error_type="builtins.KeyError")])
 
-    groups = (await api.get("/api/v1/groups")).json()
+    groups = (await api.get("/api/v1/groups")).json()["groups"]
 
     assert [(group["open"], group["share"]) for group in groups] == [
         (3, 0.75),
@@ -22,6 +23,24 @@ async def test_groups_come_largest_first_with_their_share(
     ]
     one = await api.get(f"/api/v1/groups/{groups[0]['fingerprint'][:6]}")
     assert one.json() == groups[0]
+
+
+async def test_groups_go_on_where_the_page_before_ended(api: Api, place: Place) -> None:
+    names = [f"1-{n:03}" for n in range(7)]
+    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+
+    walked: list[str] = []
+    asked: dict[str, Any] = {"limit": 3}
+    while asked.get("after", "") is not None and len(walked) < 10:
+        page = (await api.get("/api/v1/groups", params=asked)).json()
+        walked += [group["fingerprint"] for group in page["groups"]]
+        asked["after"] = page["after"]
+
+    assert len(walked) == 7
+    assert sorted(walked) == names
+    nowhere = await api.get("/api/v1/groups", params={"after": "1-003"})
+    assert nowhere.status_code == 400
+    assert "left off" in nowhere.text
 
 
 async def test_what_was_said_of_a_group_is_kept(api: Api, place: Place) -> None:
@@ -50,9 +69,9 @@ async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
 
     await api.put(path, json={"status": "snoozed", "until": until})
 
-    assert (await api.get("/api/v1/groups")).json() == []
+    assert (await api.get("/api/v1/groups")).json() == {"groups": [], "after": None}
     snoozed = (await api.get("/api/v1/groups", params={"status": "snoozed"})).json()
-    assert len(snoozed) == 1
+    assert len(snoozed["groups"]) == 1
 
 
 async def test_what_nobody_can_mean_is_refused(api: Api, place: Place) -> None:
@@ -81,12 +100,11 @@ async def test_groups_of_others_do_not_exist(
     await guarded.store.keep([theirs, ours])
     somebody = await caller(Role.OPERATOR, "orders")
 
-    listed = (await door.get("/api/v1/groups", headers=somebody)).json()
+    listed = (await door.get("/api/v1/groups", headers=somebody)).json()["groups"]
     assert [(group["source"], group["share"]) for group in listed] == [("orders", 1.0)]
     asked = {"source": "mails"}
-    assert (
-        await door.get("/api/v1/groups", params=asked, headers=somebody)
-    ).json() == []
+    nothing = await door.get("/api/v1/groups", params=asked, headers=somebody)
+    assert nothing.json() == {"groups": [], "after": None}
     name = theirs.head.fingerprint
     for answer in (
         await door.get(f"/api/v1/groups/{name}", headers=somebody),

@@ -134,3 +134,40 @@ async def test_an_edit_whose_answer_was_lost_can_be_sent_again(
     assert first.content == again.content
     assert other.status_code == 422
     assert (await api.get(path)).json()["head"]["revision"] == 1
+
+
+async def test_a_token_is_made_once_and_shown_once(
+    door: Api, guarded: Place, caller: Caller
+) -> None:
+    assert guarded.access is not None
+    admin = await caller(Role.ADMIN)
+
+    async def asked(key: str, name: str) -> Any:
+        headers = admin | {"idempotency-key": key}
+        return await door.post("/api/v1/tokens", json={"name": name}, headers=headers)
+
+    first, again = await asked("k-1", "ci"), await asked("k-1", "ci")
+    other, new = await asked("k-1", "cd"), await asked("k-2", "ci")
+
+    statuses = [one.status_code for one in (first, again, other, new)]
+    assert statuses == [201, 409, 422, 201]
+    made = first.json()["id"]
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.headers["content-type"] == "application/problem+json"
+    assert again.json()["type"].endswith(":conflict")
+    assert f"token {made} was made with this key" in again.json()["detail"]
+    known = {one.id for one in await guarded.access.tokens() if one.to.name == "ci"}
+    assert known == {made, new.json()["id"]}
+
+
+async def test_a_token_that_was_refused_may_be_asked_for_again(
+    door: Api, guarded: Place, caller: Caller
+) -> None:
+    admin = await caller(Role.ADMIN) | KEY
+    wish = {"name": "ci", "expires_at": "2001-01-01T00:00:00Z"}
+
+    refused = await door.post("/api/v1/tokens", json=wish, headers=admin)
+    once_more = await door.post("/api/v1/tokens", json=wish, headers=admin)
+
+    assert (refused.status_code, once_more.status_code) == (400, 400)
+    assert "idempotency-replayed" not in once_more.headers

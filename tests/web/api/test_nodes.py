@@ -82,6 +82,37 @@ async def test_the_bounds_of_the_request_are_kept(api: Api, place: Place) -> Non
     assert (await place.letters.counts())["prod.node-7"] == {State.PENDING: 3}
 
 
+async def test_a_dry_run_leaves_nothing_behind(api: Api, place: Place) -> None:
+    await in_pipeline(place, 2)
+    before = await place.store.audit(limit=100)
+
+    answer = await api.post(PATH, json={"dry_run": True, "reason": "what if"})
+
+    assert answer.status_code == 200
+    assert answer.json()["replay"] is None
+    assert answer.json()["plan"]["targets"] == {"prod.node-7": 2}
+    assert (await api.get("/api/v1/replays")).json()["replays"] == []
+    assert await place.store.campaigns() == []
+    assert await place.store.audit(limit=100) == before
+
+
+async def test_a_dry_run_shows_the_search_that_is_replayed(
+    api: Api, place: Place
+) -> None:
+    await in_pipeline(place, 1)
+    own = "(consumer:node-7 OR source:[node-7,*.node-7]) is:[pending,reviewed]"
+
+    async def shown(filter_: str) -> Any:
+        wish = {"dry_run": True, "filter": filter_}
+        return (await api.post(PATH, json=wish)).json()["plan"]["query"]
+
+    assert await shown("") == own
+    assert await shown(" * ") == own
+    assert await shown("since:2d") == f"{own} since:2d"
+    sent = await api.post(PATH, json={})
+    assert sent.json()["replay"]["query"] == own
+
+
 async def test_a_node_where_nothing_died(api: Api, place: Place) -> None:
     await in_pipeline(place, 1)
 

@@ -126,3 +126,15 @@ async def test_what_is_no_json_is_refused(api: Api) -> None:
 
     assert answer.status_code == 400
     assert answer.json()["detail"]
+
+
+async def test_what_is_no_choice_is_told_with_the_choices(api: Api) -> None:
+    roles = await api.post("/api/v1/tokens", json={"name": "ci", "role": "king"})
+    body = {"status": "gone"}
+    standing = await api.put("/api/v1/groups/0123abcd/standing", json=body)
+    query = await api.get("/api/v1/groups", params={"status": "gone"})
+
+    said = [one.json()["errors"][0]["message"] for one in (roles, standing, query)]
+    assert said[0].endswith("it is one of reader, operator, admin")
+    assert said[1].endswith("it is one of muted, ongoing, resolved, snoozed")
+    assert "resolved" in said[2]

@@ -126,7 +126,7 @@ async def test_what_a_search_finds_is_sent_only_with_its_number(
     other = await api.post("/api/v1/replays", json={"query": "*", "expect": 3})
 
     assert (without.status_code, other.status_code) == (400, 409)
-    assert (await api.get("/api/v1/replays")).json() == []
+    assert (await api.get("/api/v1/replays")).json() == {"replays": [], "after": None}
 
 
 async def test_letters_that_cannot_be_sent_are_not(api: Api, place: Place) -> None:
@@ -136,7 +136,7 @@ async def test_letters_that_cannot_be_sent_are_not(api: Api, place: Place) -> No
     answer = await api.post("/api/v1/replays", json={"ids": [letter.id]})
 
     assert answer.status_code == 409
-    (replay,) = (await api.get("/api/v1/replays")).json()
+    (replay,) = (await api.get("/api/v1/replays")).json()["replays"]
     assert replay["state"] == "cancelled"
 
 
@@ -161,6 +161,39 @@ async def test_those_limited_to_some_mailboxes_replay_and_see_their_own(
     assert own.json()["plan"]["sources"] == {"orders": 1}
     other = all_of_it.json()["replay"]["id"]
     listed = (await door.get("/api/v1/replays", headers=anna)).json()
-    assert [replay["actor"] for replay in listed] == ["anna"]
+    assert [replay["actor"] for replay in listed["replays"]] == ["anna"]
     hidden = await door.get(f"/api/v1/replays/{other}", headers=anna)
     assert hidden.status_code == 404
+
+
+async def test_replays_go_on_where_the_page_before_ended(
+    door: Api, guarded: Place, caller: Caller
+) -> None:
+    await guarded.store.keep([make_letter(1)])
+    anna = await caller(Role.OPERATOR, "orders", name="anna")
+    chief = await caller(Role.ADMIN, name="chief")
+    wish = {"query": "*"}
+    made = [
+        (await door.post("/api/v1/replays/plan", json=wish, headers=who)).json()
+        for who in (anna, chief, anna, chief, anna)
+    ]
+    names = [one["replay"]["id"] for one in reversed(made)]
+
+    async def walk(who: dict[str, str]) -> list[list[str]]:
+        pages, asked = [], {"limit": "2"}
+        while asked.get("after", "") is not None and len(pages) < 9:
+            page = await door.get("/api/v1/replays", params=asked, headers=who)
+            pages.append([replay["id"] for replay in page.json()["replays"]])
+            asked["after"] = page.json()["after"]
+        return pages
+
+    assert await walk(chief) == [names[:2], names[2:4], names[4:]]
+    assert await walk(anna) == [names[0:3:2], names[4:]]
+    # Of another's replay no more is said than of one that is not there.
+    answers = [
+        await door.get("/api/v1/replays", params={"after": name}, headers=anna)
+        for name in (names[1], "0" * len(names[1]))
+    ]
+    assert [answer.status_code for answer in answers] == [400, 400]
+    told = [answer.json()["detail"] for answer in answers]
+    assert told[0].replace(names[1], "0" * len(names[1])) == told[1]

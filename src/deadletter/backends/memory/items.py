@@ -63,12 +63,13 @@ class MemoryItems:
         )
         shelf.grow()
 
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue and its items; one in use as dead queue only by `force`."""
+    async def delete_queue(self, name: str, *, force: bool = False) -> int:
+        """Delete a queue and its items; how many went with it."""
         for user in check_queue_deletion(name, self._stock.queues, force=force):
             shelf = self._stock.shelf(user)
             shelf.queue = structs.replace(shelf.queue, dead_queue=None)
-        del self._stock.shelves[name]
+        gone = self._stock.shelves.pop(name)
+        return sum(len(rows) for part in gone.partitions for rows in part.rows.values())
 
     async def queue(self, name: str) -> LeaseQueue:
         """One queue."""

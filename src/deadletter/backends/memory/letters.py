@@ -15,7 +15,7 @@ from deadletter.core.audit import check_chain
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.editing import no_letter
 from deadletter.core.errors import ConfigError
-from deadletter.core.grouping import check_standing, said
+from deadletter.core.grouping import Asked, check_standing, said
 from deadletter.core.keeping import (
     Known,
     check_expiry,
@@ -127,18 +127,22 @@ class MemoryLetters:
         only_open: bool = True,
         statuses: frozenset[GroupStatus] | None = None,
         named: str = "",
+        largest_first: bool = False,
         limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Group]:
-        """Groups of like failures, latest first."""
-        found = [
-            group
-            for group in self._shelf.counted_groups(self._clock.now())
-            if source in {None, group.source}
-            and (group.open or not only_open)
-            and (statuses is None or group.standing.status in statuses)
-            and group.fingerprint.startswith(named)
-        ]
-        return found[:limit]
+        """Groups of like failures, latest or largest first."""
+        asked = Asked(
+            source=source,
+            only_open=only_open,
+            statuses=statuses,
+            named=named,
+            largest_first=largest_first,
+            after=after,
+            limit=limit,
+            now=self._clock.now(),
+        )
+        return self._shelf.listed(asked)
 
     async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
         """Say how a group stands, audited."""
@@ -265,10 +269,16 @@ class MemoryLetters:
         return self._campaigns.items(campaign, after, limit)
 
     async def campaigns(
-        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        actor: str | None = None,
+        after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return self._campaigns.latest(limit, begins, only)
+        return self._campaigns.latest(limit, begins, only, actor, after)
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""

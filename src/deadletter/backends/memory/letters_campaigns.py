@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By, State
+from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import (
     OUT,
     UNFINISHED,
@@ -178,14 +179,24 @@ class Campaigns:
         )
 
     def latest(
-        self, limit: int, begins: str, only: CampaignState | None
+        self,
+        limit: int,
+        begins: str,
+        only: CampaignState | None,
+        actor: str | None,
+        after: str | None,
     ) -> list[Campaign]:
         """Campaigns with their counts, latest first."""
-        courses = reversed(self._courses.values())
-        counted = (course.counted() for course in courses)
+        counted = [course.counted() for course in reversed(self._courses.values())]
+        own = [one for one in counted if actor in (None, one.actor)]
+        if after is not None:
+            ids = [one.id for one in own]
+            if after not in ids:
+                raise left_off_nowhere(after)
+            own = own[ids.index(after) + 1 :]
         found = (
             one
-            for one in counted
+            for one in own
             if one.id.startswith(begins) and only in (None, one.state)
         )
         return list(islice(found, limit))

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from deadletter.core.audit import DIED_AGAIN, act, seal
 from deadletter.core.errors import NotFound
-from deadletter.core.grouping import as_of, regressed, regresses, said
+from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
 from deadletter.core.keeping import Filed, Known
 from deadletter.core.letter import (
     AuditEntry,
@@ -110,20 +110,19 @@ class Shelf:
             states[kept.head.state] = states.get(kept.head.state, 0) + 1
         return found
 
-    def counted_groups(self, now: datetime) -> list[Group]:
-        """All groups with their counts, latest first."""
-        states: dict[str, Counter[State]] = {}
-        for kept in self.by_id.values():
-            states.setdefault(kept.head.fingerprint, Counter())[kept.head.state] += 1
-        counted = [
-            structs.replace(
-                group,
-                counts=dict(states.get(fingerprint, {})),
-                standing=as_of(group.standing, now),
-            )
-            for fingerprint, group in reversed(self.groups.items())
+    def listed(self, asked: Asked) -> list[Group]:
+        """Groups, latest or largest first."""
+        start = asked.start
+        found = [
+            group
+            for group in self._counted_groups(asked.now)
+            if asked.source in {None, group.source}
+            and (group.open or not asked.only_open)
+            and (asked.statuses is None or group.standing.status in asked.statuses)
+            and group.fingerprint.startswith(asked.named)
+            and (start is None or asked.place(group) < start)
         ]
-        return sorted(counted, key=lambda group: group.last_seen, reverse=True)
+        return sorted(found, key=asked.place, reverse=True)[: asked.limit]
 
     def stand(self, fingerprint: str, standing: Standing) -> Standing:
         """Say how a group stands; how it stood before."""
@@ -143,6 +142,20 @@ class Shelf:
             after = regressed(group.standing, now)
             detail = said(self.stand(fingerprint, after), after)
             self.record("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
+
+    def _counted_groups(self, now: datetime) -> list[Group]:
+        """All groups with their counts."""
+        states: dict[str, Counter[State]] = {}
+        for kept in self.by_id.values():
+            states.setdefault(kept.head.fingerprint, Counter())[kept.head.state] += 1
+        return [
+            structs.replace(
+                group,
+                counts=dict(states.get(fingerprint, {})),
+                standing=as_of(group.standing, now),
+            )
+            for fingerprint, group in self.groups.items()
+        ]
 
     def _count_death(self, letter: DeadLetter) -> None:
         head = letter.head

@@ -9,6 +9,7 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayIte
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By
+from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import UNFINISHED, check_change
 from deadletter.ports.letters import ReplayItems
 
@@ -108,6 +109,8 @@ async def latest(
     limit: int,
     begins: str,
     only: CampaignState | None,
+    actor: str | None,
+    after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
     if limit < 1:
@@ -118,6 +121,15 @@ async def latest(
         asked["_id"] = {"$gte": first, "$lt": f"{first}\U0010ffff"}
     if only is not None:
         asked["state"] = only.value
+    own = {} if actor is None else {"actor": stored(actor)}
+    if after is not None:
+        known = await there.campaigns.find_one(
+            {"_id": stored(after), **own}, {"seq": 1}, session=session
+        )
+        if known is None:
+            raise left_off_nowhere(after)
+        asked["seq"] = {"$lt": known["seq"]}
+    asked |= own
     found = there.campaigns.find(asked, session=session).sort("seq", -1).limit(limit)
     return [_campaign(one) async for one in found]
 

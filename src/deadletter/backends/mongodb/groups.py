@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
@@ -24,11 +25,13 @@ from .search_terms import literally
 from .times import number, time
 from .turn import Turn
 
+_FIELDS: Final = {"fingerprint": "_id"}  # those that have another name here
+
 
 async def groups(
     there: Collections, session: AsyncClientSession, asked: Asked
 ) -> list[Group]:
-    """Groups, latest first."""
+    """Groups, latest or largest first."""
     if asked.limit < 1:
         return []
     conditions: list[Document] = [{"total": {"$gt": 0}}]
@@ -40,9 +43,12 @@ async def groups(
         conditions.append({"_id": {"$regex": rf"\A{literally(asked.named)}"}})
     if asked.statuses is not None:
         conditions.append(_standing_as(asked.statuses, asked.now))
+    fields = [_FIELDS.get(name, name) for name in asked.order]
+    if asked.start is not None:
+        conditions.append(_behind(fields, asked.start))
     found = there.groups.find({"$and": conditions}, session=session)
-    latest = found.sort([("last_seen", -1), ("seq", -1)]).limit(asked.limit)
-    return [_group(one, asked.now) async for one in latest]
+    first = found.sort([(field, -1) for field in fields]).limit(asked.limit)
+    return [_group(one, asked.now) async for one in first]
 
 
 async def counts(
@@ -81,7 +87,7 @@ async def count_deaths(
     found = {one["_id"]: one async for one in known}
     for fingerprint, letters in deaths.items():
         before = found.get(stored(fingerprint))
-        after = _died(before, letters) if before else _first(turn, letters)
+        after = _died(before, letters) if before else _first(letters)
         if before is not None:
             after |= _regression(turn, fingerprint, before, letters, now)
         turn.died(fingerprint, after, len(letters))
@@ -93,10 +99,9 @@ def states_of(document: Document) -> dict[State, int]:
     return {State(state): n for state, n in states.items() if n > 0}
 
 
-def _first(turn: Turn, letters: Sequence[DeadLetter]) -> Document:
+def _first(letters: Sequence[DeadLetter]) -> Document:
     times = [number(letter.head.dead_at) for letter in letters]
     return {
-        "seq": turn.next_seq(),
         "source": stored(letters[0].head.source),
         "first_seen": min(times),
         **_latest(letters),
@@ -141,6 +146,26 @@ def _regression(
     detail = said(standing, after)
     turn.act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
     return _said(after)
+
+
+def _behind(fields: Sequence[str], start: Sequence[int | datetime | str]) -> Document:
+    # Less in one field, and the same in all before it.
+    place = [_value(one) for one in start]
+    return {
+        "$or": [
+            {**dict(zip(fields[:n], place, strict=False)), field: {"$lt": place[n]}}
+            for n, field in enumerate(fields)
+        ]
+    }
+
+
+def _value(one: int | datetime | str) -> int | str:
+    match one:
+        case datetime():
+            return number(one)
+        case str():
+            return stored(one)
+    return one
 
 
 def _standing_as(statuses: frozenset[GroupStatus], now: datetime) -> Document:

@@ -31,7 +31,7 @@ Collection = AsyncCollection[Document]
 _EMPTY: Final[Document] = {
     "version": VERSION,
     "turn": 0,  # grows with every transaction: one at a time
-    "seq": 0,  # numbers given to letters, groups and campaigns
+    "seq": 0,  # numbers given to letters and campaigns
     "kept": 0,
     "purged": 0,
     "expired": 0,
@@ -69,8 +69,8 @@ _NAMES: Final = {
 }
 
 
-def _by(*fields: str, rare: bool = False, **how: Any) -> IndexModel:
-    name = f"by_{fields[0]}"
+def _by(*fields: str, rare: bool = False, name: str = "", **how: Any) -> IndexModel:
+    name = name or f"by_{fields[0]}"
     if rare:  # most letters have none: those are not in it
         how["partialFilterExpression"] = {fields[0]: {"$exists": True}}
     return IndexModel([(field, 1) for field in fields], name=name, **how)
@@ -90,7 +90,10 @@ _INDEXES: Final[dict[str, list[IndexModel]]] = {
     ],
     "parts": [_by("letter", "n", unique=True)],
     "originals": [_by("seq", unique=True)],
-    "groups": [_by("last_seen", "seq"), _by("source", "last_seen", "seq")],
+    "groups": [
+        _by("last_seen", "_id", name="by_time"),
+        _by("source", "last_seen", "_id", name="of_source"),
+    ],
     "campaigns": [_by("seq", unique=True)],
     "items": [
         _by("campaign", "ordinal", unique=True),

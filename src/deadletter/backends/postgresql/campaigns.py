@@ -12,6 +12,7 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.letter import By
+from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import check_change
 
 from .audit import append
@@ -23,7 +24,12 @@ _LATEST: Final = """
 SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap
 FROM deadletter.campaigns
 WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
+AND ($4::text IS NULL OR actor = $4) AND ($5::int IS NULL OR seq < $5)
 ORDER BY seq DESC LIMIT $1
+"""
+_PLACE: Final = """
+SELECT seq FROM deadletter.campaigns
+WHERE id = $1 AND ($2::text IS NULL OR actor = $2)
 """
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
@@ -116,10 +122,21 @@ async def change(
 
 
 async def latest(
-    connection: Connection, *, limit: int, begins: str, only: CampaignState | None
+    connection: Connection,
+    *,
+    limit: int,
+    begins: str,
+    only: CampaignState | None,
+    actor: str | None,
+    after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
-    rows = await connection.fetch(_LATEST, limit, stored(begins), only)
+    behind, starter = None, stored(actor)
+    if after is not None:
+        behind = await connection.fetchval(_PLACE, stored(after), starter)
+        if behind is None:
+            raise left_off_nowhere(after)
+    rows = await connection.fetch(_LATEST, limit, stored(begins), only, starter, behind)
     counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
     for campaign, outcome, n in await connection.fetch(
         _COUNTS, [row[0] for row in rows]

@@ -29,7 +29,6 @@ fingerprint, source, error_type, text, frame, trouble, code, first_seen, last_se
 total, status, since, owner, note, until, version
 """
 _LIST: Final = f"SELECT {_COLUMNS} FROM deadletter.groups"  # noqa: S608 -- made of constants
-_LATEST: Final = "ORDER BY last_seen DESC, seq DESC LIMIT $1"
 # As it stands now, see `core.grouping.as_of`.
 _STANDS: Final = "CASE WHEN until <= $2 THEN 'ongoing' ELSE status END = ANY(${})"
 _STATES: Final = """
@@ -48,7 +47,7 @@ WHERE fingerprint = $1
 
 
 async def groups(connection: Connection, asked: Asked) -> list[Group]:
-    """Groups, latest first."""
+    """Groups, latest or largest first."""
     conditions = ["$2::timestamptz IS NOT NULL"]
     values: list[Any] = [asked.limit, asked.now]
     if asked.source is not None:
@@ -62,8 +61,13 @@ async def groups(connection: Connection, asked: Asked) -> list[Group]:
     if asked.statuses is not None:
         values.append(list(asked.statuses))
         conditions.append(_STANDS.format(len(values)))
+    if asked.start is not None:
+        marks = ", ".join(f"${len(values) + n}" for n in range(1, len(asked.start) + 1))
+        values += storable(asked.start)
+        conditions.append(f"({', '.join(asked.order)}) < ({marks})")
+    order = ", ".join(f"{name} DESC" for name in asked.order)
     rows = await connection.fetch(
-        f"{_LIST} WHERE {' AND '.join(conditions)} {_LATEST}", *values
+        f"{_LIST} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT $1", *values
     )
     states: defaultdict[str, dict[State, int]] = defaultdict(dict)
     for fingerprint, state, n in await connection.fetch(

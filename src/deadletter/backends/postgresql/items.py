@@ -50,9 +50,9 @@ class PostgresqlItems:
         """Change a queue's options. Its number of partitions may only grow."""
         await self._db.write(partial(queues.update, queue=queue))
 
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue and its items; one in use as dead queue only by `force`."""
-        await self._db.write(partial(queues.delete, name=name, force=force))
+    async def delete_queue(self, name: str, *, force: bool = False) -> int:
+        """Delete a queue and its items; how many went with it."""
+        return await self._db.write(partial(queues.delete, name=name, force=force))
 
     async def queue(self, name: str) -> LeaseQueue:
         """One queue."""

@@ -53,8 +53,12 @@ UPDATE deadletter.lease_queues SET dead_queue = NULL WHERE dead_queue = $1
 _DELETE: Final = "DELETE FROM deadletter.lease_queues WHERE name = $1 RETURNING id"
 _EMPTY: Final = [
     f"DELETE FROM deadletter.{table} WHERE queue = $1"  # noqa: S608 -- made of constants
-    for table in ("items", "lease_loads", "item_origins")
+    for table in ("lease_loads", "item_origins")
 ]
+_DELETE_ITEMS: Final = """
+WITH gone AS (DELETE FROM deadletter.items WHERE queue = $1 RETURNING 1)
+SELECT count(*) FROM gone
+"""
 LOADS: Final = """
 SELECT partition, sum(load)::bigint FROM deadletter.lease_loads
 WHERE queue = $1 GROUP BY partition
@@ -106,13 +110,15 @@ async def update(connection: Connection, *, queue: LeaseQueue) -> None:
     await _set(connection, queue)
 
 
-async def delete(connection: Connection, *, name: str, force: bool) -> None:
-    """Delete a queue and all that is in it."""
+async def delete(connection: Connection, *, name: str, force: bool) -> int:
+    """Delete a queue and all that is in it; how many items that were."""
     check_queue_deletion(name, await _existing(connection), force=force)
     await connection.execute(_DETACH, name)
     number = await connection.fetchval(_DELETE, name)
+    gone = int(await connection.fetchval(_DELETE_ITEMS, number))
     for sql in _EMPTY:
         await connection.execute(sql, number)
+    return gone
 
 
 def by_partition(rows: Iterable[Sequence[int]], partitions: int) -> list[int]:

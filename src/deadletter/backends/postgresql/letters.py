@@ -100,14 +100,18 @@ class PostgresqlLetters:
         only_open: bool = True,
         statuses: frozenset[GroupStatus] | None = None,
         named: str = "",
+        largest_first: bool = False,
         limit: int = 100,
+        after: str | None = None,
     ) -> Sequence[Group]:
-        """Groups of like failures, latest first."""
+        """Groups of like failures, latest or largest first."""
         asked = Asked(
             source=source,
             only_open=only_open,
             statuses=statuses,
             named=named,
+            largest_first=largest_first,
+            after=after,
             limit=limit,
             now=self._clock.now(),
         )
@@ -237,11 +241,19 @@ class PostgresqlLetters:
         )
 
     async def campaigns(
-        self, *, limit: int = 20, begins: str = "", only: CampaignState | None = None
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        actor: str | None = None,
+        after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
         return await self._db.read(
-            lambda c: campaigns.latest(c, limit=limit, begins=begins, only=only)
+            lambda c: campaigns.latest(
+                c, limit=limit, begins=begins, only=only, actor=actor, after=after
+            )
         )
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:

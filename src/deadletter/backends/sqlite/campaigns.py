@@ -12,6 +12,7 @@ from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
+from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import check_change
 
 from .audit import append
@@ -24,7 +25,12 @@ _LATEST: Final = """
 SELECT * FROM campaigns
 WHERE substr(id, 1, length(:begins)) = :begins
 AND (:only IS NULL OR state = :only)
+AND (:actor IS NULL OR actor = :actor)
+AND (:behind IS NULL OR seq < :behind)
 ORDER BY seq DESC LIMIT :limit
+"""
+_PLACE: Final = """
+SELECT seq FROM campaigns WHERE id = :after AND (:actor IS NULL OR actor = :actor)
 """
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM campaign_outcomes
@@ -128,9 +134,24 @@ def latest(
     limit: int,
     begins: str,
     only: CampaignState | None,
+    actor: str | None,
+    after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
-    asked = {"limit": limit, "begins": stored(begins), "only": only}
+    asked = {
+        "limit": limit,
+        "begins": stored(begins),
+        "only": only,
+        "actor": stored(actor),
+        "behind": None,
+    }
+    if after is not None:
+        known = connection.execute(
+            _PLACE, {"after": stored(after), "actor": stored(actor)}
+        ).fetchone()
+        if known is None:
+            raise left_off_nowhere(after)
+        asked["behind"] = known[0]
     rows = fetch(connection, _COLUMNS, _LATEST, asked)
     counts: dict[int, dict[Outcome, int]] = {row[0]: {} for row in rows}
     for campaign, outcome, n in fetch(

@@ -116,9 +116,13 @@ def counts(connection: sqlite3.Connection) -> dict[str, dict[State, int]]:
 
 
 def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
-    """Groups, latest first."""
+    """Groups, latest or largest first."""
+    order, behind = asked.order, _behind(asked)
     conditions = ["source = :source"] if asked.source is not None else []
     conditions += ["open > 0"] if asked.only_open else []
+    if behind:
+        marks = ", ".join(f":{name}" for name in order)
+        conditions.append(f"({', '.join(order)}) < ({marks})")
     if asked.named:
         conditions.append(_NAMED)
     if asked.statuses is not None:
@@ -128,7 +132,7 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
         connection,
         _COLUMNS,
         f"SELECT * FROM groups {where}"  # noqa: S608 -- all of it is ours
-        " ORDER BY last_seen DESC, rowid DESC LIMIT :limit",
+        f" ORDER BY {', '.join(f'{name} DESC' for name in order)} LIMIT :limit",
         {
             "source": stored(asked.source),
             "limit": asked.limit,
@@ -136,6 +140,7 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
             "end": sys.maxunicode,
             "statuses": packed(sorted(asked.statuses or ())),
             "now": micros(asked.now),
+            **behind,
         },
     )
     states: defaultdict[str, dict[State, int]] = defaultdict(dict)
@@ -147,6 +152,20 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
         ):
             states[fingerprint][State(state)] = n
     return [_group(row, states[row[0]], asked.now) for row in rows]
+
+
+def _behind(asked: Asked) -> dict[str, int | str | bytes | None]:
+    place = zip(asked.order, asked.start or (), strict=False)
+    return {name: _value(one) for name, one in place}
+
+
+def _value(one: int | datetime | str) -> int | str | bytes | None:
+    match one:
+        case datetime():
+            return micros(one)
+        case str():
+            return stored(one)
+    return one
 
 
 def _rows(counted: Counter[tuple[str, State]]) -> list[Row]:

@@ -48,9 +48,9 @@ class SqliteItems:
         """Change a queue's options. Its number of partitions may only grow."""
         await self._db.write(lambda c: queues.update(c, queue, micros(self._now())))
 
-    async def delete_queue(self, name: str, *, force: bool = False) -> None:
-        """Delete a queue and its items; one in use as dead queue only by `force`."""
-        await self._db.write(lambda c: queues.delete(c, name, force=force))
+    async def delete_queue(self, name: str, *, force: bool = False) -> int:
+        """Delete a queue and its items; how many went with it."""
+        return await self._db.write(lambda c: queues.delete(c, name, force=force))
 
     async def queue(self, name: str) -> LeaseQueue:
         """One queue."""

@@ -101,13 +101,13 @@ def update(connection: sqlite3.Connection, queue: LeaseQueue, now: int) -> None:
     _set(connection, queue, now)
 
 
-def delete(connection: sqlite3.Connection, name: str, *, force: bool) -> None:
-    """Delete a queue and all that is in it."""
+def delete(connection: sqlite3.Connection, name: str, *, force: bool) -> int:
+    """Delete a queue and all that is in it; how many items that were."""
     check_queue_deletion(name, _existing(connection), force=force)
     connection.execute(_DETACH, (name,))
     (number,) = connection.execute(_DELETE, (name,)).fetchone()
-    for sql in _EMPTY:
-        connection.execute(sql, (number,))
+    items, *_ = [connection.execute(sql, (number,)).rowcount for sql in _EMPTY]
+    return items
 
 
 def loads(connection: sqlite3.Connection, queue: int) -> list[int]:

@@ -3,26 +3,38 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
+from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
-from deadletter.core.letter import AuditEntry, GroupStatus, LetterHead, State
+from deadletter.core.ids import letter_id
+from deadletter.core.letter import (
+    AuditEntry,
+    DeadLetter,
+    GroupStatus,
+    LetterHead,
+    State,
+)
 from deadletter.core.message import Message
+from deadletter.office.archive import FORMAT, VERSION, ArchiveHead
 from deadletter.office.diff import Difference, Line, Sign
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Moved
 from deadletter.office.preflight import Plan, Verdict
+from deadletter.office.replay import ReplayPage
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.story import Kind, Moment
 from deadletter.office.taking_in import TakenIn
 from deadletter.office.view import LetterView, MessageView
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
+from deadletter.web.auth.sessions import Whoami
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
-_ID: Final = "kq3v7d2m5xw4nbhz6tjcy2ra"
+_ID: Final = letter_id("orders", "", "o-17")
 _GROUP: Final = "f1a2b3c4d5e6"
 _REPLAY: Final = "019a8c3e-7b1d-7c2a-9d4e-5f6071829304"
 _WHY: Final = {"reason": "the bank is back"}
@@ -34,6 +46,7 @@ class Example(Struct, frozen=True):
 
     answered: Any
     asked: Any = None
+    others: dict[int, Any] = {}  # other answers of success, by their status
 
 
 _HEAD: Final = LetterHead(
@@ -138,6 +151,28 @@ _INFO: Final = QueueInfo(
 _MOVED: Final = Moved(asked=3, moved=2, skipped={"is closed": 1})
 _ONE: Final = Moved(asked=1, moved=1)
 
+_EXPORT: Final = "".join(
+    msgspec.json.encode(line).decode() + "\n"
+    for line in (
+        ArchiveHead(
+            format=FORMAT, version=VERSION, exported_at=_AT, query="source:orders"
+        ),
+        DeadLetter(head=_HEAD, message=_MESSAGE),
+    )
+)
+_WHO: Final = Whoami(name="anna", role=Role.ADMIN, sources=())
+_TOKEN: Final = TokenView(
+    id="0f3a9c51d2",
+    name="ci",
+    role=Role.OPERATOR,
+    sources=("orders",),
+    created_at=_AT,
+    created_by="anna",
+    expires_at=None,
+    last_used_at=None,
+)
+_SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
+
 _VERBS: Final = ("review", "close", "reopen", "discard", "restore", "purge")
 
 EXAMPLES: Final[dict[str, Example]] = {
@@ -152,6 +187,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "get_message": Example(_MESSAGE),
     "get_original": Example(_MESSAGE),
+    "download_body": Example('{"order": 17}'),
     "get_difference": Example(
         [
             Difference(
@@ -167,14 +203,14 @@ EXAMPLES: Final[dict[str, Example]] = {
     **{f"{verb}_letters": Example(_MOVED, _SOME) for verb in _VERBS},
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
-    "list_groups": Example([_LINE]),
+    "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
     "get_group": Example(_LINE),
     "set_standing": Example(
         _LINE, {"status": "resolved", "version": "1.8.1", "reason": "waits longer now"}
     ),
     "plan_replay": Example(_PLAN, _WISH),
     "start_replay": Example(_PLAN, _WISH),
-    "list_replays": Example([_CAMPAIGN]),
+    "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
     "get_replay": Example(_CAMPAIGN),
     "start_planned": Example(_CAMPAIGN, {"expect": 3} | _WHY),
     "pause_replay": Example(_CAMPAIGN, _WHY),
@@ -197,7 +233,11 @@ EXAMPLES: Final[dict[str, Example]] = {
             after=100,
         )
     ),
-    "replay_node": Example(_PLAN, {"limit": 1_000, "filter": "since:2d"} | _WHY),
+    "replay_node": Example(
+        _PLAN,
+        {"limit": 1_000, "filter": "since:2d"} | _WHY,
+        {200: _PLAN | {"replay": None}},
+    ),
     "list_queues": Example([_INFO]),
     "get_queue": Example(_INFO),
     "create_queue": Example(
@@ -206,7 +246,20 @@ EXAMPLES: Final[dict[str, Example]] = {
     "change_queue": Example(_OPTIONS, {"max_attempts": 5}),
     "delete_queue": Example({"mailbox": "orders", "purged": 12}),
     "list_audit": Example({"entries": [_ACT], "after": 12}),
-    "import_letters": Example(TakenIn(added=2, known=1)),
+    "export_letters": Example(_EXPORT),
+    "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),
+    "listen": Example(
+        f"id: 12\nevent: act\ndata: {msgspec.json.encode(_ACT).decode()}\n\n"
+    ),
+    "sign_in": Example(
+        structs.replace(_WHO, csrf="5bd0…", expires_at=_AT), {"token": _SECRET}
+    ),
+    "get_session": Example(_WHO),
+    "list_tokens": Example([_TOKEN]),
+    "issue_token": Example(
+        IssuedToken(**structs.asdict(_TOKEN), token=_SECRET),
+        {"name": "ci", "role": "operator", "sources": ["orders"]} | _WHY,
+    ),
     "get_stats": Example(
         Stats(
             mailboxes=(

@@ -11,10 +11,10 @@ from deadletter.core.access import Pass, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, GroupStatus, still_open
 from deadletter.office import groups as office
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
-from deadletter.web.paging import Limit
+from deadletter.web.paging import After, Limit
 from deadletter.web.place import Place
 
 from .choice import Reason
@@ -47,30 +47,29 @@ async def list_groups(
     status: FromQuery[GroupStatus | None] = None,
     everything: FromQuery[bool] = False,
     limit: Limit = 100,
-) -> list[GroupLine]:
+    after: After = None,
+) -> GroupPage:
     """
     Groups of like failures, those with most open letters first.
 
     Those with open letters that are neither snoozed nor muted; all of one `status` if
-    one is asked for; with `everything` really all.
+    one is asked for; with `everything` really all. A group that grows or shrinks while
+    one reads page by page may have gone to where one has been, or come once more.
     """
     if source is not None and not who.sees(source):
-        return []
-    wanted = who.sources if source is None and who.sources else (source,)
-    lines = [
-        line
-        for name in wanted
-        for line in await office.list_groups(
-            place.store,
-            source=name,
-            status=status,
-            everything=everything,
-            limit=office.MOST,
-        )
-    ]
-    lines.sort(key=lambda line: (line.open, line.total, line.last_seen), reverse=True)
+        return GroupPage(())
+    page = await office.list_groups(
+        place.store,
+        source=source,
+        sources=who.sources,
+        status=status,
+        everything=everything,
+        limit=limit,
+        after=after,
+    )
     opened = await _open(place, who)
-    return [_shared(line, opened) for line in lines[:limit]]
+    lines = tuple(_shared(line, opened) for line in page.groups)
+    return structs.replace(page, groups=lines)
 
 
 @get("/groups/{name:str}", guards=[needs(Role.READER)])

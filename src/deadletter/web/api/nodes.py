@@ -2,22 +2,25 @@
 
 from typing import Annotated, Any, Final, TypeAlias
 
-from litestar import post
+from litestar import Response, post
+from litestar.openapi import ResponseSpec
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta, Struct
 
 from deadletter.core.access import Role
+from deadletter.core.campaign import Campaign
 from deadletter.core.letter import By
 from deadletter.core.query import ast, parse
 from deadletter.core.query.pattern import pattern
 from deadletter.office.choosing import found_by
 from deadletter.office.letters import of_sources
+from deadletter.office.preflight import Plan
 from deadletter.office.replay import CAP
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 
 from .choice import AtMost, Expect, Reason
-from .replays import Cap, Planned, Rate, Sender, Wish, planned, start
+from .replays import Cap, Rate, Sender, Wish, judged, planned, start
 
 Node: TypeAlias = Annotated[
     str, PathParameter(min_length=1, max_length=512, description="The node's id.")
@@ -36,33 +39,56 @@ class ReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rate: Rate | None = None
     cap: Cap = CAP
     expect: Expect | None = None
-    dry_run: bool = False  # only plan it
+    dry_run: bool = False  # only say what would be sent
     reason: Reason = ""
 
 
-@post("/admin/dlq/{node_id:str}/replay", guards=[needs(Role.OPERATOR)])
+class NodeReplay(Struct, frozen=True, kw_only=True):
+    """What is to be expected, and the replay that does it; a dry run has none."""
+
+    replay: Campaign | None = None
+    plan: Plan
+    sendable: int
+
+
+@post(
+    "/admin/dlq/{node_id:str}/replay",
+    guards=[needs(Role.OPERATOR)],
+    responses={
+        200: ResponseSpec(
+            NodeReplay, description="A dry run: nothing is sent, stored or audited."
+        )
+    },
+)
 async def replay_node(
     place: Here,
     who: Who,
     sender: Sender,
     node_id: Node,
     data: JSONBody[ReplayRequest],
-) -> Planned:
+) -> Response[NodeReplay]:
     """
     Send the open letters of a pipeline node back to its input topic.
 
     Those that node gave up on, and those of its own topic. Each goes back as it came
-    in: the stream alone, not the envelope it was found in.
+    in: the stream alone, not the envelope it was found in. With `dry_run` the answer
+    is 200 and says what would be sent; nothing else comes of it.
     """
-    node = ast.All((_of(node_id), _REPLAYABLE, parse(data.filter)))
+    sought = parse(data.filter)
+    some = () if sought == ast.EVERYTHING else (sought,)
+    node = ast.All((_of(node_id), _REPLAYABLE, *some))
     seen = of_sources(node, who.sources)
     found = await found_by(place.letters, seen, limit=data.limit)
     found.check(data.expect)
     wish = Wish(rate=data.rate, cap=data.cap, reason=data.reason)
-    plan = await planned(place, who, found, wish)
     if data.dry_run:
-        return plan
-    return await start(place, sender, plan, By(who.name, data.reason))
+        plan = await judged(place, found, wish)
+        return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
+    made = await planned(place, who, found, wish)
+    sent = await start(place, sender, made, By(who.name, data.reason))
+    return Response(
+        NodeReplay(replay=sent.replay, plan=sent.plan, sendable=sent.sendable)
+    )
 
 
 def _of(node_id: str) -> ast.Node:

@@ -24,6 +24,7 @@ from deadletter.web.auth.guards import Needs
 from deadletter.web.idempotency import HEADER, METHODS
 from deadletter.web.problems import MEDIA_TYPE, Problem
 
+from .archive import LINES
 from .examples import EXAMPLES, Example
 
 PATH: Final = "/api/openapi.json"
@@ -32,8 +33,8 @@ _ABOUT: Final = """
 Dead letters: searched, read, told, grouped, reviewed, edited, replayed.
 
 Errors are `application/problem+json` with a `detail` that says what to do. A POST or
-PATCH with an `Idempotency-Key` is done once, however often it is sent. Lists go on with
-`after`.
+PATCH with an `Idempotency-Key` is done once, however often it is sent; signing in does
+without. A new token is shown in the first answer only. Lists go on with `after`.
 """
 _KEY: Final = {
     "name": HEADER,
@@ -131,7 +132,7 @@ def _describe(operation: dict[str, Any], handler: HTTPRouteHandler) -> set[Any]:
         kind
         for kind in (
             _describe_body(operation, handler, example.asked),
-            _describe_answer(operation, handler, example.answered),
+            _describe_answer(operation, handler, example),
         )
         if kind is not None
     }
@@ -146,7 +147,7 @@ def _describe_body(
     if kind is not None:
         content = {"application/json": _content(kind, example)}
     elif any(one.annotation is RawBody for one in taken.values()):
-        content = {"application/x-ndjson": {"schema": {"type": "string"}}}
+        content = {LINES: {"schema": {"type": "string"}, "example": example}}
     else:
         return None
     operation["requestBody"] = {"required": True, "content": content}
@@ -154,17 +155,23 @@ def _describe_body(
 
 
 def _describe_answer(
-    operation: dict[str, Any], handler: HTTPRouteHandler, example: Any
+    operation: dict[str, Any], handler: HTTPRouteHandler, example: Example
 ) -> Any:
     """Say what is answered; the type of it."""
-    status = str(handler.status_code)
-    answer = operation["responses"][status]
+    told = {str(handler.status_code): example.answered}
+    told |= {str(status): other for status, other in example.others.items()}
     kind = _given(handler)
-    if kind is not None:
-        answer["content"] = {"application/json": _content(kind, example)}
-    elif handler.status_code == 204:
-        answer.pop("content", None)
-    operation["responses"] = {status: answer, "default": _PROBLEM}
+    for status, one in told.items():
+        answer = operation["responses"][status]
+        if kind is not None:
+            answer["content"] = {"application/json": _content(kind, one)}
+        elif one is None:
+            answer.pop("content", None)
+        else:  # bytes, lines, a stream
+            for content in answer["content"].values():
+                content.update(schema={"type": "string"}, example=one)
+    described = {status: operation["responses"][status] for status in told}
+    operation["responses"] = described | {"default": _PROBLEM}
     return kind
 
 

@@ -78,7 +78,7 @@ class Deleted(Struct, frozen=True, kw_only=True):
 
 @get("/queues", guards=READ)
 async def list_queues(place: Here, who: Who) -> list[QueueInfo]:
-    """Mailboxes and what is in them, by name."""
+    """Mailboxes and what is in them, by name; there are few, so all of them at once."""
     found = await place.engine.broker.queues()
     return [queue for queue in found if who.sees(queue.options.name)]
 

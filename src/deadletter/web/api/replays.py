@@ -13,12 +13,12 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.office.choosing import Chosen
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP
+from deadletter.office.replay import CAP, ReplayPage
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import ReplayItems
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
-from deadletter.web.paging import Limit
+from deadletter.web.paging import After, Limit
 from deadletter.web.place import Place
 
 from .choice import Expect, Reason, Selection, chosen
@@ -113,10 +113,12 @@ async def start_replay(
 
 
 @get("/replays", guards=READ)
-async def list_replays(place: Here, who: Who, limit: Limit = 20) -> list[Campaign]:
+async def list_replays(
+    place: Here, who: Who, limit: Limit = 20, after: After = None
+) -> ReplayPage:
     """Replays with their counts, latest first."""
-    found = await place.replay.latest(limit=1_000 if who.sources else limit)
-    return [one for one in found if _may_see(who, one)][:limit]
+    actor = who.name if who.sources else None  # see `_may_see`
+    return await place.replay.page(limit=limit, actor=actor, after=after)
 
 
 @get("/replays/{name:str}", guards=READ)
@@ -183,14 +185,20 @@ async def report_replay(
     return await place.store.campaign_items(campaign.id, after=after, limit=limit)
 
 
-async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned:
-    """Letters frozen as a replay that waits for its start."""
+async def judged(place: Place, found: Chosen, wish: Wish) -> Plan:
+    """What is to be expected of sending these letters; nothing is stored."""
     _check_target(place, wish.to)
     plan = await place.replay.judge(
         found.ids, query=found.said, to=wish.to, cap=wish.cap, more=found.more
     )
     if not plan.total:
         raise NotFound("none of these letters is there, so there is nothing to replay")
+    return plan
+
+
+async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned:
+    """Letters frozen as a replay that waits for its start."""
+    plan = await judged(place, found, wish)
     campaign = await place.replay.begin(
         found.ids,
         By(who.name, wish.reason),
