@@ -274,6 +274,10 @@ def test_lists_come_from_the_environment_between_commas_or_as_json() -> None:
             "[[alerts.targets]]\nkind = 'slack'\nto = 'hush'\nurl = 'x'",
             r"unknown field `url` - at `\$\[0\]`",
         ),
+        (
+            "[[alerts.targets]]\nkind = 'fax'\nto = 'hush'",
+            r"'fax' - at `\$\[0\]\.kind`; it is one of webhook, slack, email",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_list_is_found(

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from deadletter.core.alerts import Alerts
+from deadletter.core.choices import with_choices
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
 
@@ -105,7 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     url: Text = OFFICE  # the engine: mailboxes, office, ledger
     office: Text | None = None  # where letters are kept, if not in the engine itself
     app: Text | None = None  # module:name of the application with the handlers
-    rules: Text | None = None  # a TOML file of classification rules
+    rules: Text | None = None  # a TOML file of rules asked before those of any handler
+    depth_threshold: Count = 100  # open letters of one mailbox that health warns of
     work: Work = Work()
     serve: Serve = Serve()
     access: Access = Access()
@@ -199,7 +201,8 @@ def _converted(key: str, value: Any, where: str) -> Any:
     except msgspec.DecodeError as error:
         should = must_be(kind)
         if entries_of(kind):  # which entry it is, and what of it; never its value
-            raise ConfigError(f"{where} must be {should}: {error}.") from None
+            wrong = with_choices(str(error), kind)
+            raise ConfigError(f"{where} must be {should}: {wrong}.") from None
         shown = redact(repr(value))
         raise ConfigError(f"{where} must be {should}, not {shown}.") from None
 

@@ -50,7 +50,6 @@ def test_the_reasons_are_a_closed_list_in_kebab_case() -> None:
         "expired",
         "rejected",
         "worker-lost",
-        "blocked-by-key",
         "operator",
     }
 

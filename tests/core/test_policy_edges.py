@@ -1,7 +1,8 @@
 """Policies at their edges: the unrun, routes, the error budget, what cannot be."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from deadletter.core.backoff import NoBackoff
 from deadletter.core.decision import Bury, Fail, Reason, Retry
 from deadletter.core.errors import ConfigError, GiveUp, RetryLater
 from deadletter.core.failure import Trouble
-from deadletter.core.message import Message
+from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.policy import Disposition, DLQPolicy, ErrorBudgetPolicy, Route
 from situations import NOW, Timeout, decide, delivery, failure
 
@@ -55,6 +56,56 @@ def test_an_expired_message_may_be_failed_instead() -> None:
     decision = policy.before(delivery(1, message=message), NOW)
 
     assert decision == Fail("expired at 2026-03-01T12:00:00+00:00")
+
+
+def aged(seconds: float, **more: Any) -> Delivery:
+    sent_at = NOW - timedelta(seconds=seconds)
+    return delivery(1, message=Message(id="m", body=b"", sent_at=sent_at, **more))
+
+
+def test_a_message_older_than_a_policy_has_patience_is_buried_unrun() -> None:
+    policy = DLQPolicy(expire_after=90)
+
+    assert policy.before(aged(89.9), NOW) is None
+    assert policy.before(aged(90), NOW) == Bury(
+        Reason.EXPIRED, "sent at 2026-03-01T11:58:30+00:00, expired after 90 s"
+    )
+    assert DLQPolicy().before(aged(1e9), NOW) is None
+
+
+def test_whichever_expiry_is_over_first_counts() -> None:
+    policy = DLQPolicy(expire_after=90)
+    later, over = NOW + timedelta(days=1), NOW - timedelta(seconds=1)
+
+    for message in (aged(90, expires_at=later), aged(5, expires_at=over)):
+        decision = policy.before(message, NOW)
+
+        assert isinstance(decision, Bury)
+        assert decision.reason is Reason.EXPIRED
+    assert policy.before(aged(5, expires_at=later), NOW) is None
+
+
+def test_a_replayed_copy_is_not_too_old_for_a_policy() -> None:
+    lineage = Lineage(letter_id="l", generation=1, campaign="c")
+
+    decision = DLQPolicy(expire_after=90).before(aged(1e6, lineage=lineage), NOW)
+
+    assert decision is None
+
+
+def test_messages_from_the_future_and_from_long_ago_are_judged() -> None:
+    policy = DLQPolicy(expire_after=1e300)
+    ends = [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+
+    for sent_at in ends:
+        given = delivery(1, message=Message(id="m", body=b"", sent_at=sent_at))
+        assert policy.before(given, NOW) is None
+
+
+@pytest.mark.parametrize("seconds", [0, -1, nan])
+def test_an_expiry_that_cannot_be_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="expire_after"):
+        DLQPolicy(expire_after=seconds)
 
 
 @given(attempt=st.integers(1, 20), spared=st.integers(0, 5))

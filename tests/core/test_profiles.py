@@ -11,7 +11,7 @@ from deadletter.core.decision import Bury, Continue, Decision, Fail, Reason, Ret
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
 from deadletter.core.failure import ErrorCategory, Trouble
 from deadletter.core.policy import LimitMode
-from deadletter.core.profile import Alert, OnMissing, Payload, Profile
+from deadletter.core.profile import Profile
 from deadletter.core.profiles import DAY, PROFILES
 from situations import decide
 
@@ -177,12 +177,6 @@ def test_the_lease_queue_knows_no_errors_only_attempts_r2_1(trouble: Trouble) ->
     assert isinstance(decide(limited, 1, error=GiveUp("dead: true")), Bury)
 
 
-def test_the_lease_queue_never_replays_by_itself_r2_25() -> None:
-    replaying = {n for n, profile in PROFILES.items() if profile.automatic_replay}
-
-    assert replaying == {"relayer"}  # a message may ask for it: R0.22
-
-
 @pytest.mark.parametrize("trouble", [Trouble.PERMANENT, Trouble.UNKNOWN, Trouble.LOOP])
 def test_the_mailbox_counts_what_is_not_listed_r3_12_r3_110(trouble: Trouble) -> None:
     assert decide(MAILBOX.policy, 4, trouble=trouble) == Retry(240.0)
@@ -251,36 +245,11 @@ def test_a_name_with_a_part_missing_is_refused() -> None:
         PIPELINE.dead_queue("in")
 
 
-def test_alerts_r0_108_r1_48_r1_50_r3_86() -> None:
-    growing = Alert(
-        name="DLQGrowing", measure="rate", op=">", limit=1, lasting=600, window=300
-    )
-    deep = Alert(name="DLQDepthHigh", measure="depth", op=">", limit=100, lasting=300)
-
-    assert any(a.measure == "depth" and a.limit == 0 for a in RELAYER.alerts)
-    assert PIPELINE.alerts == (deep, growing)
-    [degraded] = MAILBOX.alerts
-    assert (degraded.op, degraded.limit, degraded.effect) == (">=", 100, "degraded")
-    assert LEASE_QUEUE.alerts == COURIER.alerts == ()
-
-
 def test_retention_r3_117_r3_118_r4_50_r4_57() -> None:
     assert MAILBOX.retention.source == 259_200
     assert MAILBOX.retention.dead == 2_592_000
     assert COURIER.retention.dead == 90 * DAY
     assert COURIER.retention.ledger == 30 * DAY
-
-
-def test_missing_dead_queues_and_payloads() -> None:
-    assert {n: p.on_missing_dlq for n, p in PROFILES.items()} == {
-        "relayer": OnMissing.ERROR,
-        "pipeline": OnMissing.LOG,
-        "lease_queue": OnMissing.DELETE,  # R2.104
-        "mailbox": OnMissing.RETRY,
-        "courier": OnMissing.ERROR,
-    }
-    assert PIPELINE.payload is Payload.REFERENCE  # R1.14
-    assert COURIER.payload is Payload.SNAPSHOT  # R4.30
 
 
 # The environment: R0.88, R4.32-R4.35, R4.50

@@ -7,7 +7,6 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from deadletter.core.events import (
-    FailedForGood,
     LetterHandled,
     LetterRefused,
     Received,
@@ -16,7 +15,7 @@ from deadletter.core.events import (
 )
 from deadletter.core.letter import State
 from deadletter.observe.meters import DESTINATION, Meters
-from observe.test_metrics import buried, failure, retried
+from observe.test_metrics import buried, failed, failure, retried
 
 
 class Readings:
@@ -59,6 +58,7 @@ def test_what_is_claimed_and_handled_goes_by_the_conventions_names(
         "messaging.system": "sqlite",
         "messaging.destination.name": "orders",
         "messaging.operation.name": "receive",
+        "messaging.operation.type": "receive",
     }
     assert (process.count, process.sum) == (1, 0.25)
 
@@ -92,17 +92,29 @@ def test_errors_are_counted_by_their_classification_r0_113(
     meters: Meters, readings: Readings
 ) -> None:
     meters(retried(charged=True))
-    meters(
-        FailedForGood(
-            mailbox="orders", message_id="m", attempt=1, text="no", failure=failure()
-        )
-    )
+    meters(failed())
     meters(LetterRefused(mailbox="orders", letter_id="l", delay=1, failure=failure()))
 
     [errors] = readings("dlq.errors")
     assert errors.value == 3
     assert errors.attributes["dlq.category"] == "RETRYABLE"
     assert errors.attributes["dlq.trouble"] == "transient"
+
+
+def test_failed_attempts_are_timed_too_by_their_error(
+    meters: Meters, readings: Readings
+) -> None:
+    meters(Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.25))
+    meters(retried(charged=True, seconds=900.0))
+    meters(buried(seconds=1.0))
+    meters(buried())  # by the sweep: no handler was run
+    meters(failed(seconds=2.0))
+
+    taken = {
+        point.attributes.get("error.type"): (point.count, point.sum)
+        for point in readings("messaging.process.duration")
+    }
+    assert taken == {None: (1, 0.25), "builtins.TimeoutError": (3, 903)}
 
 
 def test_a_drained_mailbox_falls_to_zero(meters: Meters, readings: Readings) -> None:

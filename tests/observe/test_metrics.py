@@ -46,7 +46,11 @@ def failure(error_type: str = "builtins.TimeoutError") -> Failure:
     )
 
 
-def buried(error_type: str = "builtins.TimeoutError", mailbox: str = "orders") -> Event:
+def buried(
+    error_type: str = "builtins.TimeoutError",
+    mailbox: str = "orders",
+    seconds: float = 0.0,
+) -> Event:
     return Buried(
         mailbox=mailbox,
         message_id="m",
@@ -56,10 +60,11 @@ def buried(error_type: str = "builtins.TimeoutError", mailbox: str = "orders") -
         text="failed 5 of 5 attempts",
         failure=failure(error_type),
         consumer="charge",
+        seconds=seconds,
     )
 
 
-def retried(*, charged: bool) -> Event:
+def retried(*, charged: bool, seconds: float = 0.0) -> Event:
     return Retried(
         mailbox="orders",
         message_id="m",
@@ -67,6 +72,18 @@ def retried(*, charged: bool) -> Event:
         delay=1.0,
         charged=charged,
         failure=failure(),
+        seconds=seconds,
+    )
+
+
+def failed(seconds: float = 0.0) -> Event:
+    return FailedForGood(
+        mailbox="orders",
+        message_id="m",
+        attempt=1,
+        text="no",
+        failure=failure(),
+        seconds=seconds,
     )
 
 
@@ -94,9 +111,7 @@ def test_attempts_are_counted_by_how_they_ended(
         retried(charged=True),
         retried(charged=False),
         buried(),
-        FailedForGood(
-            mailbox="orders", message_id="m", attempt=1, text="no", failure=failure()
-        ),
+        failed(),
         LeaseLost(mailbox="orders", message_id="m", attempt=1),
     ]:
         metrics(event)
@@ -116,12 +131,37 @@ def test_errors_are_counted_by_their_classification_r0_113(
     assert registry.get_sample_value("dlq_errors_total", labels) == 2
 
 
-def test_handlers_are_timed(metrics: Metrics, registry: CollectorRegistry) -> None:
+def test_handlers_are_timed_however_they_end(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
     metrics(Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.25))
+    metrics(retried(charged=True, seconds=900.0))
+    metrics(retried(charged=False, seconds=2.0))
+    metrics(buried(seconds=3.0))
+    metrics(failed(seconds=4.0))
 
-    labels = {"mailbox": "orders"}
-    name = "dlq_handler_duration_seconds_sum"
-    assert registry.get_sample_value(name, labels) == 0.25
+    taken = {
+        outcome: registry.get_sample_value(
+            "dlq_handler_duration_seconds_sum",
+            {"mailbox": "orders", "outcome": outcome},
+        )
+        for outcome in ("succeeded", "retried", "spared", "buried", "failed")
+    }
+    assert taken == {
+        "succeeded": 0.25,
+        "retried": 900,
+        "spared": 2,
+        "buried": 3,
+        "failed": 4,
+    }
+
+
+def test_what_no_handler_was_run_for_is_not_timed(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics(buried())  # by the sweep: its worker died
+
+    assert b"dlq_handler_duration_seconds_count{" not in generate_latest(registry)
 
 
 def test_dlq_consumers_are_counted_and_timed_r3_77_to_r3_82(

@@ -8,18 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, NotFound
 from deadletter.runtime import health
-from deadletter.runtime.health import Complaint, Depth, HealthServer
+from deadletter.runtime.health import Complaint, HealthServer
+
+
+async def well() -> list[Complaint]:
+    return []
 
 
 @asynccontextmanager
 async def serving(
-    complaints: list[Complaint] | None = None, depth: Depth | None = None
+    complaints: list[Complaint] | None = None, **options: Any
 ) -> AsyncIterator[HealthServer]:
-    server = HealthServer(
-        lambda: complaints or [], host="127.0.0.1", port=0, depth=depth
-    )
+    async def ready() -> list[Complaint]:
+        return complaints or []
+
+    server = HealthServer(ready, host="127.0.0.1", port=0, **options)
     await server.start()
     try:
         yield server
@@ -82,6 +87,42 @@ async def test_a_dlq_of_a_hundred_letters_is_degraded(depth: int, status: str) -
         assert body["dlq"]["depth"] == depth
 
 
+@pytest.mark.parametrize(("depth", "status"), [(4, "healthy"), (5, "degraded")])
+async def test_how_many_letters_are_too_many_can_be_said(
+    depth: int, status: str
+) -> None:
+    async def depths() -> dict[str, int]:
+        return {"orders-dlq": depth}
+
+    async with serving(depth=depths, depth_threshold=5) as server:
+        _, body = await get(server, "/health/dlq")
+
+        assert (body["status"], body["dlq"]["threshold"]) == (status, 5)
+
+
+async def test_what_was_counted_is_shown_as_text() -> None:
+    async def text() -> bytes:
+        return b"dlq_attempts_total 3.0\n"
+
+    async with serving(metrics=text) as server:
+        answer = await send(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"Content-Type: text/plain; version=0.0.4" in head
+        assert body == b"dlq_attempts_total 3.0\n"
+
+
+async def test_where_nothing_counts_it_is_said_why() -> None:
+    async def text() -> bytes:
+        raise NotFound("get a counter")
+
+    async with serving(metrics=text) as server:
+        answer = await get(server, "/metrics")
+
+        assert answer == (404, {"error": "get a counter"})
+
+
 async def test_no_dlq_at_all_is_healthy() -> None:
     async def depths() -> dict[str, int]:
         return {}
@@ -106,7 +147,7 @@ async def test_a_depth_that_cannot_be_counted_is_not_healthy() -> None:
 
 async def test_other_paths_are_not_found() -> None:
     async with serving() as server:
-        for path in ("/", "/health", "/health/dlq", "/health/live/", "//health/live"):
+        for path in ("/", "/health", "/health/dlq", "/metrics", "//health/live"):
             status, _ = await get(server, path)
 
             assert status == 404, path
@@ -171,14 +212,14 @@ async def test_a_crowd_of_slow_clients_does_not_keep_a_probe_waiting(
 async def test_a_port_in_use_is_said_plainly() -> None:
     async with serving() as server:
         host, port = server.address
-        second = HealthServer(list, host=host, port=port)
+        second = HealthServer(well, host=host, port=port)
 
         with pytest.raises(ConfigError, match=f"{port}.*Choose another"):
             await second.start()
 
 
 async def test_closing_hangs_up_and_frees_the_port() -> None:
-    server = HealthServer(list, host="127.0.0.1", port=0)
+    server = HealthServer(well, host="127.0.0.1", port=0)
     await server.start()
     address = server.address
     reader, writer = await asyncio.open_connection(*address)

@@ -1,6 +1,7 @@
 """What a worker does with deliveries, on the memory engine."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from deadletter import (
     Context,
     DLQPolicy,
     ErrorBudgetPolicy,
+    Fixed,
     GiveUp,
     Ignore,
     LogicalFailure,
+    Message,
     NoBackoff,
     RetryLater,
     Trouble,
@@ -231,6 +234,44 @@ async def test_an_expired_message_is_buried_and_not_run() -> None:
         (letter,) = await rig.letters()
         assert letter.head.reason is Reason.EXPIRED
         assert runs == []
+
+
+async def test_a_message_too_old_for_its_policy_is_buried_and_not_run() -> None:
+    rig, runs = Rig(), []
+
+    @rig.app.handler("orders", policy=DLQPolicy(expire_after=60))
+    async def handle(body: bytes) -> None:
+        runs.append(body)
+
+    now = datetime.now(UTC)
+    old = Message(id="old", body=b"old", sent_at=now - timedelta(seconds=61))
+    new = Message(id="new", body=b"new", sent_at=now)
+    await (await rig.app.engine()).broker.sink("orders").send([old, new])
+    async with rig.working():
+        await rig.drained("orders")
+
+        (letter,) = await rig.letters()
+        assert (letter.head.message_id, letter.head.reason) == ("old", Reason.EXPIRED)
+        assert runs == [b"new"]
+
+
+async def test_what_is_tried_for_ever_ends_when_it_is_too_old() -> None:
+    rig = Rig()
+    forever = DLQPolicy(
+        exclude_errors=frozenset({ValueError}), backoff=Fixed(0.01), expire_after=0.2
+    )
+
+    @rig.app.handler("orders", policy=forever)
+    async def handle(body: bytes) -> None:
+        raise ValueError("always")
+
+    async with rig.working():
+        await rig.app.send("orders", b"x")
+        await rig.drained("orders")
+
+        (letter,) = await rig.letters()
+        assert letter.head.reason is Reason.EXPIRED
+        assert "always" in letter.history
 
 
 async def test_a_handler_may_ask_for_its_context() -> None:

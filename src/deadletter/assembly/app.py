@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
@@ -23,11 +23,13 @@ from deadletter.core.events import Event, Observer
 from deadletter.core.letter import still_open
 from deadletter.core.message import Message, as_headers
 from deadletter.core.policy import DLQPolicy
+from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
-from deadletter.ports import Clock, Dice, Engine, LetterStore
+from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handlers import Middleware
+from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.options import (
     BRAKE,
@@ -43,6 +45,8 @@ from .engines import default_settings, open_engine
 from .intakes import Dead, intakes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Sending: TypeAlias = Callable[[Sink, Clock], Sink]
+"""What goes around whatever an App sends through."""
 
 
 class App:
@@ -60,12 +64,15 @@ class App:
         office: str | None = None,
         version: str = "",
         observe: Observer | None = None,
+        sending: Sending | None = None,
         clock: Clock | None = None,
         dice: Dice | None = None,
     ) -> None:
         self.url = url or default_settings().url
         self.version = version
         self.observe: Observer = observe or _nobody
+        self.sending = sending
+        self.rules: Sequence[Rule] = ()  # asked before those of any policy
         self.office_url = office or (None if url else default_settings().office)
         self._clock = clock or SystemClock()
         self._dice = dice or SystemDice()
@@ -208,8 +215,10 @@ class App:
             traceparent=traceparent,
             tracestate=tracestate,
         )
-        engine = await self.engine()
-        await engine.broker.sink(mailbox).send([message], delay=delay)
+        sink = (await self.engine()).broker.sink(mailbox)
+        if self.sending is not None:
+            sink = self.sending(sink, self._clock)
+        await sink.send([message], delay=delay)
         return message.id
 
     async def send_many(
@@ -223,8 +232,10 @@ class App:
             messages.append(
                 Message(id=new_id(), body=data, sent_at=now, content_type=natural)
             )
-        engine = await self.engine()
-        await engine.broker.sink(mailbox).send(messages, delay=delay)
+        sink = (await self.engine()).broker.sink(mailbox)
+        if self.sending is not None:
+            sink = self.sending(sink, self._clock)
+        await sink.send(messages, delay=delay)
         return [message.id for message in messages]
 
     async def work(
@@ -233,20 +244,23 @@ class App:
         *,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
+        depth_threshold: int = DEPTH_THRESHOLD,
+        metrics: Exposition | None = None,
         watchdog: float | None = 720.0,
         install_signals: bool = False,
     ) -> int:
         """
         Run all handlers until `stop` is set; 0 when everything ended well.
 
-        A process that gives no sign of life for `watchdog` seconds is ended.
+        A process that gives no sign of life for `watchdog` seconds is ended. Probes
+        are answered on `health_port`, and `metrics` shown there to Prometheus.
         """
         letters = await self.letters()
         observe = fan_out(self.observe)  # whatever it raises is its own
         crew = Crew(
             await self.engine(),
             letters,
-            handlers=list(self._handlers.values()),
+            handlers=[one.asking(self.rules) for one in self._handlers.values()],
             letter_handlers=list(self._letter_handlers.values()),
             clock=self._clock,
             dice=self._dice,
@@ -274,6 +288,8 @@ class App:
                 health_port=health_port,
                 health_host=health_host,
                 depth=partial(_open_letters, letters),
+                depth_threshold=depth_threshold,
+                metrics=metrics,
                 watchdog_threshold=watchdog,
                 install_signals=install_signals,
             )
@@ -284,6 +300,8 @@ class App:
         *,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
+        depth_threshold: int = DEPTH_THRESHOLD,
+        metrics: Exposition | None = None,
         watchdog: float | None = 720.0,
     ) -> int:
         """Run all handlers in this process until it is told to stop."""
@@ -293,6 +311,8 @@ class App:
                 return await self.work(
                     health_port=health_port,
                     health_host=health_host,
+                    depth_threshold=depth_threshold,
+                    metrics=metrics,
                     watchdog=watchdog,
                     install_signals=True,
                 )

@@ -50,6 +50,25 @@ class Token(Struct, frozen=True, kw_only=True):
         return self.expires_at is not None and self.expires_at <= now
 
 
+class TokenView(Struct, frozen=True, kw_only=True):
+    """A token, without what it is known by."""
+
+    id: str
+    name: str
+    role: Role
+    sources: tuple[str, ...]  # sees only these mailboxes; empty: all
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    last_used_at: datetime | None  # to the hour
+
+
+class IssuedToken(TokenView, frozen=True, kw_only=True):
+    """A token that was just made: the only time that it is shown."""
+
+    token: str
+
+
 class Session(Struct, frozen=True, kw_only=True):
     """Somebody signed in at the console; also known by a hash only."""
 

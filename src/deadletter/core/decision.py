@@ -20,7 +20,6 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     REJECTED = "rejected"
     WORKER_LOST = "worker-lost"
-    BLOCKED_BY_KEY = "blocked-by-key"
     OPERATOR = "operator"
 
 

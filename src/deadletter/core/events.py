@@ -55,6 +55,7 @@ class Retried(Event, frozen=True, tag="retried"):
     delay: float
     charged: bool
     failure: Failure
+    seconds: float = 0.0  # that the handler took
 
 
 class Buried(Event, frozen=True, tag="buried"):
@@ -69,6 +70,7 @@ class Buried(Event, frozen=True, tag="buried"):
     is_new: bool = True  # False: it returned to the letter it had before
     request_id: str | None = None
     consumer: str = ""
+    seconds: float = 0.0  # that the handler took; 0: none was run
 
 
 class FailedForGood(Event, frozen=True, tag="failed-for-good"):
@@ -78,6 +80,7 @@ class FailedForGood(Event, frozen=True, tag="failed-for-good"):
     attempt: int
     text: str
     failure: Failure
+    seconds: float = 0.0  # that the handler took; 0: none was run
 
 
 class LeaseLost(Event, frozen=True, tag="lease-lost"):

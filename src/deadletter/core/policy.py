@@ -54,7 +54,7 @@ class Disposition(StrEnum):
     DEAD_LETTER = "dead-letter"
     FAIL = "fail"  # record as failed and delete
     CONTINUE = "continue"  # note the error and go on
-    KEEP_RETRYING = "keep-retrying"  # bounded only by the message's expiry
+    KEEP_RETRYING = "keep-retrying"  # bounded only by expiry
 
 
 DISPOSITIONS: Final[Mapping[Trouble, Disposition]] = MappingProxyType(
@@ -102,6 +102,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     dispositions: Mapping[Trouble, Disposition] = DISPOSITIONS  # what differs from it
     include_errors: frozenset[type[BaseException]] | None = None
     exclude_errors: frozenset[type[BaseException]] | None = None
+    expire_after: float | None = None  # seconds since it was sent; then it is too late
     dead_queue: str | None = None  # copies go there; {mailbox} is filled in
     routes: tuple[Route, ...] = ()  # ...or others, by error; the first that fits
 
@@ -119,6 +120,11 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"{names} cannot be both in include_errors (a dead letter at once) "
                 "and exclude_errors (never one): take it out of one of them."
+            )
+        if self.expire_after is not None and not self.expire_after > 0:
+            raise ConfigError(
+                f"expire_after={self.expire_after} cannot be: use seconds above 0, or "
+                "None for no limit."
             )
         if self.dead_queue is not None:
             check_template("dead_queue", self.dead_queue)
@@ -193,9 +199,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         Expired messages, and those whose attempts were used up by workers that
         died over them: running them again would only kill another.
         """
-        expires_at = delivery.message.expires_at
-        if expires_at is not None and expires_at <= now:
-            text = f"expired at {expires_at.isoformat(timespec='seconds')}"
+        if (text := self._lateness(delivery.message, now)) is not None:
             if self.disposition(Trouble.EXPIRED) is Disposition.FAIL:
                 return Fail(text)
             return self._unrun(Bury(Reason.EXPIRED, text), Trouble.EXPIRED, "EXPIRED")
@@ -214,6 +218,18 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """The mailbox a letter is copied to, if any."""
         name = route or self.dead_queue
         return name.replace(MAILBOX, mailbox) if name else None
+
+    def _lateness(self, message: Message, now: datetime) -> str | None:
+        """Why a message is of no use any more, if it is not."""
+        expires_at = message.expires_at
+        if expires_at is not None and expires_at <= now:
+            return f"expired at {expires_at.isoformat(timespec='seconds')}"
+        if self.expire_after is None or message.lineage is not None:
+            return None  # what is replayed was old already when somebody wanted it
+        if (now - message.sent_at).total_seconds() < self.expire_after:
+            return None
+        sent_at = message.sent_at.isoformat(timespec="seconds")
+        return f"sent at {sent_at}, expired after {self.expire_after:g} s"
 
     def _by_type(self, situation: Situation, draw: float) -> Decision | None:
         kind = type(situation.error)

@@ -1,7 +1,6 @@
 """A way of using dead letters, as data."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,23 +8,6 @@ from msgspec.structs import replace
 from .environment import Variable, applied
 from .errors import ConfigError
 from .policy import DLQPolicy
-
-
-class OnMissing(StrEnum):
-    """What happens to a dead message whose dead-letter mailbox is not there."""
-
-    ERROR = "error"
-    LOG = "log"
-    DELETE = "delete-with-warning"
-    RETRY = "retry"
-
-
-class Payload(StrEnum):
-    """What a dead letter carries of the message."""
-
-    INLINE = "inline"
-    REFERENCE = "reference"  # the body is itself a reference to a document
-    SNAPSHOT = "snapshot"
 
 
 class ConsumerSettings(Struct, frozen=True, kw_only=True):
@@ -46,18 +28,6 @@ class Retention(Struct, frozen=True, kw_only=True):
     ledger: float | None = None
 
 
-class Alert(Struct, frozen=True, kw_only=True):
-    """When to tell somebody: `measure` compared with `limit`, for so long."""
-
-    name: str
-    measure: str  # depth (letters that wait) or rate (new ones a second)
-    op: str  # > or >=
-    limit: float
-    lasting: float = 0.0  # seconds
-    window: float = 0.0  # seconds a rate is taken over
-    effect: str = "alarm"  # or degraded: only the health says so
-
-
 class Profile(Struct, frozen=True, kw_only=True):
     """One way of using dead letters."""
 
@@ -65,11 +35,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     policy: DLQPolicy
     naming: str | None = None  # of the dead-letter mailbox; None: always explicit
     dlq_consumer: ConsumerSettings | None = None
-    on_missing_dlq: OnMissing = OnMissing.ERROR
     retention: Retention = Retention()
-    alerts: tuple[Alert, ...] = ()
-    payload: Payload = Payload.INLINE
-    automatic_replay: bool = False  # may a message ask to be replayed by itself?
     must_run_together: bool = False  # worker and DLQ consumer, or neither
     environment: tuple[Variable, ...] = ()
 

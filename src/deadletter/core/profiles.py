@@ -17,14 +17,7 @@ from .classify import ErrorClassifier
 from .environment import Variable
 from .failure import Trouble
 from .policy import Disposition, DLQPolicy
-from .profile import (
-    Alert,
-    ConsumerSettings,
-    OnMissing,
-    Payload,
-    Profile,
-    Retention,
-)
+from .profile import ConsumerSettings, Profile, Retention
 from .rules import (
     AGENT,
     COURIER,
@@ -68,12 +61,6 @@ RELAYER: Final = Profile(
     naming="{mailbox}-dlq",
     dlq_consumer=ConsumerSettings(interval=10.0, wait=10.0, discard_failures=True),
     retention=Retention(dead=4 * DAY),
-    # An automatic consumer keeps the depth near zero: arrivals tell more.
-    alerts=(
-        Alert(name="DLQNotEmpty", measure="depth", op=">", limit=0),
-        Alert(name="DLQArrivals", measure="rate", op=">", limit=0, window=300.0),
-    ),
-    automatic_replay=True,
     must_run_together=True,
     environment=(
         Variable(
@@ -93,19 +80,6 @@ PIPELINE_NODE: Final = Profile(
         classifier=ErrorClassifier((*PIPELINE, *GENERAL)),
     ),
     naming="dlq.{cluster}.{node}",
-    on_missing_dlq=OnMissing.LOG,
-    alerts=(
-        Alert(name="DLQDepthHigh", measure="depth", op=">", limit=100, lasting=300.0),
-        Alert(
-            name="DLQGrowing",
-            measure="rate",
-            op=">",
-            limit=1,
-            lasting=600.0,
-            window=300.0,
-        ),
-    ),
-    payload=Payload.REFERENCE,
 )
 
 LEASE_QUEUE: Final = Profile(
@@ -116,7 +90,6 @@ LEASE_QUEUE: Final = Profile(
         classifier=DEFAULT,
         dispositions=_ONLY_COUNT,
     ),
-    on_missing_dlq=OnMissing.DELETE,
 )
 
 MAILBOX: Final = Profile(
@@ -129,13 +102,7 @@ MAILBOX: Final = Profile(
     ),
     naming="{mailbox}-dlq",
     dlq_consumer=ConsumerSettings(wait=20.0, on_failure=3600.0),
-    on_missing_dlq=OnMissing.RETRY,
     retention=Retention(source=3 * DAY, dead=30 * DAY),
-    alerts=(
-        Alert(
-            name="DLQDegraded", measure="depth", op=">=", limit=100, effect="degraded"
-        ),
-    ),
 )
 
 COURIER_GATEWAY: Final = Profile(
@@ -147,7 +114,6 @@ COURIER_GATEWAY: Final = Profile(
     ),
     naming="{base}-dlq",
     retention=Retention(dead=90 * DAY, ledger=30 * DAY),
-    payload=Payload.SNAPSHOT,
     environment=(
         Variable(
             name="RETRY_MAX_ATTEMPTS",

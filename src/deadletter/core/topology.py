@@ -85,7 +85,8 @@ def check_deletion(
     if users and not force:
         raise Conflict(
             f"{name} is the dead queue of {', '.join(users[:5])}: give"
-            f" {'it' if len(users) == 1 else 'them'} another one first, or use force"
+            f" {'it' if len(users) == 1 else 'them'} another one first, or force it"
+            " (--force)"
         )
     return users
 

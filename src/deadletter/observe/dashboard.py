@@ -111,7 +111,12 @@ PANELS: Final = (
             f"p{share:g}": f"histogram_quantile({share / 100:g}, sum by (le) "
             "(rate(dlq_handler_duration_seconds_bucket[5m])))"
             for share in (50, 95, 99)
+        }
+        | {
+            "p95 {{outcome}}": "histogram_quantile(0.95, sum by (le, outcome) "
+            "(rate(dlq_handler_duration_seconds_bucket[5m])))"
         },
+        about="Failed attempts are timed as well: one that ran into its limit shows.",
         unit="s",
     ),
     Panel(

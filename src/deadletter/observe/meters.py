@@ -27,6 +27,7 @@ from deadletter.core.letter import State, still_open
 from .labels import OTHER, Capped
 
 DESTINATION: Final = "messaging.destination.name"
+ERROR: Final = "error.type"
 
 
 class Meters:
@@ -69,8 +70,8 @@ class Meters:
         self._on: dict[type[Event], Callable[[Any], None]] = {
             Received: self._on_received,
             Succeeded: self._on_succeeded,
-            Retried: lambda event: self._on_failure(event, event.failure),
-            FailedForGood: lambda event: self._on_failure(event, event.failure),
+            Retried: self._on_failed_attempt,
+            FailedForGood: self._on_failed_attempt,
             Buried: self._on_buried,
             LetterHandled: self._on_letter_handled,
             LetterRefused: lambda event: self._on_failure(event, event.failure),
@@ -103,6 +104,12 @@ class Meters:
     def _on_succeeded(self, event: Succeeded) -> None:
         self._process.record(event.seconds, self._where(event, "process"))
 
+    def _on_failed_attempt(self, event: Retried | Buried | FailedForGood) -> None:
+        self._on_failure(event, event.failure)
+        if event.seconds > 0:  # else no handler was run: a worker was lost, say
+            of_what = {ERROR: self._error_type(event.failure.error_type)}
+            self._process.record(event.seconds, self._where(event, "process") | of_what)
+
     def _on_failure(self, event: Event, failure: Failure) -> None:
         self._errors.add(
             1,
@@ -114,13 +121,13 @@ class Meters:
         )
 
     def _on_buried(self, event: Buried) -> None:
-        self._on_failure(event, event.failure)
+        self._on_failed_attempt(event)
         self._sent.add(
             1,
             {
                 **self._where(event, "settle"),
                 "dlq.reason": event.reason.value,
-                "error.type": self._error_type(event.failure.error_type),
+                ERROR: self._error_type(event.failure.error_type),
             },
         )
 
@@ -140,4 +147,5 @@ class Meters:
             "messaging.system": self._system,
             DESTINATION: self._mailbox(event.mailbox),
             "messaging.operation.name": operation,
+            "messaging.operation.type": operation,
         }

@@ -36,7 +36,6 @@ from deadletter.core.events import (
     Succeeded,
     SuspectsFound,
 )
-from deadletter.core.failure import Failure
 
 from .aliases import Aliases
 from .labels import OTHER, Capped
@@ -59,9 +58,12 @@ class Metrics:
         def gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"dlq_{name}", about, labels, registry=registry)
 
-        def histogram(name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
+        def histogram(
+            name: str, about: str, buckets: tuple[float, ...], *labels: str
+        ) -> Histogram:
+            labels = ("mailbox", *labels)
             return Histogram(
-                f"dlq_{name}", about, ["mailbox"], registry=registry, buckets=buckets
+                f"dlq_{name}", about, labels, registry=registry, buckets=buckets
             )
 
         self._dead_lettered = counter(
@@ -94,7 +96,10 @@ class Metrics:
             "out_of_reach", "1 while it cannot be reached.", "mailbox", "what"
         )
         self._handler_seconds = histogram(
-            "handler_duration_seconds", "Time handlers took.", _SECONDS
+            "handler_duration_seconds",
+            "Time handlers took, by how it ended.",
+            _SECONDS,
+            "outcome",
         )
         self._letter_seconds = histogram(
             "processing_duration_seconds", "Time DLQ handlers took.", _SECONDS
@@ -111,7 +116,7 @@ class Metrics:
             Succeeded: self._on_succeeded,
             Retried: self._on_retried,
             Buried: self._on_buried,
-            FailedForGood: self._on_failed,
+            FailedForGood: lambda event: self._failed(event, "failed"),
             LeaseLost: self._on_lease_lost,
             BrakeOpened: lambda event: self._braked(event, 1),
             BrakeClosed: lambda event: self._braked(event, 0),
@@ -144,14 +149,13 @@ class Metrics:
     def _on_succeeded(self, event: Succeeded) -> None:
         mailbox = self._mailbox(event.mailbox)
         self._attempts.labels(mailbox, "succeeded").inc()
-        self._handler_seconds.labels(mailbox).observe(event.seconds)
+        self._handler_seconds.labels(mailbox, "succeeded").observe(event.seconds)
 
     def _on_retried(self, event: Retried) -> None:
-        outcome = "retried" if event.charged else "spared"
-        self._failed(event.mailbox, outcome, event.failure)
+        self._failed(event, "retried" if event.charged else "spared")
 
     def _on_buried(self, event: Buried) -> None:
-        self._failed(event.mailbox, "buried", event.failure)
+        self._failed(event, "buried")
         source, consumer = self._source(event.mailbox), self._consumer(event.consumer)
         error_type = self._error_type(event.failure.error_type)
         # Each label is capped, but their product could still be millions.
@@ -160,9 +164,6 @@ class Metrics:
         self._dead_lettered.labels(
             source, consumer, event.reason.value, error_type
         ).inc()
-
-    def _on_failed(self, event: FailedForGood) -> None:
-        self._failed(event.mailbox, "failed", event.failure)
 
     def _on_lease_lost(self, event: LeaseLost) -> None:
         self._attempts.labels(self._mailbox(event.mailbox), "lost").inc()
@@ -197,10 +198,12 @@ class Metrics:
     def _on_alert(self, event: Alerted | AlertFailed, outcome: str) -> None:
         self._alerts.labels(event.target, outcome).inc(event.alerts)
 
-    def _failed(self, mailbox: str, outcome: str, failure: Failure) -> None:
-        name = self._mailbox(mailbox)
+    def _failed(self, event: Retried | Buried | FailedForGood, outcome: str) -> None:
+        name, failure = self._mailbox(event.mailbox), event.failure
         self._attempts.labels(name, outcome).inc()
         self._errors.labels(name, failure.category.value, failure.trouble.value).inc()
+        if event.seconds > 0:  # else no handler was run: a worker was lost, say
+            self._handler_seconds.labels(name, outcome).observe(event.seconds)
 
     def _braked(self, event: Event, state: int) -> None:
         self._brake.labels(self._mailbox(event.mailbox)).set(state)

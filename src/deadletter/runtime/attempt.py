@@ -61,6 +61,7 @@ class Attempts:
         self._dice = dice
         self._observe = observe
         self._on_ended = on_ended
+        self._expires = options.policy.expire_after is not None
 
     async def run(self, held: Held) -> None:
         """Run the handler on one delivery. Never raises."""
@@ -72,7 +73,11 @@ class Attempts:
             return
         held.begin(self._clock.monotonic())
         try:
-            if delivery.charged > 1 or delivery.message.expires_at is not None:
+            if (
+                delivery.charged > 1
+                or delivery.message.expires_at is not None
+                or self._expires
+            ):
                 early = self._options.policy.before(delivery, self._clock.now())
                 if early is not None:
                     self._refuse(held, early)

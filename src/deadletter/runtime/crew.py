@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.events import Observer
+from deadletter.core.rule import Rule
 from deadletter.ports import Clock, Dice, Engine, LetterStore, QueueOptions
 
 from .dlq_consumer import DLQConsumer
@@ -31,6 +32,16 @@ class Registration(Struct, frozen=True, kw_only=True):
     isolated: bool = False  # in processes of its own
     memory_limit: int | None = None  # bytes, of each of those processes
     middleware: tuple[Middleware, ...] = ()
+
+    def asking(self, rules: Sequence[Rule]) -> "Registration":
+        """The same, with these rules asked before those of its policy."""
+        if not rules:
+            return self
+        policy = self.options.policy
+        classifier = policy.classifier.extended(*rules)
+        policy = structs.replace(policy, classifier=classifier)
+        options = structs.replace(self.options, policy=policy)
+        return structs.replace(self, options=options)
 
 
 class LetterHandler(Struct, frozen=True, kw_only=True):

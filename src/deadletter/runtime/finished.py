@@ -74,6 +74,7 @@ def report(
                     delay=delay,
                     charged=charged,
                     failure=failure,
+                    seconds=finished.seconds,
                 )
             )
         case Bury(reason, text) if failure is not None and kept is not None:
@@ -89,6 +90,7 @@ def report(
                     is_new=kept.is_new,
                     request_id=delivery.message.idempotency_key,
                     consumer=consumer,
+                    seconds=finished.seconds,
                 )
             )
         case Fail(text) if failure is not None:
@@ -99,6 +101,7 @@ def report(
                     attempt=attempt,
                     text=text,
                     failure=failure,
+                    seconds=finished.seconds,
                 )
             )
         case _:

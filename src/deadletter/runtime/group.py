@@ -16,7 +16,7 @@ from typing import Final
 from deadletter.core.events import Observer
 from deadletter.ports import Clock
 
-from .health import Complaint, Depth, HealthServer
+from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
 from .loop import Loop
@@ -57,6 +57,8 @@ class LoopGroup:
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
         depth: Depth | None = None,
+        depth_threshold: int = DEPTH_THRESHOLD,
+        metrics: Exposition | None = None,
         watchdog_threshold: float | None = 720.0,
         watchdog_interval: float = 60.0,
         install_signals: bool = True,
@@ -79,7 +81,12 @@ class LoopGroup:
         self.health: HealthServer | None = None
         if health_port is not None:
             self.health = HealthServer(
-                self.complaints, host=health_host, port=health_port, depth=depth
+                self._ready,
+                host=health_host,
+                port=health_port,
+                depth=depth,
+                depth_threshold=depth_threshold,
+                metrics=metrics,
             )
 
     async def run(self) -> int:
@@ -128,6 +135,9 @@ class LoopGroup:
             return [Complaint("group", state)]
         found = ((m.loop.name, self._complaint(m)) for m in self._members)
         return [Complaint(name, reason) for name, reason in found if reason]
+
+    async def _ready(self) -> list[Complaint]:
+        return self.complaints()
 
     def _complaint(self, member: _Member) -> str | None:
         if member.alive.trouble is not None:

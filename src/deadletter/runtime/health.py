@@ -1,9 +1,10 @@
 """
-Health over HTTP, for probes: a few fixed answers and nothing else.
+Health and numbers over HTTP, for probes: a few fixed answers and nothing else.
 
     GET /health/live     200 while the event loop turns
     GET /health/ready    200, or 503 and why not, loop by loop
-    GET /health/dlq      how deep the dead-letter mailboxes are
+    GET /health/dlq      how deep the dead-letter mailboxes are: healthy or degraded
+    GET /metrics         what was counted, for Prometheus
 
 Requests are read up to a limit, in a limited time, and otherwise not looked at.
 """
@@ -17,10 +18,14 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, NotFound
+
+from .lifeline import inherited_listener
 
 REQUEST_LIMIT: Final = 8192  # bytes of request line and headers
 CONNECTIONS: Final = 100
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+DEPTH_THRESHOLD: Final = 100  # letters in one mailbox from which it is degraded
 _PATIENCE: Final = 5.0  # seconds to send a request, or to count letters
 
 
@@ -31,9 +36,11 @@ class Complaint(Struct, frozen=True):
     reason: str
 
 
-Readiness: TypeAlias = Callable[[], Sequence[Complaint]]
+Readiness: TypeAlias = Callable[[], Awaitable[Sequence[Complaint]]]
 Depth: TypeAlias = Callable[[], Awaitable[Mapping[str, int]]]
-Answer: TypeAlias = tuple[HTTPStatus, object]
+Exposition: TypeAlias = Callable[[], Awaitable[bytes]]
+"""What was counted, in the text format of Prometheus; NotFound: nothing counts."""
+Answer: TypeAlias = tuple[HTTPStatus, object]  # bytes are text, all else is JSON
 
 
 class HealthServer:
@@ -46,13 +53,15 @@ class HealthServer:
         host: str,
         port: int,
         depth: Depth | None = None,
-        dlq_threshold: int = 100,
+        depth_threshold: int = DEPTH_THRESHOLD,
+        metrics: Exposition | None = None,
     ) -> None:
         self._ready = ready
         self._host = host
         self._port = port
         self._depth = depth
-        self._dlq_threshold = dlq_threshold
+        self._depth_threshold = depth_threshold
+        self._metrics = metrics
         self._server: asyncio.Server | None = None
         self._talking: dict[asyncio.Task[None], None] = {}
 
@@ -65,7 +74,13 @@ class HealthServer:
         return host, port
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Begin to listen, on the socket our supervisor gave us if there is one."""
+        listener = inherited_listener()
+        if listener is not None:
+            self._server = await asyncio.start_server(
+                self._accept, sock=listener, limit=REQUEST_LIMIT
+            )
+            return
         try:
             self._server = await asyncio.start_server(
                 self._accept, self._host, self._port, limit=REQUEST_LIMIT
@@ -128,6 +143,7 @@ class HealthServer:
             b"/health/live": self._live,
             b"/health/ready": self._readiness,
             b"/health/dlq": self._dlq,
+            b"/metrics": self._numbers,
         }
         if path not in known:
             return _problem(HTTPStatus.NOT_FOUND)
@@ -139,7 +155,7 @@ class HealthServer:
         return HTTPStatus.OK, {"status": "healthy"}
 
     async def _readiness(self) -> Answer:
-        complaints = self._ready()
+        complaints = await self._ready()
         if not complaints:
             return HTTPStatus.OK, {"status": "healthy"}
         body = {"status": "unhealthy", "reasons": complaints}
@@ -155,7 +171,15 @@ class HealthServer:
             reason = f"the depth is not known: {type(error).__name__}"
             body = {"status": "unhealthy", "reason": reason}
             return HTTPStatus.SERVICE_UNAVAILABLE, body
-        return HTTPStatus.OK, _dlq_body(depths, self._dlq_threshold)
+        return HTTPStatus.OK, _dlq_body(depths, self._depth_threshold)
+
+    async def _numbers(self) -> Answer:
+        if self._metrics is None:
+            return _problem(HTTPStatus.NOT_FOUND)
+        try:
+            return HTTPStatus.OK, await self._metrics()
+        except NotFound as error:
+            return HTTPStatus.NOT_FOUND, {"error": str(error)}
 
 
 def _dlq_body(depths: Mapping[str, int], threshold: int) -> dict[str, object]:
@@ -174,10 +198,11 @@ def _problem(status: HTTPStatus) -> Answer:
 
 
 def _render(status: HTTPStatus, body: object) -> bytes:
-    content = msgspec.json.encode(body)
+    kind = TEXT if isinstance(body, bytes) else "application/json"
+    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
-        "Content-Type: application/json",
+        f"Content-Type: {kind}",
         f"Content-Length: {len(content)}",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",

@@ -1,5 +1,5 @@
 """
-How a child process notices that its parent is gone.
+What a child process has from its parent, and how it notices that one is gone.
 
 Nothing of ours may go on working unsupervised: two generations of workers would
 run side by side, and nobody would know.
@@ -8,6 +8,7 @@ run side by side, and nobody would know.
 import ctypes
 import os
 import signal
+import socket
 import stat
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Final
 
 SUPERVISOR_FD: Final = "DLQ_SUPERVISOR_FD"
 PLACE: Final = "DLQ_PLACE"
+LISTENER_FD: Final = "DLQ_LISTENER_FD"
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -27,7 +29,7 @@ def end_with_supervisor(stop: Callable[[], None], *, grace: float = 40.0) -> boo
     After `grace` seconds more the process is killed. Says whether there is a
     supervisor at all; without one it does nothing.
     """
-    lifeline = _inherited()
+    lifeline = _inherited(SUPERVISOR_FD, stat.S_ISFIFO)
     if lifeline is None:
         return False
     signal_when_orphaned(signal.SIGTERM)
@@ -45,19 +47,31 @@ def signal_when_orphaned(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number.value)
 
 
-def _inherited() -> int | None:
+def inherited_listener() -> socket.socket | None:
+    """The socket on which our supervisor asks us how we are, if it does."""
+    descriptor = _inherited(LISTENER_FD, stat.S_ISSOCK)
+    if descriptor is None:
+        return None
+    listener = socket.socket(fileno=descriptor)
+    if listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return listener
+    listener.detach()  # whatever it is, it is not ours
+    return None
+
+
+def _inherited(variable: str, is_kind: Callable[[int], bool]) -> int | None:
     # Taken out of the environment: our own children have another parent.
-    text = os.environ.pop(SUPERVISOR_FD, "")
+    text = os.environ.pop(variable, "")
     if not (text.isascii() and text.isdigit()):
         return None
-    lifeline = int(text)
+    descriptor = int(text)
     try:
-        if not stat.S_ISFIFO(os.fstat(lifeline).st_mode):
+        if not is_kind(os.fstat(descriptor).st_mode):
             return None
-        os.set_inheritable(lifeline, False)
+        os.set_inheritable(descriptor, False)
     except OSError:
         return None
-    return lifeline
+    return descriptor
 
 
 def _watch(lifeline: int, stop: Callable[[], None], grace: float) -> None:

@@ -1,14 +1,16 @@
 """
 Several processes of one command, started again when they die.
 
-The supervisor does nothing else: no threads, no event loop, no connection that a
-crash could corrupt. Children end when it is gone, however it went: they watch a
-pipe that only it holds open, and on Linux the kernel tells them too.
+The supervisor does nothing else: no connection that a crash could corrupt, and no
+thread or event loop but the one that answers probes, where somebody wants that
+(`answering`). Children end when it is gone, however it went: they watch a pipe that
+only it holds open, and on Linux the kernel tells them too.
 """
 
 import os
 import selectors
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +23,7 @@ from deadletter.core.backoff import Exponential
 from deadletter.core.errors import ConfigError
 from deadletter.ports import Clock
 
-from .lifeline import PLACE, SUPERVISOR_FD
+from .lifeline import LISTENER_FD, PLACE, SUPERVISOR_FD
 
 AGAIN: Final = Exponential(0.5, factor=2.0, cap=30.0, jitter=0.0)
 _HEALTHY_AFTER: Final = 60.0  # a child that ran this long has got over its troubles
@@ -40,7 +42,9 @@ class ChildEnded(Struct, frozen=True):
 class _Place:
     """One of the N processes, whichever child it is at the moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, listener: socket.socket | None) -> None:
+        self.number = number
+        self.listener = listener  # where whichever child it is answers probes
         self.child: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.due = 0.0  # when to start a child, if there is none
@@ -54,24 +58,30 @@ def supervise(
     clock: Clock,
     grace: float = 40.0,
     on_end: Callable[[ChildEnded], None] = lambda ended: None,
+    listeners: Sequence[socket.socket] = (),
 ) -> int:
     """
     Keep `processes` children running until SIGTERM or SIGINT; give the exit code.
 
     Then children get a SIGTERM, `grace` seconds, and are killed. It is 0 only when
     each of them ended with 0. Must be called in the main thread. `DLQ_PLACE` in a
-    child's environment is its number, from 0; one that replaces another has its.
+    child's environment is its number, from 0; one that replaces another has its. Of
+    `listeners`, if there are any, each place has one to answer probes on.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes cannot work: ask for 1 or more")
-    return _Supervisor(command, processes, clock, grace, on_end).run()
+    places = [
+        _Place(number, listeners[number] if listeners else None)
+        for number in range(processes)
+    ]
+    return _Supervisor(command, places, clock, grace, on_end).run()
 
 
 class _Supervisor:
     def __init__(
         self,
         command: Sequence[str],
-        processes: int,
+        places: Sequence[_Place],
         clock: Clock,
         grace: float,
         on_end: Callable[[ChildEnded], None],
@@ -80,7 +90,7 @@ class _Supervisor:
         self._clock = clock
         self._grace = grace
         self._on_end = on_end
-        self._places = [_Place() for _ in range(processes)]
+        self._places = places
         self._signals = 0
         self._deadline: float | None = None  # set once we are stopping
         self._has_started = False
@@ -119,12 +129,12 @@ class _Supervisor:
 
     def _start_missing(self, lifeline: int) -> None:
         now = self._clock.monotonic()
-        for number, place in enumerate(self._places):
+        for place in self._places:
             if place.child is not None or place.due > now:
                 continue
             place.started = now
             try:
-                place.child = self._start(lifeline, number)
+                place.child = self._start(lifeline, place)
             except OSError as error:
                 if not self._has_started:
                     raise ConfigError(
@@ -133,12 +143,16 @@ class _Supervisor:
                 self._put_off(place, now)  # no room for processes, for now
             self._has_started = True
 
-    def _start(self, lifeline: int, number: int) -> subprocess.Popen[bytes]:
+    def _start(self, lifeline: int, place: _Place) -> subprocess.Popen[bytes]:
+        handed_on = {SUPERVISOR_FD: lifeline}
+        if place.listener is not None:
+            handed_on[LISTENER_FD] = place.listener.fileno()
+        told = {name: str(number) for name, number in handed_on.items()}
         return subprocess.Popen(  # noqa: S603 -- the command is our user's own
             self._command,
             stdin=subprocess.DEVNULL,
-            pass_fds=(lifeline,),
-            env={**os.environ, SUPERVISOR_FD: str(lifeline), PLACE: str(number)},
+            pass_fds=tuple(handed_on.values()),
+            env={**os.environ, **told, PLACE: str(place.number)},
             # A group of its own: Ctrl-C in a terminal reaches us alone, and the
             # children hear of it once, from us, instead of twice.
             process_group=0,
