@@ -187,10 +187,11 @@ class Lending:
         await self.store.update_queue(queue)
         self._tending.stir(0.0)
 
-    async def delete_queue(self, name: str, *, force: bool) -> None:
-        """Delete a queue; whoever waits for its items is told."""
-        await self.store.delete_queue(name, force=force)
+    async def delete_queue(self, name: str, *, force: bool) -> int:
+        """Delete a queue; how many items went. Whoever waits for some is told."""
+        gone = await self.store.delete_queue(name, force=force)
         self._ready(name)
+        return gone
 
     def counts(self, queue: str) -> Counts:
         """How many requests to a queue wait here."""

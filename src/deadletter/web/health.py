@@ -19,13 +19,12 @@ from msgspec import Struct
 
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
-from deadletter.runtime.health import Complaint
+from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
 
 from .encoding import encoded
 from .given import Here
 from .place import Place
 
-THRESHOLD: Final = 100  # open letters of one mailbox that are too many
 PATIENCE: Final = 5.0  # seconds for the office to answer
 FRESH: Final = 1.0  # seconds an answer of it is good for
 MOST: Final = 20  # mailboxes that are named, the deepest first
@@ -57,7 +56,7 @@ class Deepest(Struct, frozen=True, kw_only=True):
 
     name: str
     depth: int
-    threshold: int = THRESHOLD
+    threshold: int
     status: str  # healthy, degraded
 
 
@@ -125,17 +124,28 @@ async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]
 async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
     """How everything is, and why."""
     office = await _probe(request, place).office()
-    told = judge(office, place.complaints(), named=place.access is None)
+    told = judge(
+        office,
+        place.complaints(),
+        named=place.access is None,
+        threshold=place.settings.depth_threshold,
+    )
     return _said(told, told.status)
 
 
-def judge(office: Office, complaints: Sequence[Complaint], *, named: bool) -> Health:
+def judge(
+    office: Office,
+    complaints: Sequence[Complaint],
+    *,
+    named: bool,
+    threshold: int = DEPTH_THRESHOLD,
+) -> Health:
     """How it is all in all; mailboxes and reasons by name only if asked for."""
     checks = {"office:deadLetters": [_of_office(office)]}
     depths = sorted(office.depths.items(), key=lambda item: (-item[1], item[0]))
     if depths:
         checks["mailbox:openLetters"] = [
-            _of_depth(name if named else UNNAMED, depth)
+            _of_depth(name if named else UNNAMED, depth, threshold)
             for name, depth in depths[: MOST if named else 1]
         ]
     if complaints:
@@ -149,17 +159,21 @@ def judge(office: Office, complaints: Sequence[Complaint], *, named: bool) -> He
         ]
     every = [check.status for some in checks.values() for check in some]
     worst = next(s for s in (Status.FAIL, Status.WARN, Status.PASS) if s in every)
-    return Health(status=worst, dlq=_deepest(depths, named=named), checks=checks)
+    deepest = _deepest(depths, threshold, named=named)
+    return Health(status=worst, dlq=deepest, checks=checks)
 
 
-def _deepest(depths: Sequence[tuple[str, int]], *, named: bool) -> Deepest | None:
+def _deepest(
+    depths: Sequence[tuple[str, int]], threshold: int, *, named: bool
+) -> Deepest | None:
     if not depths:
         return None
     name, depth = depths[0]
     return Deepest(
         name=name if named else UNNAMED,
         depth=depth,
-        status="healthy" if depth < THRESHOLD else "degraded",
+        threshold=threshold,
+        status="healthy" if depth < threshold else "degraded",
     )
 
 
@@ -176,13 +190,13 @@ def _of_office(office: Office) -> Check:
     )
 
 
-def _of_depth(name: str, depth: int) -> Check:
+def _of_depth(name: str, depth: int, threshold: int) -> Check:
     return Check(
-        status=Status.PASS if depth < THRESHOLD else Status.WARN,
+        status=Status.PASS if depth < threshold else Status.WARN,
         component_id=name,
         observed_value=depth,
         observed_unit="letters",
-        output="" if depth < THRESHOLD else f"{THRESHOLD} or more need somebody",
+        output="" if depth < threshold else f"{threshold} or more need somebody",
     )
 
 

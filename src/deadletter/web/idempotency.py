@@ -3,7 +3,7 @@ The same request twice is done once: `Idempotency-Key` on POST and PATCH.
 
 The answer is kept for a day and given again, as it was, to whoever sends the same
 request with the same key. Only what went well is kept: a request that failed may be
-sent again.
+sent again. An answer with a secret in it is not kept; see `SHOWN_ONCE`.
 """
 
 from contextlib import suppress
@@ -21,12 +21,15 @@ from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Guards
 
 from .auth.guards import caller
+from .encoding import encoded
 from .place import Place
-from .problems import Asked
+from .problems import MEDIA_TYPE, Asked, problem_of
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = frozenset({"POST", "PATCH"})  # the others may be sent twice anyway
 REPLAYED: Final = "idempotency-replayed"
+SHOWN_ONCE: Final = "shown_once"
+"""For `opt` of a route: from its answer, which is not kept, what is told instead."""
 _LONGEST: Final = 200
 _WORKING: Final = timedelta(minutes=10)  # then whoever worked on it is gone
 _KEPT: Final = timedelta(days=1)
@@ -161,12 +164,17 @@ async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
     if start["status"] >= 400 or len(body) > _LARGEST:
         await answers.drop_answer(claim.key)
         return
+    status = start["status"]
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if instead := scope["route_handler"].opt.get(SHOWN_ONCE):
+        problem, _ = problem_of(instead(body))
+        status, kind, body = problem.status, MEDIA_TYPE, encoded(problem)
     await answers.finish_answer(
         replace(
             claim,
-            status=start["status"],
+            status=status,
             body=body,
-            content_type=headers.get(b"content-type", b"").decode("latin-1"),
+            content_type=kind,
             expires_at=place.clock.now() + _KEPT,
         )
     )

@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 from msgspec import Struct, structs
 
+from deadletter.core.choices import with_choices
 from deadletter.core.errors import (
     ConfigError,
     Conflict,
@@ -90,6 +91,8 @@ def problem_of(error: Exception) -> tuple[Problem, dict[str, str]]:
 def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """The response for an error."""
     problem, headers = problem_of(error)
+    if problem.errors:
+        problem = structs.replace(problem, errors=_with_choices(request, problem))
     return Response(
         encoded(problem),
         status_code=problem.status,
@@ -147,6 +150,24 @@ def _wrongs(extra: object) -> tuple[Wrong, ...]:
         return msgspec.convert(extra, tuple[Wrong, ...], strict=False)
     except msgspec.ValidationError:
         return ()
+
+
+def _with_choices(
+    request: Request[Any, Any, Any], problem: Problem
+) -> tuple[Wrong, ...]:
+    """What is wrong, with what could have been said instead where that is a choice."""
+    given = request.scope["route_handler"].parsed_fn_signature.parameters
+
+    def told(wrong: Wrong) -> Wrong:
+        inside = wrong.source == "body"
+        field = given.get("data" if inside else wrong.key)
+        if field is None:
+            return wrong
+        place = wrong.key if inside else ""
+        message = with_choices(wrong.message, field.annotation, place)
+        return structs.replace(wrong, message=message)
+
+    return tuple(map(told, problem.errors))
 
 
 def _title(status: int) -> str:

@@ -86,5 +86,5 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/health"): None,
     ("GET", "/health/live"): None,
     ("GET", "/health/ready"): None,
-    ("GET", "/metrics"): None,
+    ("GET", "/metrics"): None,  # asks inside, unless `serve.metrics` is open
 }

@@ -77,6 +77,20 @@ async def test_100_open_letters_are_too_many_r3_85_to_r3_87(
     assert (second["componentId"], second["status"]) == ("mails", "pass")
 
 
+async def test_how_many_are_too_many_can_be_set(place: Place) -> None:
+    settings = structs.replace(place.settings, depth_threshold=3)
+    changed = structs.replace(place, settings=settings)
+    await fill(place, 3)
+
+    async with AsyncTestClient(build(changed), base_url="http://127.0.0.1") as client:
+        body = (await client.get("/health")).json()
+
+    assert body["status"] == "warn"
+    assert (body["dlq"]["threshold"], body["dlq"]["status"]) == (3, "degraded")
+    [check] = body["checks"]["mailbox:openLetters"]
+    assert check["output"] == "3 or more need somebody"
+
+
 async def test_letters_that_need_nobody_do_not_count(api: Client, place: Place) -> None:
     await fill(place, 100)
     ids = tuple(make_letter(n).id for n in range(50))

@@ -69,6 +69,31 @@ def test_every_deployment_is_probed_and_has_time_to_end(deployment: Any) -> None
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
+@pytest.mark.parametrize(
+    "deployment", deployments(), ids=lambda d: d["metadata"]["name"]
+)
+def test_every_deployment_is_scraped_where_it_listens(deployment: Any) -> None:
+    said = deployment["spec"]["template"]["metadata"]["annotations"]
+    (port,) = container(deployment)["ports"]
+
+    assert said == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port["containerPort"]),
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def test_workers_listen_where_they_are_probed_and_scraped() -> None:
+    (worker,) = [d for d in deployments() if "worker" in d["metadata"]["name"]]
+    found = container(worker)
+    given = {env["name"]: env.get("value") for env in found["env"]}
+    unit = (DEPLOY / "systemd" / "deadletter-work.service").read_text()
+
+    assert given["DLQ_WORK_HEALTH_HOST"] == "0.0.0.0"
+    assert given["DLQ_WORK_HEALTH_PORT"] == str(found["ports"][0]["containerPort"])
+    assert "Environment=DLQ_WORK_HEALTH_PORT=8419" in unit.splitlines()
+
+
 def test_probes_need_no_token() -> None:
     assert {("GET", path) for path in HEALTH} <= OPEN
 
@@ -129,6 +154,9 @@ def test_the_container_runs_the_server_as_nobody_special() -> None:
 
     assert instructions[0] == "FROM"
     assert re.search(r"(?m)^USER 10001$", text)
+    assert re.search(
+        r"pip wheel .*--require-hashes .*-r requirements-image\.lock", text
+    )
     assert 'ENTRYPOINT ["dlq"]' in text
     assert f"EXPOSE {Serve().port}" in text
     for name in " ".join(sources).split():

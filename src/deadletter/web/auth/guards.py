@@ -25,7 +25,7 @@ OPEN: Final = frozenset(
         ("GET", "/health"),
         ("GET", "/health/live"),
         ("GET", "/health/ready"),
-        ("GET", "/metrics"),
+        ("GET", "/metrics"),  # which looks at tokens itself, see web.metrics
         ("GET", "/api/openapi.json"),
         ("POST", "/api/v1/session"),
     }

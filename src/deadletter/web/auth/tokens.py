@@ -3,20 +3,22 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
+import msgspec
 from litestar import Response, delete, get, post
 from litestar.exceptions import PermissionDeniedException
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import IssuedToken, Pass, Role, TokenView
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import By
 from deadletter.web.given import Here, Who
+from deadletter.web.idempotency import SHOWN_ONCE, middleware, seen_before
 from deadletter.web.place import Place
 
 from .guards import needs
 from .keys import Keys, covers
-from .views import IssuedToken, TokenView, issued, view
+from .views import issued, view
 
 _ADMIN: Final = [needs(Role.ADMIN)]
 
@@ -41,16 +43,34 @@ class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @get("/tokens", guards=_ADMIN, operation_id="list_tokens")
 async def list_tokens(place: Here, who: Who) -> list[TokenView]:
-    """The tokens there are, by name; never what they are known by."""
+    """The tokens there are, by name and all at once; never what they are known by."""
     return [view(token) for token in await keys(place).list(who)]
 
 
-@post("/tokens", guards=_ADMIN, operation_id="issue_token")
+def _made_before(answered: bytes) -> Conflict:
+    made = msgspec.json.decode(answered, type=TokenView)
+    return Conflict(
+        f"token {made.id} was made with this key, and a token is shown once only: if"
+        " nobody has it, revoke it and make another with a new key"
+    )
+
+
+@post(
+    "/tokens",
+    guards=_ADMIN,
+    operation_id="issue_token",
+    before_request=seen_before,
+    middleware=[middleware],
+    opt={SHOWN_ONCE: _made_before},
+)
 async def issue_token(
     place: Here, who: Who, data: JSONBody[NewToken]
 ) -> Response[IssuedToken]:
     """
     Make a token. It is shown in this answer and never again.
+
+    An `Idempotency-Key` makes sure that it is made once. The secret is not kept for
+    that: the same request again is a conflict, which names the token.
 
     Nobody can make one that sees more mailboxes than they do, and who is limited to
     some names it after themselves: `mail-team` makes `mail-team/ci`.

@@ -1,29 +1,8 @@
 """Tokens as they are shown to people: without what they are known by."""
 
-from datetime import datetime
+from msgspec import structs
 
-from msgspec import Struct, structs
-
-from deadletter.core.access import Role, Token
-
-
-class TokenView(Struct, frozen=True, kw_only=True):
-    """A token, without what it is known by."""
-
-    id: str
-    name: str
-    role: Role
-    sources: tuple[str, ...]  # sees only these mailboxes; empty: all
-    created_at: datetime
-    created_by: str
-    expires_at: datetime | None
-    last_used_at: datetime | None  # to the hour
-
-
-class IssuedToken(TokenView, frozen=True, kw_only=True):
-    """A token that was just made: the only time that it is shown."""
-
-    token: str
+from deadletter.core.access import IssuedToken, Token, TokenView
 
 
 def view(token: Token) -> TokenView:

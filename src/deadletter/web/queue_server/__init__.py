@@ -37,7 +37,7 @@ def mounted(place: Place) -> tuple[list[ASGIRouteHandler], list[Lifespan]]:
 
 def queue_server(place: Place, lending: Lending) -> ASGIRouteHandler:
     """Everything under /v1; who may ask for what is checked inside."""
-    server = QueueServer(lending)
+    server = QueueServer(lending, place.store)
 
     @asgi("/v1", is_mount=True, copy_scope=True)
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

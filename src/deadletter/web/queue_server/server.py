@@ -14,10 +14,13 @@ from litestar.connection import ASGIConnection
 from litestar.enums import ScopeType
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 
+from deadletter.core.letter import By
 from deadletter.lending import Lending
+from deadletter.ports import LetterStore
 from deadletter.web.auth.guards import admit
 
 from . import work
+from .acts import reason_of
 from .bodies import Body, ClientGone
 from .calls import CALLS, LEASE
 from .forms import Form, form_of_body, form_of_reply, read, write
@@ -29,8 +32,9 @@ from .status import BAD, OK, UNKNOWN, failed, reply_of
 class QueueServer:
     """Answers the calls of the wire over what is lent."""
 
-    def __init__(self, lending: Lending) -> None:
+    def __init__(self, lending: Lending, office: LetterStore) -> None:
         self._lending = lending
+        self._office = office
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -70,6 +74,11 @@ class QueueServer:
         if call is LEASE:
             assert isinstance(asked, Lease)
             return await self._lease(asked, body)
+        if call.act is not None:
+            by = By(who.name, reason_of(headers))
+            done = await call.act(self._lending, asked)
+            await self._office.record(name, done.queue, by, done.detail)
+            return done.answer
         assert call.answer is not None
         return await call.answer(self._lending, asked)
 

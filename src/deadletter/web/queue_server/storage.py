@@ -9,13 +9,13 @@ from deadletter.core.items import Item
 from deadletter.lending import Lending
 
 from . import limits
+from .acts import Act
 from .said import (
     DeleteItems,
     Imported,
     ImportItems,
     Items,
     ListItems,
-    Reply,
     StorageItem,
 )
 from .status import DONE
@@ -31,22 +31,25 @@ async def list_scheduled(lending: Lending, asked: ListItems) -> Items:
     return Items(await _listed(lending, asked, scheduled=True))
 
 
-async def import_items(lending: Lending, asked: ImportItems) -> Imported:
+async def import_items(lending: Lending, asked: ImportItems) -> Act:
     """Add items as they are."""
     queue = limits.queue_name(asked.queue_name)
     partition = limits.partition(asked.partition)
     now = lending.clock.now()
     items = [_item(item, now) for item in asked.items]
-    return Imported(_stored(await lending.import_items(queue, partition, items)))
+    added = await lending.import_items(queue, partition, items)
+    detail = f"{len(added)} of {len(items)} items added to partition {partition}"
+    return Act(queue, detail, Imported(_stored(added)))
 
 
-async def delete_items(lending: Lending, asked: DeleteItems) -> Reply:
+async def delete_items(lending: Lending, asked: DeleteItems) -> Act:
     """Delete items, leased or not; those that are gone already do not matter."""
     queue = limits.queue_name(asked.queue_name)
     partition = limits.partition(asked.partition)
     ids = [limits.text("id", one) for one in asked.ids]
-    await lending.store.delete_items(queue, partition, ids)
-    return DONE
+    gone = await lending.store.delete_items(queue, partition, ids)
+    detail = f"{gone} of {len(ids)} items deleted from partition {partition}"
+    return Act(queue, detail, DONE)
 
 
 async def _listed(

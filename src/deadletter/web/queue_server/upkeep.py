@@ -6,10 +6,12 @@ from msgspec import UNSET, UnsetType
 
 from deadletter.core.durations import format_duration
 from deadletter.core.errors import ConfigError
+from deadletter.core.item_plans import cleared
 from deadletter.core.items import LeaseQueue
 from deadletter.lending import Lending
 
 from . import limits
+from .acts import Act
 from .said import (
     Clear,
     DeleteQueue,
@@ -20,7 +22,6 @@ from .said import (
     PartitionStats,
     QueueInfo,
     Queues,
-    Reply,
     Stats,
 )
 from .status import DONE
@@ -28,7 +29,7 @@ from .status import DONE
 T = TypeVar("T")
 
 
-async def create_queue(lending: Lending, asked: QueueInfo) -> Reply:
+async def create_queue(lending: Lending, asked: QueueInfo) -> Act:
     """Make a queue."""
     queue = LeaseQueue(
         name=limits.queue_name(asked.queue_name),
@@ -42,10 +43,10 @@ async def create_queue(lending: Lending, asked: QueueInfo) -> Reply:
     )
     limits.lease_within_expiry(queue.lease_timeout, queue.expire_timeout)
     await lending.store.create_queue(queue)
-    return DONE
+    return Act(queue.name, _options(queue), DONE)
 
 
-async def update_queue(lending: Lending, asked: QueueInfo) -> Reply:
+async def update_queue(lending: Lending, asked: QueueInfo) -> Act:
     """Change what is named; the rest of a queue stays as it is."""
     old = await lending.store.queue(limits.queue_name(asked.queue_name))
     lease = _or(asked.lease_timeout, format_duration(old.lease_timeout))
@@ -62,7 +63,7 @@ async def update_queue(lending: Lending, asked: QueueInfo) -> Reply:
     )
     limits.lease_within_expiry(queue.lease_timeout, queue.expire_timeout)
     await lending.update_queue(queue)
-    return DONE
+    return Act(queue.name, _options(queue), DONE)
 
 
 async def list_queues(lending: Lending, asked: ListQueues) -> Queues:
@@ -80,10 +81,11 @@ async def queue_info(lending: Lending, asked: Named) -> QueueInfo:
     return _info(await lending.store.queue(limits.queue_name(asked.queue_name)))
 
 
-async def delete_queue(lending: Lending, asked: DeleteQueue) -> Reply:
+async def delete_queue(lending: Lending, asked: DeleteQueue) -> Act:
     """Delete a queue and what is in it."""
-    await lending.delete_queue(limits.queue_name(asked.queue_name), force=asked.force)
-    return DONE
+    queue = limits.queue_name(asked.queue_name)
+    gone = await lending.delete_queue(queue, force=asked.force)
+    return Act(queue, f"{gone} items deleted with it", DONE)
 
 
 async def stats(lending: Lending, asked: Named) -> Stats:
@@ -113,27 +115,28 @@ async def stats(lending: Lending, asked: Named) -> Stats:
     return Stats(queue, [logical])
 
 
-async def clear(lending: Lending, asked: Clear) -> Reply:
+async def clear(lending: Lending, asked: Clear) -> Act:
     """Delete what waits in a queue or is scheduled, or both."""
     queue = limits.queue_name(asked.queue_name)
     if not (asked.queue or asked.scheduled):
         raise ConfigError(
             "invalid request; one of 'queue' and 'scheduled' must be true"
         )
-    await lending.store.clear(
-        queue,
-        waiting=asked.queue,
-        scheduled=asked.scheduled,
-        destructive=asked.destructive,
-    )
-    return DONE
+    which = {
+        "waiting": asked.queue,
+        "scheduled": asked.scheduled,
+        "destructive": asked.destructive,
+    }
+    gone = await lending.store.clear(queue, **which)
+    states = ", ".join(state.name.lower() for state in sorted(cleared(**which)))
+    return Act(queue, f"{gone} items deleted, of those {states}", DONE)
 
 
-async def reload(lending: Lending, asked: Named) -> Reply:
+async def reload(lending: Lending, asked: Named) -> Act:
     """Have the store asked again for those who wait."""
     queue = await lending.store.queue(limits.queue_name(asked.queue_name))
     lending.look(queue.name)
-    return DONE
+    return Act(queue.name, "", DONE)
 
 
 def _info(queue: LeaseQueue) -> QueueInfo:
@@ -150,6 +153,17 @@ def _info(queue: LeaseQueue) -> QueueInfo:
         partitions=[Partition(number) for number in range(queue.partitions)],
         namespace=queue.namespace,
     )
+
+
+def _options(queue: LeaseQueue) -> str:
+    parts = (
+        f"lease {format_duration(queue.lease_timeout)}",
+        f"expire {format_duration(queue.expire_timeout)}",
+        f"{queue.max_attempts} attempts" if queue.max_attempts else "",
+        f"dead queue {queue.dead_queue}" if queue.dead_queue else "",
+        f"{queue.partitions} partitions" if queue.partitions > 1 else "",
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def _dead_queue(name: str) -> str | None:
