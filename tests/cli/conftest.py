@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +71,32 @@ def dlq(
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("DLQ_DEBUG", raising=False)
     return Command(url, capsys)
+
+
+class Asking:
+    """`dlq` through a server."""
+
+    def __init__(self, dlq: Command, url: str) -> None:
+        self._dlq = dlq
+        self._url = url
+
+    def __call__(self, *words: str) -> Ran:
+        return self._dlq("--server", self._url, *words)
+
+
+@pytest.fixture
+def server(dlq: Command) -> Iterator[Any]:
+    """A server over the office that `dlq` has as well."""
+    from client.serving import served  # which takes a while, and few need it
+
+    dlq.send("orders", "m-a", "m-b")
+    with served(dlq.url) as server:
+        yield server
+
+
+@pytest.fixture
+def there(dlq: Command, server: Any) -> Asking:
+    return Asking(dlq, server.url)
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_letters_of_ours_do_not_go_to_other_peoples_servers(
     ("words", "said"),
     [
         (("sqlite:///office.db",), "nothing can be drained"),
-        (("redis://127.0.0.1:1",), "is it running"),
+        (("redis://127.0.0.1:1",), "127.0.0.1:1: is Redis running"),
         (("SERVER", "orders"), "rq:QUEUE"),
         (("SERVER", "--follow", "--limit", "3"), "neither --limit"),
     ],

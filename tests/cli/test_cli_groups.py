@@ -1,11 +1,12 @@
 """dlq groups: saying how a problem stands, and seeing it come back."""
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from cli.conftest import Command
+from cli.conftest import Command, Ran
 from deadletter.cli.desk import Desk
 from deadletter.core.letter import DeadLetter
 from office.making import make_letter
@@ -102,3 +103,49 @@ def test_what_others_wrote_into_a_group_is_harmless(dlq: Command) -> None:
         ran = dlq(*words)
         assert ran.code == 0, ran.err
         assert not {"\x1b", "\x9b", "\x07"} & set(ran.out)
+
+
+def test_long_lists_go_on_where_they_say(dlq: Command) -> None:
+    names = [f"1-{n:03}" for n in range(30)]
+    dlq.keep(*(recent(n, fingerprint=name) for n, name in enumerate(names)))
+
+    first = dlq("groups")
+    options = shlex.split(first.err.partition("There is more: dlq ")[2])
+    second = dlq(*options)
+
+    shown = [name for name in names if name in first.out]
+    rest = [name for name in names if name in second.out]
+    assert (len(shown), len(rest)) == (25, 5)
+    assert sorted(shown + rest) == names
+    assert "There is more" not in second.err
+
+
+def test_as_json_all_groups_are_told_unless_so_many_are_asked_for(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.cli.paging.PAGE", 4)
+    names = [f"1-{n:03}" for n in range(30)]
+    dlq.keep(*(recent(n, fingerprint=name) for n, name in enumerate(names)))
+    asked = ("groups", "--json", "--source", "orders", "--all")
+
+    everything = dlq(*asked)
+    some = dlq(*asked, "-n", "10")
+    options = shlex.split(some.err.partition("There is more: dlq ")[2])
+    more = dlq(*options)
+
+    def told(ran: Ran) -> list[str]:
+        return [line["fingerprint"] for line in ran.documents]
+
+    assert (len(told(everything)), everything.err) == (30, "")
+    assert told(some) == told(everything)[:10]
+    assert told(more) == told(everything)[10:20]
+    assert {"--json", "--all", "--source"} < set(options)
+
+
+def test_a_list_goes_on_only_where_one_ended(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    done = dlq("groups", "--after", "somewhere")
+
+    assert done.code == 2
+    assert "left off" in done.err

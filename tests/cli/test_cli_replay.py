@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -292,3 +293,24 @@ def test_the_story_of_a_letter_tells_of_its_replays(dlq: Command) -> None:
     ]
     assert told[0]["campaign"] == campaign
     assert told[0]["taken_at"] <= told[0]["sent_at"] <= told[0]["settled_at"]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_replays_are_listed_page_by_page(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    monkeypatch.setattr("deadletter.cli.paging.PAGE", 2)
+    letters = make_letters(5)
+    dlq.keep(*letters)
+    ids = [
+        dlq("replay", "start", letter.id, "--json").document["id"] for letter in letters
+    ]
+    latest = [one[:13] for one in reversed(ids)]
+
+    everything = dlq("replay", "status", *form)
+    cut = dlq("replay", "status", *form, "-n", "3")
+    rest = dlq(*shlex.split(cut.err.removeprefix("There is more: dlq ")))
+
+    for ran, expected in ((everything, latest), (cut, latest[:3]), (rest, latest[3:])):
+        assert re.findall(r"^[^ ]*?(\w{8}-\w{4})", ran.out, re.MULTILINE) == expected
+    assert everything.err == rest.err == ""

@@ -106,7 +106,10 @@ def test_a_dead_queue_in_use_is_not_deleted(dlq: Command) -> None:
     dlq("queues", "create", "dead")
     dlq("queues", "create", "orders", "--dead-queue", "dead")
 
-    assert dlq("queues", "delete", "dead", "--yes").code == 4
+    refused = dlq("queues", "delete", "dead", "--yes")
+
+    assert refused.code == 4
+    assert "or force it (--force)" in refused.err
     assert dlq("queues", "delete", "dead", "--yes", "--force").code == 0
 
 

@@ -2,41 +2,16 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cli.conftest import Command, Ran
+from cli.conftest import Asking, Command
 from client.serving import Served, served
 from deadletter.core.access import Role
 from deadletter.core.letter import DeadLetter, State
 from deadletter.testing.waiting import eventually
 from office.making import make_letter, make_letters
-
-
-@pytest.fixture
-def server(dlq: Command) -> Iterator[Served]:
-    """A server over the office that `dlq` has as well."""
-    dlq.send("orders", "m-a", "m-b")
-    with served(dlq.url) as server:
-        yield server
-
-
-class Asking:
-    """`dlq` through a server."""
-
-    def __init__(self, dlq: Command, server: Served) -> None:
-        self._dlq = dlq
-        self._url = server.url
-
-    def __call__(self, *words: str) -> Ran:
-        return self._dlq("--server", self._url, *words)
-
-
-@pytest.fixture
-def there(dlq: Command, server: Served) -> Asking:
-    return Asking(dlq, server)
 
 
 @pytest.fixture
@@ -232,6 +207,8 @@ def test_an_archive_is_imported_through_a_server_in_portions(
         ("retention",),
         ("retention", "run", "--yes"),
         ("replay", "*", "--through", "redis://127.0.0.1:1"),
+        ("work", "shop:app"),
+        ("serve", "--check"),
     ],
 )
 def test_what_needs_the_engine_says_so(dlq: Command, words: tuple[str, ...]) -> None:
@@ -263,8 +240,21 @@ def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
         patch.setattr("deadletter.client.connection.asyncio.sleep", quick)
         ran = dlq("--server", "http://127.0.0.1:1", "list")
 
-    assert ran.code == 5
+        unnamed = dlq("queues", "lent")
+
+    assert ran.code == unnamed.code == 5
     assert "http://127.0.0.1:1" in ran.err
+    assert "http://127.0.0.1:8418" in unnamed.err
+    for said in (ran.err, unnamed.err):
+        assert "`dlq serve` starts one, --server or DLQ_SERVER names another" in said
+
+
+def test_a_wrong_address_of_a_server_is_told(dlq: Command, server: Served) -> None:
+    for words in (["list"], ["queues", "lent"]):
+        ran = dlq("--server", f"{server.url}/wrong", *words)
+
+        assert ran.code == 2
+        assert f"there is nothing at {server.url}/wrong/" in ran.err
 
 
 @pytest.mark.slow
@@ -275,7 +265,7 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
     dlq.keep(letter)
     file = tmp_path / "token"
     with served(dlq.url, access="on") as server:
-        ask = Asking(dlq, server)
+        ask = Asking(dlq, server.url)
         file.write_text(server.token(Role.OPERATOR, name="bo") + "\n")
         nobody = ask("list")
         file.chmod(0o644)
@@ -287,7 +277,8 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
         wrong = ask("list")
 
     assert (nobody.code, somebody.code, wrong.code) == (5, 0, 5)
-    assert "DLQ_TOKEN" in nobody.err
+    assert "yours is in DLQ_TOKEN" in nobody.err
+    assert "yours is in DLQ_TOKEN" in wrong.err
     assert "chmod 600" in open_to_all.err
     assert "dlq_wrong" not in wrong.err
     assert "bo reviewed it" in dlq("show", letter.id).out
@@ -297,65 +288,6 @@ def test_an_actor_cannot_be_claimed_to_a_server(dlq: Command) -> None:
     ran = dlq("--server", "http://127.0.0.1:1", "--actor", "eve", "list")
 
     assert "who your token is" in ran.err
-
-
-@pytest.mark.slow
-def test_items_go_through_the_queue_server(there: Asking) -> None:
-    assert there("queues", "lent", "create", "dead").code == 0
-    made = there(
-        *("queues", "lent", "create", "jobs", "--lease", "30s", "--expire", "1h"),
-        *("--dead-queue", "dead", "--max-attempts", "3"),
-    )
-    assert made.out == "Queue jobs is there.\n"
-    assert there("produce", "jobs", "one", "--reference", "r-1").code == 0
-    assert there("produce", "jobs", "two").code == 0
-
-    lent = there("--json", "lease", "jobs", "-n", "2").documents
-    first, second = (one["item"]["id"] for one in lent)
-    assert there("complete", "jobs", first).out == "1 item completed.\n"
-    assert there("retry", "jobs", second).out == "1 item given back.\n"
-    again = there("--json", "lease", "jobs").document["item"]
-    assert (again["attempts"], again["bytes"]) == (2, "dHdv")
-    assert there("retry", "jobs", again["id"], "--dead").out == "1 item given up.\n"
-
-    seen = there("queues", "lent", "items", "dead").out
-    assert "two" in seen
-    assert again["id"] in seen
-    stored = there("--json", "queues", "lent", "items", "dead").document
-    assert (stored["source_id"], stored["is_leased"]) == (again["id"], False)
-    page = there("lease", "dead").out
-    assert "two" in page
-    assert "Nothing is in partition 0" in there("queues", "lent", "items", "jobs").out
-    assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
-    assert there("complete", "jobs", "unknown").code == 2
-    assert there("complete", "jobs").code == 2
-
-
-@pytest.mark.slow
-def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> None:
-    assert "no such queues" in there("queues", "lent").out
-    there("queues", "lent", "create", "dead")
-    there("queues", "lent", "create", "jobs", "--dead-queue", "dead")
-
-    assert there("queues", "lent", "update", "jobs", "--lease", "5m").code == 0
-    listed = there("queues", "lent", "list").out
-    assert "5m" in listed
-    assert "dead" in listed
-    refused = there("queues", "lent", "delete", "dead", "--yes")
-    assert refused.code in {2, 4}
-    assert there("queues", "lent", "update", "jobs", "--no-dead-queue").code == 0
-    assert there("queues", "lent", "delete", "dead", "--yes").code == 0
-    assert "30s, 5m" in there("queues", "lent", "create", "x", "--lease", "soon").err
-
-
-def test_without_a_server_the_one_here_is_asked(
-    dlq: Command, server: Served, tmp_path: Path
-) -> None:
-    port = server.url.rpartition(":")[2]
-    (tmp_path / "deadletter.toml").write_text(f"[serve]\nport = {port}\n")
-
-    assert dlq("queues", "lent", "create", "jobs").code == 0
-    assert dlq("produce", "jobs", "-f", "deadletter.toml").code == 0
 
 
 @pytest.mark.slow

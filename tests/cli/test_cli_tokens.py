@@ -1,9 +1,15 @@
 """dlq tokens: create, list, revoke."""
 
+from pathlib import Path
 from typing import Any
 
-from cli.conftest import Command
+import pytest
+
+from cli.conftest import Asking, Command
+from client.serving import served
+from deadletter.core.access import Role
 from deadletter.web.auth.minting import token_hash
+from office.making import make_letter
 
 
 def kept(dlq: Command) -> Any:
@@ -79,3 +85,57 @@ def test_tokens_are_kept_although_the_server_does_not_ask(
 
     assert dlq("tokens", "create", "ci").code == 0
     assert len(kept(dlq)) == 1
+
+
+def test_through_a_server_its_own_tokens_are_handed_out(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dlq.keep(make_letter())
+    monkeypatch.setenv("DLQ_URL", f"sqlite:///{tmp_path}/elsewhere.db")
+    with served(dlq.url, access="on") as server:
+        ask = Asking(dlq, server.url)
+        monkeypatch.setenv("DLQ_TOKEN", server.token(Role.ADMIN, name="root"))
+        made = ask(
+            *("tokens", "create", "zed", "--role", "operator", "--days", "3"),
+            *("--source", "orders", "--reason", "new here"),
+        )
+        listed = ask("tokens", "--json").documents
+        (zed,) = (one for one in listed if one["name"] == "zed")
+        monkeypatch.setenv("DLQ_TOKEN", made.out.strip())
+        seen, unseen = ask("list"), ask("tokens")
+        monkeypatch.setenv("DLQ_TOKEN", server.token(Role.ADMIN, name="root"))
+        unasked = ask("tokens", "revoke", zed["id"])
+        gone = ask("tokens", "revoke", zed["id"], "--yes", "--reason", "left")
+        again = ask("tokens", "revoke", zed["id"], "--yes")
+        claimed = ask("tokens", "--actor", "eve")
+        monkeypatch.setenv("DLQ_TOKEN", made.out.strip())
+        revoked = ask("list")
+
+    assert not (tmp_path / "elsewhere.db").exists()
+    assert (zed["role"], zed["sources"]) == ("operator", ["orders"])
+    assert zed["expires_at"]
+    assert (seen.code, unseen.code, revoked.code) == (0, 5, 5)
+    assert (unasked.code, gone.code, again.code) == (2, 0, 3)
+    assert gone.out == f"Token {zed['id']} of zed is revoked.\n"
+    assert "who your token is" in claimed.err
+    acts = [act for act in audit(dlq) if act.target == f"token:{zed['id']}"]
+    assert [(act.actor, act.action, act.reason) for act in acts] == [
+        ("root", "issue", "new here"),
+        ("root", "revoke", "left"),
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_tokens_fit_the_terminal(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "the-pipeline-that-deploys-to"
+    dlq("tokens", "create", f"{name}-europe")
+    dlq("tokens", "create", f"{name}-asia", "--source", "orders", "--days", "3")
+
+    ran = dlq("tokens")
+
+    assert max(map(len, ran.out.splitlines())) <= width
+    for part in ("urope ", "asia ", " in 2 d", " never"):
+        assert part in ran.out

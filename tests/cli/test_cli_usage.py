@@ -182,6 +182,27 @@ def test_the_command_runs_as_a_process(dlq: Command) -> None:
     assert "\x1b" not in ran.stdout
 
 
+@pytest.mark.parametrize("words", [["list"], ["groups"], ["show"], ["stats"], []])
+def test_nobody_who_reads_is_no_error(dlq: Command, words: list[str]) -> None:
+    letter = make_letter()
+    dlq.keep(letter)
+    if words == ["show"]:
+        words = ["show", letter.id]
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "deadletter.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout is not None
+        assert ran.stderr is not None
+        ran.stdout.close()  # long before it says anything
+        said = ran.stderr.read()
+
+    assert (ran.returncode, said) == (0, "")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(dlq: Command) -> None:
     dlq.keep(*(make_letter(n) for n in range(2_000)))
 

@@ -3,14 +3,19 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from cli.conftest import Command
 from deadletter.core.letter import State
@@ -43,10 +48,12 @@ def start(
     (tmp_path / "shop.py").write_text(SHOP)
     started: list[subprocess.Popen[str]] = []
 
-    def starting(*words: str, err: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def starting(
+        *words: str, err: int = subprocess.PIPE, path: Path | None = None
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "deadletter.cli", "work", *words],
-            env=os.environ,
+            env=os.environ | ({"PYTHONPATH": str(path)} if path else {}),
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
@@ -116,16 +123,168 @@ def test_several_processes_run_under_a_supervisor(
         ([], "say which App to run"),
         (["nowhere:app"], "there is no module 'nowhere'"),
         (["shop:thing"], "has no App called 'thing'"),
-        (["shop:app", "-p", "2", "--health-port", "9"], "cannot share port 9"),
+        (["broken:app"], "broken.py, line 2: ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_cannot_be_run_is_a_sentence(
-    start: Callable[..., subprocess.Popen[str]], words: list[str], said: str
+    start: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+    words: list[str],
+    said: str,
 ) -> None:
+    (tmp_path / "broken.py").write_text("\n1 / 0\n")
     process = start(*words)
 
     _, err = process.communicate(timeout=30)
 
     assert process.returncode == 2
     assert said in err
+    assert "report it" not in err
     assert "Traceback" not in err
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of an answer; 0 when there is none."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def children(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # gone meanwhile
+            if stat.read_text().rpartition(")")[2].split()[1] == str(parent):
+                found.append(int(stat.parent.name))
+    return found
+
+
+def samples(port: int, name: str) -> dict[str, float]:
+    """The samples of one name that a scrape finds, by their labels."""
+    _, text = get(port, "/metrics")
+    return {
+        ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_a_worker_shows_what_it_counted_on_its_health_port(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    port = free_port()
+    for number in range(4):
+        dlq("send", "orders", json.dumps({"id": number}))
+
+    worker = start("shop:app", "--health-port", str(port))
+    until(lambda: len(letters(dlq)) == 2)
+    until(lambda: sum(samples(port, "dlq_messages_sent_total").values()) == 2)
+
+    assert samples(port, "dlq_messages_dead_lettered_total") == {
+        "consumer=charge,error_type=TimeoutError,"
+        "reason=attempts-exhausted,source=orders": 2
+    }
+    assert samples(port, "dlq_attempts_total") == {
+        "mailbox=orders,outcome=buried": 2,
+        "mailbox=orders,outcome=retried": 2,
+        "mailbox=orders,outcome=succeeded": 2,
+    }
+    assert samples(port, "dlq_handler_duration_seconds_count") == {
+        "mailbox=orders,outcome=buried": 2,
+        "mailbox=orders,outcome=retried": 2,
+        "mailbox=orders,outcome=succeeded": 2,
+    }
+    assert samples(port, "pipestream_dlq_messages_total") == {"node_id=orders": 2}
+    status, body = get(port, "/health/dlq")
+    assert (status, json.loads(body)["dlq"]["depth"]) == (200, 2)
+    worker.terminate()
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+
+
+def test_how_deep_is_too_deep_is_a_setting(
+    dlq: Command,
+    start: Callable[..., subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DLQ_DEPTH_THRESHOLD", "1")
+    port = free_port()
+    dlq("send", "orders", json.dumps({"id": 1}))
+    start("shop:app", "--health-port", str(port))
+
+    until(lambda: json.loads(get(port, "/health/dlq")[1] or "{}").get("dlq"))
+
+    assert json.loads(get(port, "/health/dlq")[1])["status"] == "degraded"
+
+
+def test_without_a_counter_both_the_start_and_the_answer_say_what_to_install(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    port = free_port()
+    hidden = "import sys; sys.modules['prometheus_client'] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    worker = start("shop:app", "--health-port", str(port), path=tmp_path)
+    until(lambda: get(port, "/health/ready")[0] == 200)
+
+    answer = get(port, "/metrics")
+    worker.terminate()
+    _, err = worker.communicate(timeout=30)
+
+    assert answer[0] == 404
+    assert "pip install 'deadletter[metrics]'" in answer[1]
+    assert err.count("pip install 'deadletter[metrics]'") == 1
+
+
+def test_a_supervisor_answers_for_its_children(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    port = free_port()
+    log = tmp_path / "err"
+    with log.open("wb") as err:
+        supervisor = start(
+            *("shop:app", "--processes", "2", "--health-port", str(port)),
+            err=err.fileno(),
+        )
+    until(lambda: get(port, "/health/live")[0] == 200)
+    until(lambda: get(port, "/health/ready")[0] == 200)
+    for number in range(20):
+        dlq("send", "orders", json.dumps({"id": number}))
+    until(lambda: sum(samples(port, "dlq_messages_sent_total").values()) == 10)
+
+    told = samples(port, "dlq_messages_received_total")
+    assert set(told) <= {f"mailbox=orders,process={n}" for n in range(2)}
+    status, body = get(port, "/health/dlq")
+    assert (status, json.loads(body)["dlq"]["depth"]) == (200, 10)
+    first, *_ = children(supervisor.pid)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: log.read_text().count("worker-started") == 3)
+    until(lambda: get(port, "/health/ready")[0] == 200)  # another is in its place
+    supervisor.terminate()
+    supervisor.communicate(timeout=30)
+    assert supervisor.returncode == 0
+    assert get(port, "/health/live")[0] == 0
+
+
+def test_a_port_that_is_taken_is_said_by_the_supervisor(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = start("shop:app", "-p", "2", "--health-port", port)
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 2
+    assert f"cannot answer health checks on 127.0.0.1:{port}" in err

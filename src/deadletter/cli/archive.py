@@ -13,6 +13,7 @@ from deadletter.core.errors import ConfigError, Conflict
 
 from .desk import AtDesk
 from .options import AtMost, Flag, Reason
+from .progress import reading, writing
 from .times import many
 
 STANDARD: Final = "-"
@@ -45,7 +46,7 @@ async def export(
     """
     text = " ".join(query)
     async with desk.office() as office:
-        with _writing(out, force=force) as file:
+        with _writing(out, force=force) as to, writing(desk, "writing", to) as file:
             write = office.sheet if format_ == "csv" else office.export
             written = await write(text, file, desk.by(reason), limit=limit, name=out)
     if out != STANDARD and desk.as_json:
@@ -74,8 +75,8 @@ async def import_(
     name = "standard input" if file == STANDARD else Path(file).name
     with _reading(file) as archive:
         async with desk.office(make=True) as office:
-            with _naming(name):
-                result = await office.take_in(archive, desk.by(reason), name=name)
+            with _naming(name), reading(desk, "taking in", archive) as letters:
+                result = await office.take_in(letters, desk.by(reason), name=name)
     if desk.as_json:
         desk.document(result)
         return

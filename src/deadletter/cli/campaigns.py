@@ -1,5 +1,7 @@
-"""dlq replay status, report, pause, cancel; and how plans and replays look."""
+"""dlq replay status, pause, cancel; and how plans and replays look."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +15,10 @@ from deadletter.office.preflight import BLOCKED, Plan, Verdict
 from deadletter.office.replay import unsent
 
 from .desk import AtDesk, Desk
-from .options import Reason
+from .options import AtMost, Reason
+from .paging import pages, tell_of_more
 from .tables import (
+    NARROW,
     cell,
     firm_column,
     indented,
@@ -26,6 +30,8 @@ from .tables import (
 )
 from .times import ago, many
 
+_SHOWN: Final = 20  # replays, unless somebody says how many
+_WHOLE_ID: Final = 110  # columns from which there is room for whole ids of replays
 _SAID: Final = {
     Verdict.READY: "ready to be sent",
     Verdict.ORDERED: "with an ordering key: newer messages of it may have gone ahead",
@@ -46,56 +52,49 @@ OUTCOMES: Final = {
 }
 
 
-async def status(campaign: str | None = None, /, *, desk: AtDesk) -> None:
+async def status(
+    campaign: str | None = None,
+    /,
+    *,
+    limit: AtMost = None,
+    after: str | None = None,
+    desk: AtDesk,
+) -> None:
     """
-    Show the latest replays, or one of them.
+    Show the replays, latest first, or one of them.
+
+    Where there is more, standard error says how to go on.
 
     Args:
         campaign: The replay's id, or the beginning of it.
+        limit: How many to show. Otherwise 20; with --json, all of them.
+        after: Where an earlier list ended, to go on from there.
     """
-    async with desk.office() as office:
-        if campaign:
+    if campaign:
+        async with desk.office() as office:
             show_campaign(desk, await office.replay.status(campaign))
-            return
-        found = await office.replay.latest()
-    if desk.as_json:
-        for one in found:
-            desk.document(campaign_fields(one))
         return
-    if not found:
-        desk.tell("Nothing has been replayed yet.")
-        return
-    shown = table()
-    firm_column(shown, "replay")
-    firm_column(shown, "state")
-    for name in ("to send", "sent", "handled", "failed"):
-        number_column(shown, name)
-    firm_column(shown, "started")
-    text_column(shown, "what")
-    for one in found:
-        counts = one.counts
-        shown.add_row(
-            cell(one.id[:13] if desk.out.width < 110 else one.id, "cyan"),
-            cell(_standing(one)),
-            number(unsent(one)),
-            number(counts.get(Outcome.SENT, 0), "yellow"),
-            number(counts.get(Outcome.CONFIRMED, 0), "green"),
-            number(counts.get(Outcome.FAILED, 0), "red"),
-            cell(ago(one.created_at, desk.clock.now())),
-            cell(one.query),
-        )
-    desk.show(shown)
-
-
-async def report(campaign: str, /, *, desk: AtDesk) -> None:
-    """
-    What became of the letters of a replay.
-
-    Args:
-        campaign: The replay's id, or the beginning of it.
-    """
+    most = limit or (None if desk.as_json else _SHOWN)
+    found: list[Campaign] = []
     async with desk.office() as office:
-        show_campaign(desk, await office.replay.status(campaign))
+
+        async def read(
+            size: int, after: str | None
+        ) -> tuple[Sequence[Campaign], str | None]:
+            page = await office.replay.page(limit=size, after=after)
+            return page.replays, page.after
+
+        async for replays, ended in pages(read, most, after):
+            if desk.as_json:
+                for one in replays:
+                    desk.document(campaign_fields(one))
+            found += replays
+            after = ended
+    if found and not desk.as_json:
+        desk.show(_replays(found, desk.clock.now(), desk.out.width))
+    elif not desk.as_json:
+        desk.tell("Nothing has been replayed yet.")
+    tell_of_more(desk, ["replay", "status"], limit, after)
 
 
 async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
@@ -167,6 +166,37 @@ def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
         desk.tell("Nothing would be sent.")
     if plan.more:
         desk.hint(f"The limit of {plan.total:,} was reached; there may be more.")
+
+
+def _replays(found: Sequence[Campaign], now: datetime, width: int) -> Table:
+    is_narrow = width < NARROW
+    shown = table()
+    firm_column(shown, "replay")
+    firm_column(shown, "state")
+    if not is_narrow:
+        number_column(shown, "to send")
+        number_column(shown, "sent")
+    number_column(shown, "handled")
+    number_column(shown, "failed")
+    if not is_narrow:
+        firm_column(shown, "started")
+    text_column(shown, "what")
+    for one in found:
+        sent = one.counts.get(Outcome.SENT, 0)
+        cells = [
+            cell(one.id[:13] if width < _WHOLE_ID else one.id, "cyan"),
+            cell(_standing(one)),
+        ]
+        if not is_narrow:
+            cells += [number(unsent(one)), number(sent, "yellow")]
+        cells += [
+            number(one.counts.get(Outcome.CONFIRMED, 0), "green"),
+            number(one.counts.get(Outcome.FAILED, 0), "red"),
+        ]
+        if not is_narrow:
+            cells.append(cell(ago(one.created_at, now)))
+        shown.add_row(*cells, cell(one.query))
+    return shown
 
 
 def campaign_fields(campaign: Campaign) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from deadletter.office.verify import verify as add_up
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .tables import cell, number, number_column, table, text_column
+from .progress import bar
+from .tables import Name, name_column, number, number_column, table
 from .times import many
 
 _STYLES: Final = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "bold red"}
@@ -25,7 +26,8 @@ async def verify(*, desk: AtDesk) -> ExitCode:
     Exit code 6 when something is missing, doubled or was changed.
     """
     async with desk.engine() as engine:
-        found = await add_up(engine.broker, engine.letters)
+        with bar(desk, "adding up", None):
+            found = await add_up(engine.broker, engine.letters)
         counts = engine.broker.features.tallies
     code = ExitCode.OK if found.ok else ExitCode.CHECK_FAILED
     if desk.as_json:
@@ -40,12 +42,12 @@ async def verify(*, desk: AtDesk) -> ExitCode:
         return code
     if found.mailboxes:
         shown = table()
-        text_column(shown, "mailbox")
+        name_column(shown, "mailbox")
         for name in ("sent", "left it", "in it", "difference"):
             number_column(shown, name)
         for line in found.mailboxes:
             shown.add_row(
-                cell(line.mailbox, "cyan"),
+                Name(line.mailbox, "cyan"),
                 number(line.sent),
                 number(line.left),
                 number(line.present),

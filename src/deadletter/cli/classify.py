@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from deadletter.core.classify import ErrorClassifier, rules_from_toml
-from deadletter.core.errors import ConfigError
+from deadletter.assembly import read_rules
 from deadletter.core.rules import DEFAULT
 
 from .desk import AtDesk
@@ -36,7 +35,7 @@ async def classify(
         grpc: A gRPC status it carries, such as UNAVAILABLE.
         rules: A TOML file of rules that are asked first.
     """
-    classifier = _classifier(rules or _configured(desk.settings.rules))
+    classifier = DEFAULT.extended(*read_rules(rules or desk.settings.rules))
     error = _error(text, type_, status=status, code=code, grpc=grpc)
     verdict = classifier.classify(error, desk.clock.now())
     if desk.as_json:
@@ -54,20 +53,6 @@ async def classify(
     desk.tell(f"trouble  {verdict.trouble} ({again} trying again)")
     desk.tell(f"code     {verdict.code}")
     desk.tell(f"rule     {verdict.rule or '(none: no rule knows it)'}")
-
-
-def _configured(rules: str | None) -> Path | None:
-    return Path(rules) if rules else None
-
-
-def _classifier(rules: Path | None) -> ErrorClassifier:
-    if rules is None:
-        return DEFAULT
-    try:
-        text = rules.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the rules in {rules}: {error}") from error
-    return DEFAULT.extended(*rules_from_toml(text))
 
 
 def _error(

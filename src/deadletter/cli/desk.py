@@ -109,9 +109,20 @@ class Desk:
         """The server that is asked instead of an engine, if somebody says."""
         if self._given_server and (self.given_url or self.given_office):
             raise ConfigError("--server asks a server, --url an engine: give one")
-        if self._given_server or self.given_url or self.given_office:
-            return self._given_server
-        return os.environ.get("DLQ_SERVER") or None
+        if self.given_url or self.given_office:
+            return None
+        named = self._given_server or os.environ.get("DLQ_SERVER") or None
+        if named is not None and self._given_actor is not None:
+            raise ConfigError("to a server you are who your token is: leave --actor")
+        return named
+
+    def check_here(self) -> None:
+        """Refuse to go on where a server is named: it cannot do this for us."""
+        if self.server is not None:
+            raise ConfigError(
+                "this command works on the engine itself, not through a server: run it"
+                " where the engine is, with --url and without --server or DLQ_SERVER"
+            )
 
     @cached_property
     def token(self) -> str | None:
@@ -121,17 +132,9 @@ class Desk:
     @asynccontextmanager
     async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
         """The engine, open; a file that is not there is made only if asked to."""
-        if self.server is not None:
-            raise ConfigError(
-                "this command works on the engine itself, not through a server: run it"
-                " where the engine is, with --url and without --server or DLQ_SERVER"
-            )
-        file = self.file()
-        if not make and file is not None and not file.exists():
-            raise NotFound(
-                f"there is no office at {file} yet: `dlq work` and `dlq send` make "
-                "one, --url or DLQ_URL says where another is"
-            )
+        self.check_here()
+        if not make:
+            self.check_file()
         async with opened(self.url, office=self.office_url) as engine:
             yield engine
 
@@ -148,8 +151,6 @@ class Desk:
             async with self.here(make=make) as office:
                 yield office
             return
-        if self._given_actor is not None:
-            raise ConfigError("to a server you are who your token is: leave --actor")
         from .remote import remote_office  # noqa: PLC0415 -- needs an extra
 
         async with remote_office(self.server, self.token) as remote:
@@ -163,10 +164,14 @@ class Desk:
         """One line on standard output."""
         self.out.print(Text(clean(text), style=style), soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """What nobody may miss, be it a person or a script: on standard error."""
+        self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
+
     def hint(self, text: str) -> None:
         """What one may want to know or type next; only said to a person."""
         if self.is_watched:
-            self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
+            self.warn(text)
 
     def document(self, value: object) -> None:
         """One JSON document, on one line."""
@@ -182,8 +187,15 @@ def file_of(url: str) -> Path | None:
     return Path(unquote(parts.path[1:]))
 
 
+class _Console(Console):
+    """A console that leaves it to us what a reader who has gone away means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    console = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_WIDTH
     return console

@@ -22,6 +22,7 @@ from deadletter.runtime.intake import Intake, TakenIn
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .local import LocalOffice
+from .metering import metered
 from .options import AtMost, Flag, Reason
 from .progress import bar
 from .tables import (
@@ -92,14 +93,16 @@ async def drain(
     with `dlq replay … --through SERVER`.
 
     Args:
-        server: Where they are: sqs://, amqp://, kafka://, redis://, nats://.
+        server: Where they are: sqs://, amqp://, kafka://, redis:// or valkey://,
+            nats://; with TLS amqps://, rediss://, tls://.
         queues: The dead queues, topics or registries, such as orders-dlq, rq:default,
             bullmq:mail, dramatiq:default, celery:dead; those that can be told from
             others without.
         limit: At most so many letters.
         dry_run: Only look: nothing is kept, and everything stays where it is.
         follow: Go on until told to stop, and say what happens.
-        health_port: With --follow, answer /health/live and /health/ready there.
+        health_port: With --follow, answer /health/live, /health/ready and /metrics
+            there.
         reason: Why; goes into the audit.
     """
     if follow and (dry_run or limit is not None):
@@ -208,9 +211,11 @@ async def _look(
 async def _follow(
     desk: Desk, office: LocalOffice, drains: Sequence[Drain], port: int | None
 ) -> ExitCode:
-    observe = log_events(desk.clock, log=log_lines(desk))
+    observe, metrics = metered(log_events(desk.clock, log=log_lines(desk)))
     loops = [_intake(desk, office, drain, observe) for drain in drains]
-    group = LoopGroup(loops, clock=desk.clock, observe=observe, health_port=port)
+    group = LoopGroup(
+        loops, clock=desk.clock, observe=observe, health_port=port, metrics=metrics
+    )
     desk.hint("Draining until you press Ctrl-C.")
     return ExitCode.OK if await group.run() == 0 else ExitCode.UNEXPECTED
 

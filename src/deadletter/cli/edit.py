@@ -21,6 +21,7 @@ from .desk import AtDesk, Desk
 from .editor import Draft
 from .options import Flag, Reason, Yes
 from .tables import short
+from .targets import letter_id
 
 _STYLES: Final = {Sign.SAME: "dim", Sign.GONE: "red", Sign.NEW: "green"}
 
@@ -58,7 +59,7 @@ async def edit(
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
-    by = desk.by(reason)
+    by, letter = desk.by(reason), letter_id(letter)
     async with desk.office() as office:
         head, before = await office.message(letter, by)
         check_revision(head, head.revision)

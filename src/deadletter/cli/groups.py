@@ -1,5 +1,6 @@
 """dlq groups: what broke, by cause, and what people have said about it."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -14,7 +15,8 @@ from deadletter.core.safe import clean
 from deadletter.office.groups import GroupLine
 
 from .desk import AtDesk, Desk
-from .options import Flag, Reason, Shown
+from .options import AtMost, Flag, Reason
+from .paging import pages, tell_of_more
 from .tables import (
     WIDE,
     cell,
@@ -29,6 +31,7 @@ from .times import ago, local, many
 
 _NARROW: Final = 100
 _SHORT: Final = 10
+_SHOWN: Final = 25  # groups, unless somebody says how many
 _MOST_SAID: Final = 100
 _LONGEST_SNOOZE: Final = timedelta(days=366)
 _STYLES: Final = {
@@ -39,6 +42,7 @@ _STYLES: Final = {
     GroupStatus.MUTED: "dim",
 }
 
+
 app = App(name="groups", help_format="markdown")
 
 
@@ -48,32 +52,49 @@ async def groups(
     source: str | None = None,
     status: GroupStatus | None = None,
     all_: Annotated[Flag, Parameter(name="--all")] = False,
-    limit: Shown = 25,
+    limit: AtMost = None,
+    after: str | None = None,
     desk: AtDesk,
 ) -> None:
     """
     What broke, by cause: letters with the same error in the same place are one group.
 
+    Where there is more, standard error says how to go on.
+
     Args:
         source: Only of this mailbox.
         status: Only those that stand like this.
         all_: Also groups in which nothing is open any more, snoozed and muted ones.
-        limit: How many to show.
+        limit: How many to show. Otherwise 25; with --json, all of them.
+        after: Where an earlier list ended, to go on from there.
     """
+    lines: list[GroupLine] = []
+    most = limit or (None if desk.as_json else _SHOWN)
     async with desk.office() as office:
-        lines = await office.groups(
-            source=source, status=status, everything=all_, limit=limit
-        )
-    if desk.as_json:
-        for line in lines:
-            desk.document(line)
-        return
-    if not lines:
+
+        async def read(
+            size: int, after: str | None
+        ) -> tuple[Sequence[GroupLine], str | None]:
+            page = await office.groups(
+                source=source, status=status, everything=all_, limit=size, after=after
+            )
+            return page.groups, page.after
+
+        async for some, ended in pages(read, most, after):
+            after = ended
+            lines += [] if desk.as_json else some
+            for line in some if desk.as_json else ():
+                desk.document(line)
+    if lines:
+        desk.show(group_table(lines, desk.clock.now(), desk.out.width))
+        name = group_name(lines[0], desk.out.width)
+        desk.hint(f"dlq list group:{name} shows the letters of a group.")
+    elif not desk.as_json:
         desk.tell(_nothing(status, everything=all_))
-        return
-    desk.show(group_table(lines, desk.clock.now(), desk.out.width))
-    name = group_name(lines[0], desk.out.width)
-    desk.hint(f"dlq list group:{name} shows the letters of a group.")
+    words = ["groups", *(["--source", source] if source else [])]
+    words += ["--status", status] if status else []
+    words += ["--all"] if all_ else []
+    tell_of_more(desk, words, limit, after)
 
 
 @app.command
@@ -167,7 +188,7 @@ async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
     await _say(desk, groups, GroupStatus.MUTED, reason)
 
 
-def group_table(lines: list[GroupLine], now: datetime, width: int) -> Table:
+def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     """Groups, one line each."""
     # As long as nobody has said anything, there is nothing to show of it.
     with_status = any(line.status is not GroupStatus.NEW for line in lines)

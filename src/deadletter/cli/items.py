@@ -1,8 +1,6 @@
 """dlq produce, lease, complete, retry: a client of the queue server."""
 
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -11,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.table import Table
 
-from deadletter.client import Lent, QueueClient
+from deadletter.client import Lent
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.items import Again, NewItem
 from deadletter.core.safe import clean
@@ -19,6 +17,7 @@ from deadletter.core.safe import clean
 from .bodies import given_body
 from .desk import AtDesk, Desk
 from .options import Flag, Text
+from .servers import queue_server
 from .tables import cell, firm_column, number, number_column, table, text_column
 from .times import local, many
 
@@ -182,15 +181,6 @@ async def retry(
         items = [Again(id=id_, retry_at=at, dead=dead) for id_ in ids]
         await server.retry(queue, partition, items)
     _done(desk, len(ids), "given up" if dead else "given back")
-
-
-@asynccontextmanager
-async def queue_server(desk: Desk) -> AsyncIterator[QueueClient]:
-    """The queue server that is meant: the one that is named, or the one here."""
-    here = desk.settings.serve
-    url = desk.server or f"http://{here.host}:{here.port}"
-    async with QueueClient(url, token=desk.token) as client:
-        yield client
 
 
 def _some(ids: tuple[str, ...]) -> None:

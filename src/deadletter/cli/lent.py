@@ -1,29 +1,40 @@
 """dlq queues lent: the queues of the queue server."""
 
-from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from msgspec import structs
-from rich.table import Table
 
 from deadletter.core.durations import format_duration, parse_duration
 from deadletter.core.errors import ConfigError
-from deadletter.core.items import Item, LeaseQueue
+from deadletter.core.items import LeaseQueue
 
 from .asking import agreed
 from .desk import AtDesk
-from .items import Partition, queue_server, start_of
-from .options import Count, Flag, Shown, Text, Yes
-from .tables import cell, firm_column, number, number_column, table, text_column
-from .times import local, many
+from .lent_items import clear, items, stats
+from .options import Count, Flag, Reason, Text, Yes
+from .paging import one_by_one
+from .servers import queue_server
+from .tables import (
+    NARROW,
+    Name,
+    cell,
+    firm_column,
+    name_column,
+    number,
+    number_column,
+    table,
+)
+from .times import many
 
 app = App(
     name="lent",
     help="The queues of the queue server: list, create, update, delete them.",
     help_format="markdown",
 )
+for command in (stats, items, clear):
+    app.command(command)
 
 Partitions: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1))]
 
@@ -33,7 +44,11 @@ Partitions: TypeAlias = Annotated[int | None, Parameter(validator=Number(gte=1))
 async def list_(*, desk: AtDesk) -> None:
     """List the queues that are leased from."""
     async with queue_server(desk) as server:
-        found = await server.queues()
+        listed = one_by_one(
+            lambda pivot, size: server.queues(pivot=pivot, limit=size),
+            lambda queue: queue.name,
+        )
+        found = [queue async for queue in listed]
     if desk.as_json:
         for queue in found:
             desk.document(queue)
@@ -41,21 +56,23 @@ async def list_(*, desk: AtDesk) -> None:
     if not found:
         desk.tell("There are no such queues yet: dlq queues lent create NAME")
         return
+    is_narrow = desk.out.width < NARROW
     shown = table()
-    text_column(shown, "queue")
+    name_column(shown, "queue")
     firm_column(shown, "lease")
     firm_column(shown, "expires")
     number_column(shown, "attempts")
-    number_column(shown, "partitions")
-    firm_column(shown, "dead queue", most=24)
+    if not is_narrow:
+        number_column(shown, "partitions")
+    name_column(shown, "dead queue")
     for queue in found:
         shown.add_row(
-            cell(queue.name, "cyan"),
+            Name(queue.name, "cyan"),
             cell(format_duration(queue.lease_timeout)),
             cell(format_duration(queue.expire_timeout)),
             number(queue.max_attempts),
-            number(queue.partitions),
-            cell(queue.dead_queue or ""),
+            *([] if is_narrow else [number(queue.partitions)]),
+            Name(queue.dead_queue or ""),
         )
     desk.show(shown)
 
@@ -71,6 +88,7 @@ async def create(
     max_attempts: Count = None,
     partitions: Partitions = None,
     reference: Text = "",
+    reason: Reason = "",
     desk: AtDesk,
 ) -> None:
     """
@@ -84,6 +102,7 @@ async def create(
         max_attempts: After so many an item is dead; 0 is as many as it takes.
         partitions: How many.
         reference: A note for people.
+        reason: Why; goes into the audit.
     """
     queue = LeaseQueue(
         name=name,
@@ -95,7 +114,7 @@ async def create(
         reference=reference,
     )
     async with queue_server(desk) as server:
-        await server.create_queue(queue)
+        await server.create_queue(queue, reason=reason)
     if desk.as_json:
         desk.document(queue)
     else:
@@ -114,6 +133,7 @@ async def update(
     max_attempts: Count = None,
     partitions: Partitions = None,
     reference: str | None = None,
+    reason: Reason = "",
     desk: AtDesk,
 ) -> None:
     """
@@ -128,6 +148,7 @@ async def update(
         max_attempts: After so many an item is dead; 0 is as many as it takes.
         partitions: How many; never fewer than there are.
         reference: A note for people.
+        reason: Why; goes into the audit.
     """
     given: dict[str, object] = {
         "lease_timeout": None if lease is None else _seconds(lease),
@@ -144,7 +165,7 @@ async def update(
         changes["dead_queue"] = None
     async with queue_server(desk) as server:
         queue = structs.replace(await server.queue(name), **changes)
-        await server.update_queue(queue)
+        await server.update_queue(queue, reason=reason)
     if desk.as_json:
         desk.document(queue)
     else:
@@ -153,7 +174,13 @@ async def update(
 
 @app.command
 async def delete(
-    name: str, /, *, force: Flag = False, yes: Yes = False, desk: AtDesk
+    name: str,
+    /,
+    *,
+    force: Flag = False,
+    reason: Reason = "",
+    yes: Yes = False,
+    desk: AtDesk,
 ) -> None:
     """
     Delete a queue and the items in it.
@@ -161,70 +188,18 @@ async def delete(
     Args:
         name: Which.
         force: Also if it is another queue's dead queue.
+        reason: Why; goes into the audit.
         yes: Do not ask.
     """
     async with queue_server(desk) as server:
-        inside = sum(one.total for one in await server.stats(name))
+        inside = sum(one.total + one.scheduled for one in await server.stats(name))
         what = f"delete queue {name} and {many(inside, 'item')} in it"
         agreed(desk, what, yes=yes, count=inside)
-        await server.delete_queue(name, force=force)
+        await server.delete_queue(name, force=force, reason=reason)
     if desk.as_json:
         desk.document({"queue": name, "items": inside})
     else:
         desk.tell(f"Queue {name} is gone, with {many(inside, 'item')}.")
-
-
-@app.command
-async def items(
-    name: str,
-    /,
-    *,
-    scheduled: Flag = False,
-    partition: Partition = 0,
-    limit: Shown = 50,
-    desk: AtDesk,
-) -> None:
-    """
-    Show what is in a queue, without leasing it.
-
-    With --json one line each, and what is in it as base64.
-
-    Args:
-        name: Which.
-        scheduled: What is not due yet, instead.
-        partition: Which.
-        limit: At most so many.
-    """
-    async with queue_server(desk) as server:
-        found = await server.items(name, partition, limit=limit, scheduled=scheduled)
-    if desk.as_json:
-        for item in found:
-            desk.document(item)
-    elif found:
-        desk.show(_items_table(found))
-    else:
-        desk.tell(f"Nothing is in partition {partition} of {name}.")
-
-
-def _items_table(found: Sequence[Item]) -> Table:
-    shown = table()
-    firm_column(shown, "id")
-    firm_column(shown, "came from")
-    number_column(shown, "attempts")
-    firm_column(shown, "leased until")
-    text_column(shown, "reference")
-    text_column(shown, "item")
-    for item in found:
-        until = item.lease_deadline
-        shown.add_row(
-            cell(item.id, "cyan"),
-            cell(item.source_id or ""),
-            number(item.attempts),
-            cell(local(until) if until else ""),
-            cell(item.reference),
-            cell(start_of(item.payload)),
-        )
-    return shown
 
 
 def _seconds(text: str) -> float:

@@ -1,19 +1,24 @@
 """dlq list: what died, and of what."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from rich.console import RenderableType
 from rich.table import Table
 
 from deadletter.core.letter import LetterHead
 
-from .desk import AtDesk
-from .options import Shown
+from .desk import AtDesk, Desk
+from .options import AtMost
+from .paging import pages, tell_of_more
 from .tables import (
+    Name,
     cell,
     error_of,
     firm_column,
+    name_column,
     number,
     number_column,
     short,
@@ -24,10 +29,11 @@ from .tables import (
 from .times import ago
 
 _NARROW: Final = 100
+_SHOWN: Final = 25  # letters, unless somebody says how many
 
 
 async def list_(
-    *query: str, limit: Shown = 25, after: str | None = None, desk: AtDesk
+    *query: str, limit: AtMost = None, after: str | None = None, desk: AtDesk
 ) -> None:
     """
     Search the dead letters, newest first.
@@ -41,27 +47,52 @@ async def list_(
     - dlq list 'error:TimeoutError age:<2d !has:owner'
     - dlq list 'source:[orders,payments] body.amount:>100 refused'
 
+    Where there is more, standard error says how to go on.
+
     Args:
         query: In the search language; nothing is everything. Put it in quotes if
             it holds < > ! * or brackets.
-        limit: How many to show.
+        limit: How many to show. Otherwise 25; with --json, all of them.
         after: Where an earlier list ended, to go on from there.
     """
+    if desk.as_json:
+        after = await _stream(desk, query, limit, after)
+    else:
+        after = await _show(desk, query, limit or _SHOWN, after)
+    tell_of_more(desk, ["list", *query], limit, after)
+
+
+async def _show(
+    desk: Desk, query: Sequence[str], limit: int, after: str | None
+) -> str | None:
+    """A table of so many letters; where it ended, if there is more."""
     async with desk.office() as office:
         page = await office.letters.search(" ".join(query), limit=limit, after=after)
-    if desk.as_json:
-        for head in page.heads:
-            desk.document(head_fields(head))
-        return
-    if not page.heads:
-        desk.tell(_nothing(query, cut=page.after is not None))
-    else:
-        desk.show(_letters(page.heads, desk.clock.now(), desk.out.width))
-    if page.after is not None:
-        again = " ".join(["dlq list", *(f"'{word}'" for word in query)])
-        desk.hint(f"There is more: {again} --after {page.after}")
     if page.heads:
+        desk.show(_letters(page.heads, desk.clock.now(), desk.out.width))
         desk.hint(f"dlq show {short(page.heads[0].id)} tells a letter's whole story.")
+    else:
+        desk.tell(_nothing(query, cut=page.after is not None))
+    return page.after
+
+
+async def _stream(
+    desk: Desk, query: Sequence[str], limit: int | None, after: str | None
+) -> str | None:
+    """Letters as they are found, up to `limit`; where it ended, if there is more."""
+    async with desk.office() as office:
+
+        async def read(
+            size: int, after: str | None
+        ) -> tuple[Sequence[LetterHead], str | None]:
+            page = await office.letters.search(" ".join(query), limit=size, after=after)
+            return page.heads, page.after
+
+        async for heads, ended in pages(read, limit, after):
+            for head in heads:
+                desk.document(head_fields(head))
+            after = ended
+    return after
 
 
 def head_fields(head: LetterHead) -> dict[str, Any]:
@@ -75,17 +106,17 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
     shown = table()
     firm_column(shown, "id")
     firm_column(shown, "state")
-    firm_column(shown, "source", most=18 if width >= _NARROW else 12)
+    name_column(shown, "source", most=18 if width >= _NARROW else 12)
     text_column(shown, "what broke")
     if width >= _NARROW:
         number_column(shown, "tries")
         number_column(shown, "replays")
     firm_column(shown, "died")
     for head in heads:
-        cells = [
+        cells: list[RenderableType] = [
             cell(short(head.id, width), "cyan"),
             state(head.state),
-            cell(head.source),
+            Name(head.source),
             cell(error_of(head)),
         ]
         if width >= _NARROW:
@@ -94,7 +125,7 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
     return shown
 
 
-def _nothing(query: tuple[str, ...], *, cut: bool) -> str:
+def _nothing(query: Sequence[str], *, cut: bool) -> str:
     if cut:
         return "Nothing found yet; there are more letters to look at."
     if query:

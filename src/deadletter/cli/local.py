@@ -18,7 +18,7 @@ from deadletter.office.archive import (
     open_archive,
     write_archive,
 )
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Letters
 from deadletter.office.preflight import Plan
 from deadletter.office.replay import Replay
@@ -37,6 +37,7 @@ from deadletter.ports import (
     LetterStore,
     QueueInfo,
     QueueOptions,
+    ReplayItems,
 )
 
 from .office import Looked, Wish
@@ -130,6 +131,9 @@ class LocalOffice:
     ) -> Campaign:
         return await self._replay.resume(campaign_id, by, take_over=take_over)
 
+    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
+        return await self.store.campaign_items(campaign_id, after=after)
+
     async def groups(
         self,
         *,
@@ -137,9 +141,15 @@ class LocalOffice:
         status: GroupStatus | None = None,
         everything: bool = False,
         limit: int = 100,
-    ) -> list[GroupLine]:
+        after: str | None = None,
+    ) -> GroupPage:
         return await groups.list_groups(
-            self.store, source=source, status=status, everything=everything, limit=limit
+            self.store,
+            source=source,
+            status=status,
+            everything=everything,
+            limit=limit,
+            after=after,
         )
 
     async def group(self, name: str) -> GroupLine:

@@ -11,6 +11,7 @@ from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import SomeLetters
 from .options import AtMost, Flag, Reason, Yes
+from .progress import through
 from .targets import choose
 from .times import many
 
@@ -197,7 +198,8 @@ async def _change(  # noqa: PLR0917 -- seven commands in one shape
         if danger:
             what = danger.replace("{}", many(count, "letter"))
             agreed(desk, what, yes=yes, count=count)
-        result = await verb(office.letters, chosen.ids, desk.by(reason))
+        with through(desk, f"being {done}", chosen.ids) as ids:
+            result = await verb(office.letters, ids, desk.by(reason))
     if desk.as_json:
         desk.document(result)
     else:

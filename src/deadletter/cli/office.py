@@ -18,15 +18,15 @@ from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead, Stat
 from deadletter.core.message import Message
 from deadletter.core.query.ast import Node
 from deadletter.office.choosing import Chosen
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Moved
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP
+from deadletter.office.replay import CAP, ReplayPage
 from deadletter.office.stats import Stats
 from deadletter.office.story import Moment
 from deadletter.office.taking_in import TakenIn
 from deadletter.office.view import LetterView
-from deadletter.ports import Page, QueueInfo, QueueOptions
+from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 
 
 class Looked(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class SomeReplays(Protocol):
     async def status(self, campaign_id: str) -> Campaign:
         """A campaign and its counts."""
 
-    async def latest(self, *, limit: int = 20) -> Sequence[Campaign]:
+    async def page(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
         """Campaigns with their counts, latest first."""
 
     async def pause(self, campaign_id: str, by: By) -> Campaign:
@@ -168,6 +168,9 @@ class Office(Protocol):
     ) -> Campaign:
         """Let sending go on, at another `rate` if it may be."""
 
+    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
+        """What became of some of a campaign's letters, in the order they go."""
+
     async def groups(
         self,
         *,
@@ -175,7 +178,8 @@ class Office(Protocol):
         status: GroupStatus | None = None,
         everything: bool = False,
         limit: int = 100,
-    ) -> list[GroupLine]:
+        after: str | None = None,
+    ) -> GroupPage:
         """Groups of like failures, those with most open letters first."""
 
     async def group(self, name: str) -> GroupLine:

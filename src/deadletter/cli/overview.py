@@ -23,7 +23,7 @@ async def overview(*, desk: AtDesk) -> None:
         return
     async with desk.office() as office:
         counts = await office.letters.counts()
-        groups = await office.groups(limit=_TOP + 1)
+        top = await office.groups(limit=_TOP)
         queues = await office.queues()
     totals = {
         state: sum(states.get(state, 0) for states in counts.values())
@@ -36,7 +36,7 @@ async def overview(*, desk: AtDesk) -> None:
             {
                 "open": still_open(totals),
                 "letters": totals,
-                "groups": groups[:_TOP],
+                "groups": top.groups,
                 "waiting": waiting,
                 "suspects": suspects,
             }
@@ -47,12 +47,12 @@ async def overview(*, desk: AtDesk) -> None:
         desk.tell("Nothing is open. All is well.", "green")
     else:
         desk.tell(f"{many(opened, 'open letter')}, by cause:", "bold")
-        shown = group_table(groups[:_TOP], desk.clock.now(), desk.out.width - 2)
+        shown = group_table(top.groups, desk.clock.now(), desk.out.width - 2)
         desk.show(indented(shown))
-        if len(groups) > _TOP:
+        if top.after is not None:
             desk.tell("  … and more: dlq groups", "dim")
     desk.tell(_elsewhere(totals, waiting, suspects), "dim")
-    desk.show(_next(group_name(groups[0], desk.out.width) if groups else ""))
+    desk.show(_next(group_name(top.groups[0], desk.out.width) if top.groups else ""))
 
 
 def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:

@@ -1,20 +1,28 @@
 """A bar while something takes long, on a terminal only."""
 
-from collections.abc import Callable, Iterator
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader, BufferedWriter, RawIOBase
+from typing import Any, BinaryIO
 
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
 from .desk import Desk
+
+Advance = Callable[[int], None]
 
 
 class _Speed(ProgressColumn):
@@ -25,21 +33,95 @@ class _Speed(ProgressColumn):
 
 
 @contextmanager
-def bar(desk: Desk, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of `total` steps; what it gives is called with how many were taken."""
+def bar(
+    desk: Desk, what: str, total: int | None, *, in_bytes: bool = False
+) -> Iterator[Advance]:
+    """
+    A bar of `total` steps; what it gives is called with how many were taken.
+
+    Without a total it shows that something goes on, and how far it is.
+    """
     if not desk.is_watched:
         yield _quietly
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        _Speed(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
+        TransferSpeedColumn() if in_bytes else _Speed(),
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=desk.err, transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda steps: progress.advance(task, steps)
+
+
+@contextmanager
+def through(desk: Desk, what: str, ids: Sequence[str]) -> Iterator[Iterable[str]]:
+    """The same ids, with a bar that moves as they are asked for."""
+    with bar(desk, what, len(ids)) as advance:
+        yield _counted(ids, advance) if desk.is_watched else ids
+
+
+@contextmanager
+def reading(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """The same file, with a bar that moves as it is read."""
+    if not desk.is_watched:
+        yield file
+        return
+    with bar(desk, what, _size(file), in_bytes=True) as advance:
+        yield BufferedReader(_Counting(file, advance))
+
+
+@contextmanager
+def writing(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """The same file, with a bar that moves as it is written."""
+    if not desk.is_watched:
+        yield file
+        return
+    with bar(desk, what, None, in_bytes=True) as advance:
+        counting = BufferedWriter(_Counting(file, advance))
+        try:
+            yield counting
+        finally:
+            counting.flush()
+
+
+class _Counting(RawIOBase):
+    """Tells how many bytes go through to a file, which stays open after it."""
+
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
+        self._file = file
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._advance(len(data))
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        written = self._file.write(data)
+        self._advance(written)
+        return written
+
+
+def _size(file: BinaryIO) -> int | None:
+    """How long it is; None for a pipe, which does not say."""
+    found = os.fstat(file.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _counted(ids: Iterable[str], advance: Advance) -> Iterator[str]:
+    for one in ids:
+        yield one
+        advance(1)
 
 
 def _quietly(steps: int) -> None:

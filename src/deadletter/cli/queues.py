@@ -9,7 +9,16 @@ from deadletter.ports import QueueOptions
 from .asking import agreed
 from .desk import AtDesk
 from .options import Count, Flag, Reason, Seconds, Text, Yes
-from .tables import cell, firm_column, number, number_column, table, text_column
+from .tables import (
+    NARROW,
+    Name,
+    cell,
+    firm_column,
+    name_column,
+    number,
+    number_column,
+    table,
+)
 from .times import ago, many
 
 app = App(
@@ -34,21 +43,24 @@ async def list_(*, desk: AtDesk) -> None:
         desk.tell("There are no mailboxes yet; `dlq send` makes one.")
         return
     shown = table()
-    text_column(shown, "mailbox")
+    is_narrow = desk.out.width < NARROW
+    name_column(shown, "mailbox")
     for name in ("ready", "delayed", "claimed", "suspects"):
         number_column(shown, name)
-    firm_column(shown, "oldest")
-    firm_column(shown, "dead queue", most=24)
+    if not is_narrow:
+        firm_column(shown, "oldest")
+    name_column(shown, "dead queue")
     now = desk.clock.now()
     for queue in found:
+        oldest = cell(ago(queue.oldest_at, now) if queue.oldest_at else "")
         shown.add_row(
-            cell(queue.options.name, "cyan"),
+            Name(queue.options.name, "cyan"),
             number(queue.ready),
             number(queue.delayed),
             number(queue.claimed),
             number(queue.suspects, "red"),
-            cell(ago(queue.oldest_at, now) if queue.oldest_at else ""),
-            cell(queue.options.dead_queue or ""),
+            *([] if is_narrow else [oldest]),
+            Name(queue.options.dead_queue or ""),
         )
     desk.show(shown)
 

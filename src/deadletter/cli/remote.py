@@ -16,17 +16,18 @@ from deadletter.core.letter import AuditEntry, By, DeadLetter, GroupStatus, Lett
 from deadletter.core.message import Message
 from deadletter.office.archive import FORMAT, VERSION, ArchiveHead, open_archive
 from deadletter.office.diff import differences
-from deadletter.office.groups import GroupLine
+from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.preflight import Plan
 from deadletter.office.sheet import write_sheet
 from deadletter.office.stats import Stats
 from deadletter.office.taking_in import TakenIn
 from deadletter.office.view import view_message
-from deadletter.ports import QueueInfo, QueueOptions
+from deadletter.ports import QueueInfo, QueueOptions, ReplayItems
 
 from .office import Looked, Wish
 from .remote_letters import RemoteLetters
 from .remote_replays import RemoteReplays
+from .servers import server
 
 _PORTION: Final = 2_000_000  # bytes of an archive in one request; or one letter
 
@@ -34,7 +35,7 @@ _PORTION: Final = 2_000_000  # bytes of an archive in one request; or one letter
 @asynccontextmanager
 async def remote_office(url: str, token: str | None) -> AsyncIterator["RemoteOffice"]:
     """The office behind a server; what is planned there and not started is undone."""
-    async with Client(url, token=token) as client:
+    async with server(url, token) as client:
         office = RemoteOffice(client)
         try:
             yield office
@@ -113,6 +114,9 @@ class RemoteOffice:
             campaign_id, by, rate=rate, take_over=take_over
         )
 
+    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
+        return await self._client.replays.report(campaign_id, after=after)
+
     async def groups(
         self,
         *,
@@ -120,9 +124,14 @@ class RemoteOffice:
         status: GroupStatus | None = None,
         everything: bool = False,
         limit: int = 100,
-    ) -> list[GroupLine]:
+        after: str | None = None,
+    ) -> GroupPage:
         return await self._client.groups.list(
-            source=source, status=status, everything=everything, limit=limit
+            source=source,
+            status=status,
+            everything=everything,
+            limit=limit,
+            after=after,
         )
 
     async def group(self, name: str) -> GroupLine:

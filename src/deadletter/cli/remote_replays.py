@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from deadletter.client import Client
 from deadletter.client.replays import Planned
@@ -10,7 +10,7 @@ from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import unsent, unsettled
+from deadletter.office.replay import ReplayPage, unsent, unsettled
 
 from .office import Wish
 
@@ -65,8 +65,8 @@ class RemoteReplays:
     async def status(self, campaign_id: str) -> Campaign:
         return await self._replays.get(campaign_id)
 
-    async def latest(self, *, limit: int = 20) -> Sequence[Campaign]:
-        return await self._replays.latest(limit=limit)
+    async def page(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
+        return await self._replays.latest(limit=limit, after=after)
 
     async def pause(self, campaign_id: str, by: By) -> Campaign:
         return await self._replays.pause(campaign_id, reason=by.reason)

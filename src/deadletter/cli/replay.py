@@ -15,12 +15,13 @@ from deadletter.office.preflight import Verdict
 from deadletter.office.replay import CAP, unsent, unsettled
 
 from .asking import agreed
-from .campaigns import cancel, pause, report, show_campaign, show_plan, status
+from .campaigns import cancel, pause, show_campaign, show_plan, status
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import Office, SomeReplays, Wish
 from .options import AtMost, Flag, Reason, Seconds, Yes
 from .progress import bar
+from .report import report
 from .targets import choose
 from .times import many, span
 from .way_back import check_way_back, way_back

@@ -9,6 +9,7 @@ from .asking import agreed
 from .desk import AtDesk, Desk
 from .local import LocalOffice
 from .options import Flag, Yes
+from .progress import bar
 from .times import many
 
 app = App(
@@ -54,7 +55,10 @@ async def run(
         if count:
             what = f"delete {many(count, 'letter')} for good"
             agreed(desk, what, yes=yes, count=count)
-        swept = await retention.run(desk.by(reason), force=force)
+        with bar(desk, "deleting", count) as advance:
+            swept = await retention.run(
+                desk.by(reason), force=force, on_progress=advance
+            )
     if desk.as_json:
         desk.document(swept)
         return

@@ -16,6 +16,7 @@ from .letters import head_fields
 from .office import Looked
 from .options import Flag
 from .story import told
+from .targets import letter_id
 
 
 async def show(
@@ -44,7 +45,7 @@ async def show(
             "--raw writes the bytes as they are, which a terminal may obey: "
             "redirect it, as in `dlq show ID --raw > body`"
         )
-    by = desk.by()
+    by, letter = desk.by(), letter_id(letter)
     async with desk.office() as office:
         if raw:
             _, message = await office.message(letter, by, original=original)

@@ -1,14 +1,28 @@
 """dlq stats: what is where, in numbers."""
 
-from rich.table import Table
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import RenderableType
 from rich.text import Text
 
 from deadletter.core.letter import State
 from deadletter.office.stats import Arrivals, Stats
 
 from .desk import AtDesk
-from .tables import cell, indented, number, number_column, state, table, text_column
+from .tables import Counts, Name, count_tables, indented, number, state
 from .times import many, span
+
+_COUNTED: Final = {
+    "ready": "",
+    "delayed": "",
+    "claimed": "",
+    "suspects": "red",
+    "sent": "",
+    "handled": "green",
+    "buried": "yellow",
+    "failed": "red",
+}
 
 
 async def stats(*, desk: AtDesk) -> None:
@@ -18,53 +32,45 @@ async def stats(*, desk: AtDesk) -> None:
     if desk.as_json:
         desk.document(found)
         return
+    width = desk.out.width - 2  # what is indented has less
     desk.show(Text("Mailboxes", style="bold"))
-    desk.show(indented(_mailboxes(found), below=1))
+    for shown in _mailboxes(found, width):
+        desk.show(indented(shown, below=1))
     desk.show(Text("Letters", style="bold"))
-    desk.show(indented(_letters(found)))
+    for above, shown in enumerate(_letters(found, width)):
+        desk.show(indented(shown, above=min(above, 1)))
     arrived = " · ".join(_arrived(one) for one in found.arrivals)
     if arrived:
         desk.show(indented(Text(arrived, style="dim"), above=1))
 
 
-def _mailboxes(found: Stats) -> Table | Text:
-    if not found.mailboxes:
-        return Text("none yet", style="dim")
-    shown = table()
-    text_column(shown, "mailbox")
-    for name in ("ready", "delayed", "claimed", "suspects"):
-        number_column(shown, name)
-    for name in ("sent", "handled", "buried", "failed"):
-        number_column(shown, name)
-    for line in found.mailboxes:
-        shown.add_row(
-            cell(line.mailbox, "cyan"),
-            number(line.ready),
-            number(line.delayed),
-            number(line.claimed),
-            number(line.suspects, "red"),
-            number(line.sent),
-            number(line.handled, "green"),
-            number(line.buried, "yellow"),
-            number(line.failed, "red"),
-        )
-    return shown
+def _mailboxes(found: Stats, width: int) -> Iterable[RenderableType]:
+    lines = found.mailboxes
+    if not lines:
+        return [Text("none yet", style="dim")]
+    columns = [
+        Counts(Text(name), [number(getattr(line, name), style) for line in lines])
+        for name, style in _COUNTED.items()
+    ]
+    names = [Name(line.mailbox, "cyan") for line in lines]
+    return count_tables("mailbox", names, columns, width)
 
 
-def _letters(found: Stats) -> Table | Text:
+def _letters(found: Stats, width: int) -> Iterable[RenderableType]:
     if not found.sources:
-        return Text("none", style="dim")
-    states = [one for one in State if found.letters.get(one)]
-    shown = table()
-    text_column(shown, "source")
-    for one in states:
-        shown.add_column(state(one), justify="right", no_wrap=True)
-    for source, counts in sorted(found.sources.items()):
-        shown.add_row(cell(source), *(number(counts.get(one, 0)) for one in states))
-    if len(found.sources) > 1:
-        totals = (number(found.letters[one], "bold") for one in states)
-        shown.add_row(Text("all", style="bold"), *totals)
-    return shown
+        return [Text("none", style="dim")]
+    sources = sorted(found.sources.items())
+    names = [Name(source) for source, _ in sources]
+    is_summed = len(sources) > 1
+    columns = []
+    for one in (one for one in State if found.letters.get(one)):
+        numbers = [number(counts.get(one, 0)) for _, counts in sources]
+        if is_summed:
+            numbers.append(number(found.letters[one], "bold"))
+        columns.append(Counts(state(one), numbers))
+    if is_summed:
+        names.append(Name("all", "bold"))
+    return count_tables("source", names, columns, width)
 
 
 def _arrived(arrivals: Arrivals) -> str:

@@ -6,10 +6,21 @@ from typing import Final
 
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.office.choosing import Chosen, found_by
+from deadletter.office.letters import SHORTEST_PREFIX
 
 from .office import SomeLetters
 
 _LIKE_AN_ID: Final = re.compile(r"[A-Za-z2-7]{6,24}")
+
+
+def letter_id(word: str) -> str:
+    """A word that names one letter; one too short to do so is refused."""
+    if len(word.strip()) < SHORTEST_PREFIX:
+        raise ConfigError(
+            f"{word!r} is too short for an id: give at least {SHORTEST_PREFIX}"
+            " characters of it; `dlq list` shows them"
+        )
+    return word
 
 
 async def choose(

@@ -1,23 +1,22 @@
-"""dlq tokens: who may use the server; done here, beside it, without a token."""
+"""dlq tokens: who may use the server; through it, or here beside it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
-from msgspec import structs
+from rich.console import RenderableType
+from rich.table import Table
 
-from deadletter.assembly.serving import footing
-from deadletter.core.access import Pass, Role
-from deadletter.web.auth.keys import Keys
-from deadletter.web.auth.views import issued, view
+from deadletter.core.access import Pass, Role, TokenView
+from deadletter.core.errors import NotFound
 
 from .asking import agreed
-from .desk import AtDesk, Desk
+from .desk import AtDesk
+from .keys import opened_keys
 from .options import Reason, Yes
-from .tables import cell, firm_column, table, text_column
+from .tables import NARROW, Name, cell, firm_column, name_column, table, text_column
 from .times import ago
 
 app = App(
@@ -31,38 +30,16 @@ app = App(
 @app.command(name="list")
 async def list_(*, desk: AtDesk) -> None:
     """List the tokens; what they are known by is not kept."""
-    async with _keys(desk) as keys:
+    async with opened_keys(desk) as keys:
         found = await keys.list()
     if desk.as_json:
         for token in found:
-            desk.document(view(token))
+            desk.document(token)
         return
     if not found:
         desk.tell("There are no tokens yet; `dlq tokens create NAME` makes one.")
         return
-    shown = table()
-    firm_column(shown, "id")
-    text_column(shown, "name")
-    firm_column(shown, "role")
-    text_column(shown, "sees")
-    for column in ("created", "used", "expires"):
-        firm_column(shown, column)
-    now = desk.clock.now()
-    for token in found:
-        is_over = token.is_over(now)
-        shown.add_row(
-            cell(token.id, "cyan"),
-            cell(token.to.name),
-            cell(token.to.role),
-            cell(", ".join(token.to.sources) or "all"),
-            cell(ago(token.created_at, now)),
-            cell(_used(token.last_used_at, now)),
-            cell(
-                ago(token.expires_at, now) if token.expires_at else "never",
-                "red" if is_over else "",
-            ),
-        )
-    desk.show(shown)
+    desk.show(_table(found, desk.clock.now(), desk.out.width))
 
 
 @app.command
@@ -89,13 +66,13 @@ async def create(
     """
     to = Pass(name=name, role=role, sources=source)
     expires_at = desk.clock.now() + timedelta(days=days) if days else None
-    async with _keys(desk, make=True) as keys:
-        token, shown = await keys.issue(to, desk.by(reason), expires_at=expires_at)
+    async with opened_keys(desk, make=True) as keys:
+        issued = await keys.issue(to, desk.by(reason), expires_at=expires_at)
     if desk.as_json:
-        desk.document(issued(token, shown))
+        desk.document(issued)
         return
-    desk.tell(shown)
-    desk.hint(f"Token {token.id} for {name}, {role}. It is not shown again.")
+    desk.tell(issued.token)
+    desk.hint(f"Token {issued.id} for {name}, {role}. It is not shown again.")
 
 
 @app.command
@@ -110,13 +87,48 @@ async def revoke(
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
-    async with _keys(desk) as keys:
-        agreed(desk, f"revoke token {id}", yes=yes)
-        token = await keys.revoke(id, desk.by(reason))
+    async with opened_keys(desk) as keys:
+        token = next((one for one in await keys.list() if one.id == id), None)
+        if token is None:
+            raise NotFound(f"there is no token {id}")
+        agreed(desk, f"revoke token {id} of {token.name}", yes=yes)
+        await keys.revoke(id, desk.by(reason))
     if desk.as_json:
-        desk.document(view(token))
+        desk.document(token)
     else:
-        desk.tell(f"Token {id} of {token.to.name} is revoked.")
+        desk.tell(f"Token {id} of {token.name} is revoked.")
+
+
+def _table(tokens: Sequence[TokenView], now: datetime, width: int) -> Table:
+    is_narrow = width < NARROW
+    shown = table()
+    firm_column(shown, "id")
+    name_column(shown, "name")
+    firm_column(shown, "role")
+    text_column(shown, "sees")
+    if not is_narrow:
+        firm_column(shown, "created")
+        firm_column(shown, "used")
+    firm_column(shown, "expires")
+    for token in tokens:
+        expires, style = _end(token.expires_at, now)
+        cells: list[RenderableType] = [
+            cell(token.id, "cyan"),
+            Name(token.name),
+            cell(token.role),
+            cell(", ".join(token.sources) or "all"),
+        ]
+        if not is_narrow:
+            created, used = token.created_at, token.last_used_at
+            cells += [cell(ago(created, now)), cell(_used(used, now))]
+        shown.add_row(*cells, cell(expires, style))
+    return shown
+
+
+def _end(at: datetime | None, now: datetime) -> tuple[str, str]:
+    if at is None:
+        return "never", ""
+    return ago(at, now), "red" if at <= now else ""
 
 
 def _used(at: datetime | None, now: datetime) -> str:
@@ -124,20 +136,3 @@ def _used(at: datetime | None, now: datetime) -> str:
         return "never"
     # It is known to the hour.
     return "within 1 h" if now - at < timedelta(hours=1) else ago(at, now)
-
-
-@asynccontextmanager
-async def _keys(desk: Desk, *, make: bool = False) -> AsyncIterator[Keys]:
-    """The tokens of the server with these settings, whether or not it asks for them."""
-    if not make:
-        desk.check_file()
-    serve = structs.replace(desk.settings.serve, access="on")
-    async with footing(
-        structs.replace(desk.settings, serve=serve),
-        url=desk.given_url,
-        office=desk.given_office,
-        clock=desk.clock,
-        dice=desk.dice,
-    ) as ground:
-        assert ground.access is not None  # it is on
-        yield Keys(ground.access, ground.letters, desk.clock)

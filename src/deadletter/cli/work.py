@@ -6,20 +6,25 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.text import Text
 
-from deadletter.assembly import App, load_app
+from deadletter.assembly import App, load_app, read_rules
 from deadletter.core.errors import ConfigError
 from deadletter.core.safe import clean
 from deadletter.observe.fan import fan_out
+from deadletter.observe.gathering import gathered
 from deadletter.observe.logs import Log, log_events
+from deadletter.runtime.answering import answering
+from deadletter.runtime.lifeline import PLACE
 from deadletter.runtime.supervise import ChildEnded, supervise
 
 from .desk import AtDesk, Desk
+from .metering import MISSING, can_count, metered
 from .options import Flag
 
 Count = Annotated[int | None, Parameter(validator=Number(gte=1))]
@@ -45,10 +50,12 @@ def work(
         app: Where the App is, as module:name; otherwise `app` in deadletter.toml.
         processes: How many processes to run, under a supervisor that replaces
             those that die.
-        health_port: Answer /health/live and /health/ready on this port.
+        health_port: Answer /health/live, /health/ready, /health/dlq and /metrics on
+            this port; of several processes, the supervisor answers for all.
         verbose: Also say what went well.
         quiet: Say nothing; leave it to the App's own observer.
     """
+    desk.check_here()
     settings = desk.settings
     name = app or settings.app
     if name is None:
@@ -56,6 +63,9 @@ def work(
     count = processes or settings.work.processes
     port = health_port or settings.work.health_port
     loaded = load_app(name)  # what cannot be loaded is said once, not by every child
+    loaded.rules = read_rules(settings.rules)
+    if port is not None and not can_count() and PLACE not in os.environ:
+        desk.err.print(MISSING)
     if count > 1:
         return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
     if desk.given_url:
@@ -64,9 +74,14 @@ def work(
         loaded.office_url = desk.given_office
     if not quiet:
         _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
+    metrics = None
+    if port is not None:
+        loaded.observe, metrics = metered(loaded.observe)
     code = loaded.run(
         health_port=port,
         health_host=settings.work.health_host,
+        depth_threshold=settings.depth_threshold,
+        metrics=metrics,
         watchdog=settings.work.watchdog or None,
     )
     return _leave(code)
@@ -89,21 +104,29 @@ def _leave(code: int) -> int:
 def _several(
     desk: Desk, name: str, count: int, port: int | None, *, verbose: bool, quiet: bool
 ) -> int:
-    if port is not None:
-        raise ConfigError(
-            f"{count} processes cannot share port {port}: leave out the health port, "
-            "or run one process and let your platform start several"
-        )
     words = ["work", name, "--processes", "1"]
     words += ["--verbose"] * verbose + ["--quiet"] * quiet + ["--json"] * desk.as_json
     words += ["--url", desk.given_url] if desk.given_url else []
     words += ["--office", desk.given_office] if desk.given_office else []
-    return supervise(
+    words += ["--health-port", str(port)] if port is not None else []
+    run = partial(
+        supervise,
         [sys.executable, "-m", __package__, *words],
         processes=count,
         clock=desk.clock,
         on_end=lambda ended: _say(desk, ended),
     )
+    if port is None:
+        return run()
+    settings = desk.settings
+    with answering(
+        count,
+        host=settings.work.health_host,
+        port=port,
+        depth_threshold=settings.depth_threshold,
+        gather=gathered,
+    ) as listeners:
+        return run(listeners=listeners)
 
 
 def _listen(desk: Desk, app: App, least: int) -> None:

@@ -1,0 +1,127 @@
+"""dlq replay report: what became of each letter of a replay."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.campaign import Campaign, Outcome, ReplayItem
+from deadletter.core.letter import LetterHead
+from deadletter.office.batches import batched
+
+from .campaigns import OUTCOMES, show_campaign
+from .desk import AtDesk, Desk
+from .office import Office, SomeLetters
+from .tables import NARROW, Name, cell, error_of, short, table
+from .times import ago, many
+
+_ROOMY: Final = 100  # columns from which a source may take more of them
+_AGO: Final = 10  # columns: "59 min ago"
+_NAMED: Final = 50  # letters in one search, which must not be too long
+_SAID: Final = {
+    **{outcome: said for outcome, (said, _) in OUTCOMES.items()},
+    Outcome.SENT: "sent",
+    Outcome.SKIPPED: "skipped",
+}
+
+
+async def report(
+    campaign: str, /, *, outcome: Outcome | None = None, desk: AtDesk
+) -> None:
+    """
+    What became of each letter of a replay, in the order they go.
+
+    With --json one line each; the sums are in `dlq replay status ID --json`.
+
+    Args:
+        campaign: The replay's id, or the beginning of it.
+        outcome: Only letters with this outcome; confirmed is handled, failed is
+            failed again.
+    """
+    named = 0
+    async with desk.office() as office:
+        found = await office.replay.status(campaign)
+        if not desk.as_json:
+            show_campaign(desk, found)
+        async for items in _pages(office, found.id, outcome):
+            if desk.as_json:
+                for item in items:
+                    desk.document(item)
+            else:
+                heads = await _heads(office.letters, items)
+                shown = _table(desk, items, heads, with_header=not named)
+                desk.show(shown if named else Padding(shown, (1, 0, 0, 0)))
+            named += len(items)
+    if not desk.as_json:
+        _tell_rest(desk, found, outcome, named)
+
+
+async def _pages(
+    office: Office, campaign: str, outcome: Outcome | None
+) -> AsyncIterator[Sequence[ReplayItem]]:
+    after: int | None = 0
+    while after is not None:
+        page = await office.outcomes(campaign, after=after)
+        after = page.after
+        items = [one for one in page.items if outcome in {None, one.outcome}]
+        if items:
+            yield items
+
+
+async def _heads(
+    letters: SomeLetters, items: Sequence[ReplayItem]
+) -> dict[str, LetterHead]:
+    """Of those that are still there, and that whoever asks may see."""
+    heads: dict[str, LetterHead] = {}
+    for ids in batched((item.letter_id for item in items), _NAMED):
+        page = await letters.search(f"id:[{','.join(ids)}]", limit=len(ids))
+        heads |= {head.id: head for head in page.heads}
+    return heads
+
+
+def _table(
+    desk: Desk,
+    items: Sequence[ReplayItem],
+    heads: Mapping[str, LetterHead],
+    *,
+    with_header: bool,
+) -> Table:
+    # Only the last column has no width of its own, so that one page stands under
+    # the other.
+    width, now = desk.out.width, desk.clock.now()
+    shown = table()
+    shown.show_header = with_header
+    shown.add_column("letter", width=len(short(items[0].letter_id, width)))
+    shown.add_column("outcome", width=max(map(len, _SAID.values())))
+    shown.add_column("when", width=_AGO)
+    if width >= NARROW:
+        shown.add_column("source", width=18 if width >= _ROOMY else 12)
+    shown.add_column("what broke")
+    for item in items:
+        head = heads.get(item.letter_id)
+        at = item.settled_at or item.sent_at or item.taken_at
+        _, style = OUTCOMES[item.outcome]
+        shown.add_row(
+            cell(short(item.letter_id, width), "cyan"),
+            Text(_SAID[item.outcome], style=style),
+            cell(ago(at, now) if at else ""),
+            *([Name(head.source if head else "")] if width >= NARROW else []),
+            cell(error_of(head) if head else ""),
+        )
+    return shown
+
+
+def _tell_rest(
+    desk: Desk, campaign: Campaign, outcome: Outcome | None, named: int
+) -> None:
+    gone = sum(campaign.counts.values()) - named
+    if outcome is not None:
+        if not named:
+            desk.tell(f"No letter of it has the outcome {outcome}.")
+    elif gone > 0:
+        desk.tell(f"{many(gone, 'letter')} of it purged since: not named.", "dim")
+    if outcome is None and 0 < campaign.counts.get(Outcome.FAILED, 0) < named:
+        only = f"dlq replay report {campaign.id} --outcome {Outcome.FAILED}"
+        desk.hint(f"Only those that failed again: {only}")

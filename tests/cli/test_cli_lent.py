@@ -1,0 +1,179 @@
+"""dlq produce, lease, complete, retry and queues lent: clients of the queue server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.conftest import Asking, Command
+from deadletter.cli import lent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def jobs(there: Asking) -> Asking:
+    """A queue with two items that wait, one that is leased and one that is not due."""
+    there("queues", "lent", "create", "jobs")
+    for name in ("one", "two", "three"):
+        there("produce", "jobs", name)
+    there("produce", "jobs", "later", "--delay", "600")
+    there("lease", "jobs")
+    return there
+
+
+def counted(there: Asking) -> tuple[int, int, int]:
+    """What waits, is leased and is scheduled."""
+    (found,) = there("queues", "lent", "stats", "jobs", "--json").documents
+    return found["total"] - found["leased"], found["leased"], found["scheduled"]
+
+
+def test_items_go_through_the_queue_server(there: Asking) -> None:
+    assert there("queues", "lent", "create", "dead").code == 0
+    made = there(
+        *("queues", "lent", "create", "jobs", "--lease", "30s", "--expire", "1h"),
+        *("--dead-queue", "dead", "--max-attempts", "3"),
+    )
+    assert made.out == "Queue jobs is there.\n"
+    assert there("produce", "jobs", "one", "--reference", "r-1").code == 0
+    assert there("produce", "jobs", "two").code == 0
+
+    lent = there("--json", "lease", "jobs", "-n", "2").documents
+    first, second = (one["item"]["id"] for one in lent)
+    assert there("complete", "jobs", first).out == "1 item completed.\n"
+    assert there("retry", "jobs", second).out == "1 item given back.\n"
+    again = there("--json", "lease", "jobs").document["item"]
+    assert (again["attempts"], again["bytes"]) == (2, "dHdv")
+    assert there("retry", "jobs", again["id"], "--dead").out == "1 item given up.\n"
+
+    seen = there("queues", "lent", "items", "dead").out
+    assert "two" in seen
+    assert again["id"] in seen
+    stored = there("--json", "queues", "lent", "items", "dead").document
+    assert (stored["source_id"], stored["is_leased"]) == (again["id"], False)
+    page = there("lease", "dead").out
+    assert "two" in page
+    assert "Nothing is in partition 0" in there("queues", "lent", "items", "jobs").out
+    assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
+    assert there("complete", "jobs", "unknown").code == 2
+    assert there("complete", "jobs").code == 2
+
+
+def test_all_queues_to_lease_from_are_listed(
+    there: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lent.one_by_one, "__kwdefaults__", {"size": 2})
+    for number in range(5):
+        there("queues", "lent", "create", f"jobs-{number}")
+
+    listed = there("queues", "lent", "--json").documents
+
+    assert [one["name"] for one in listed] == [f"jobs-{number}" for number in range(5)]
+
+
+def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> None:
+    assert "no such queues" in there("queues", "lent").out
+    there("queues", "lent", "create", "dead")
+    there("queues", "lent", "create", "jobs", "--dead-queue", "dead")
+
+    assert there("queues", "lent", "update", "jobs", "--lease", "5m").code == 0
+    listed = there("queues", "lent", "list").out
+    assert "5m" in listed
+    assert "dead" in listed
+    refused = there("queues", "lent", "delete", "dead", "--yes")
+    assert refused.code in {2, 4}
+    assert there("queues", "lent", "update", "jobs", "--no-dead-queue").code == 0
+    assert there("queues", "lent", "delete", "dead", "--yes").code == 0
+    assert "30s, 5m" in there("queues", "lent", "create", "x", "--lease", "soon").err
+
+
+def test_without_a_server_the_one_here_is_asked(
+    dlq: Command, server: Any, tmp_path: Path
+) -> None:
+    port = server.url.rpartition(":")[2]
+    (tmp_path / "deadletter.toml").write_text(f"[serve]\nport = {port}\n")
+
+    assert dlq("queues", "lent", "create", "jobs").code == 0
+    assert dlq("produce", "jobs", "-f", "deadletter.toml").code == 0
+
+
+def test_what_is_in_a_queue_is_counted(jobs: Asking) -> None:
+    ran = jobs("queues", "lent", "stats", "jobs")
+    header, row = (line.split() for line in ran.out.splitlines())
+
+    assert header[:4] == ["partition", "waiting", "leased", "scheduled"]
+    assert row[:4] == ["0", "2", "1", "1"]
+    assert counted(jobs) == (2, 1, 1)
+    assert jobs("queues", "lent", "stats", "nowhere").code == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "left"),
+    [
+        ([], (0, 1, 1)),
+        (["--leased"], (0, 0, 1)),
+        (["--scheduled"], (2, 1, 0)),
+    ],
+)
+def test_a_queue_is_cleared_of_what_was_meant(
+    jobs: Asking, flags: list[str], left: tuple[int, int, int]
+) -> None:
+    gone = 4 - sum(left)
+
+    unasked = jobs("queues", "lent", "clear", "jobs", *flags)
+    before = counted(jobs)
+    ran = jobs("queues", "lent", "clear", "jobs", *flags, "--yes", "--reason", "full")
+
+    assert unasked.code == 2
+    assert f"this would delete {gone} item" in unasked.err
+    assert before == (2, 1, 1)
+    assert ran.code == 0
+    assert f"{sum(left)} item" in ran.out
+    assert counted(jobs) == left
+
+
+def test_a_deleted_queue_takes_what_is_scheduled_along(jobs: Asking) -> None:
+    ran = jobs("queues", "lent", "delete", "jobs", "--yes")
+
+    assert ran.out == "Queue jobs is gone, with 4 items.\n"
+
+
+def test_what_is_in_a_queue_is_never_cut_silently(
+    jobs: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.cli.lent_items._PAGE", 2)
+    monkeypatch.setattr("deadletter.cli.lent_items._SHOWN", 2)
+
+    table = jobs("queues", "lent", "items", "jobs")
+    everything = jobs("queues", "lent", "items", "jobs", "--json")
+    two = jobs("queues", "lent", "items", "jobs", "--json", "-n", "2")
+    scheduled = jobs("queues", "lent", "items", "jobs", "--scheduled")
+
+    assert len(table.out.splitlines()) == 3
+    assert "There is more than 2 items" in table.err
+    assert [one["payload"] for one in everything.documents] == [
+        "b25l",
+        "dHdv",
+        "dGhyZWU=",
+    ]
+    assert everything.err == ""
+    assert len(two.documents) == 2
+    assert "There is more than 2 items" in two.err
+    assert "later" in scheduled.out
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_tables_of_queues_fit_the_terminal(
+    jobs: Asking, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = "the-jobs-of-all-our-shops"
+    jobs("queues", "lent", "create", f"{long}-dead")
+    jobs("queues", "lent", "create", long, "--dead-queue", f"{long}-dead")
+
+    for words in (["list"], ["items", "jobs"], ["stats", "jobs"]):
+        ran = jobs("queues", "lent", *words)
+        assert max(map(len, ran.out.splitlines())) <= width
+    listed = jobs("queues", "lent").out
+    assert listed.count("shops ") == 1
+    assert listed.count("-dead") >= 2
