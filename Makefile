@@ -53,7 +53,9 @@ CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
 test: $(READY) ## everything that needs no server
 	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems"
-	@echo "Not run: the engines on real servers. make engines does, with those that are here; make test-all gets them first."
+	@echo "Not run: the engines and the five systems, on real servers. Of those:"
+	@$(BIN)/python tests/services.py --look
+	@echo "make engines tests on those that are here, make systems the five systems; make services gets what is missing."
 
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
 	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
@@ -121,10 +123,14 @@ proto: $(READY) ## the messages of the queue server, from querator.proto
 docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py
 
+COMPILE = uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
+# What is in the image and what we are compared with have the versions that the tests have.
 lock: $(READY) ## pin the dependencies anew (needs uv)
-	@uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 --group dev pyproject.toml -o requirements.lock
-	@uv pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 --group servers pyproject.toml -o requirements-servers.lock
-	@! grep -qE 'https?://' requirements.lock requirements-servers.lock
+	@$(COMPILE) --group dev pyproject.toml -o requirements.lock
+	@$(COMPILE) --group servers pyproject.toml -o requirements-servers.lock
+	@$(COMPILE) --extra all -c requirements.lock pyproject.toml -o requirements-image.lock
+	@$(COMPILE) --group bench -c requirements.lock -o requirements-bench.lock
+	@! grep -nE 'https?://' requirements*.lock
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov .demo .servers .reports

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable
 
-from markdown import shown, span, table
+from markdown import span, table
 from msgspec import structs
 
 from deadletter.core import failure
@@ -58,15 +58,6 @@ def _kept(profile: Profile) -> str:
     )
 
 
-def _alerts(profile: Profile) -> str:
-    told = []
-    for alert in profile.alerts:
-        lasting = f" for {span(alert.lasting)}" if alert.lasting else ""
-        effect = " (degraded)" if alert.effect == "degraded" else ""
-        told.append(f"{alert.measure} {alert.op} {alert.limit:g}{lasting}{effect}")
-    return "; ".join(told) or "—"
-
-
 _ROWS: tuple[tuple[str, Callable[[Profile], str]], ...] = (
     ("attempts", _limit),
     ("backoff", _backoff),
@@ -80,10 +71,6 @@ _ROWS: tuple[tuple[str, Callable[[Profile], str]], ...] = (
         lambda p: f"`{p.naming}`" if p.naming else "named explicitly",
     ),
     ("DLQ consumer", _consumer),
-    ("mailbox missing", lambda p: p.on_missing_dlq),
     ("kept for", _kept),
-    ("alerts", _alerts),
-    ("body", lambda p: p.payload),
-    ("may ask to be replayed", lambda p: shown(p.automatic_replay)),
     ("variables", lambda p: ", ".join(f"`{v.name}`" for v in p.environment) or "—"),
 )

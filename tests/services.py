@@ -3,6 +3,7 @@ The servers that tests can use: get those that can be had, say what is here.
 
     python tests/services.py               all of them (make services)
     python tests/services.py redis kafka   only these, and what they need
+    python tests/services.py --look        get nothing, say which servers are here
 
 Wheels go into `.servers`, Kafka comes through Maven, and as root on Debian the rest
 is installed (nothing is started). Quick when all is there. The embedded engines need
@@ -54,6 +55,10 @@ TOOLS = (
 
 def main(names: list[str]) -> int:
     """Get what can be had; say what is here and what is not."""
+    if names == ["--look"]:
+        say_servers(list(KINDS))
+        say_bullmq()
+        return 0
     kinds = [kind for kind in KINDS if not names or kind.name in names]
     tools = [tool for tool in TOOLS if not names or {tool.name, tool.server} & {*names}]
     if unknown := {*names} - {one.name for one in (*kinds, *tools)}:

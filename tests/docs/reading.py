@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BACKENDS = sorted((ROOT / "docs" / "backends").glob("*.md"))
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *BACKENDS])
 MORE_PAGES = sorted(
     [
-        *(ROOT / "docs").glob("*/*.md"),
+        *(ROOT / "docs" / "adr").glob("*.md"),
+        *(ROOT / "docs" / "systems").glob("*.md"),
         *(ROOT / "examples").glob("*/README.md"),
     ]
 )  # to look up or to see in passing; nobody follows them step by step
@@ -66,8 +68,13 @@ def links(text: str) -> list[str]:
     return _LINK.findall(_BLOCK.sub("", text))
 
 
+def headings(text: str) -> list[str]:
+    """The headings of a page."""
+    return _HEADING.findall(_BLOCK.sub("", text))
+
+
 def anchors(text: str) -> Iterator[str]:
     """The headings of a page, as links name them."""
-    for heading in _HEADING.findall(_BLOCK.sub("", text)):
+    for heading in headings(text):
         kept = re.sub(r"[^\w\- ]", "", heading.lower())
         yield kept.replace(" ", "-")

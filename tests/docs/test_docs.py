@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -16,10 +17,30 @@ import deadletter
 from deadletter.cli.app import NAMES
 from deadletter.core import errors, events
 from deadletter.settings import Settings
-from docs.reading import MORE_PAGES, PAGES, ROOT, anchors, blocks, commands, links
+from docs.reading import (
+    BACKENDS,
+    MORE_PAGES,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    commands,
+    headings,
+    links,
+)
 
 SOURCE = Path(deadletter.__file__).parent
 GENERATED = {"cli.md"}  # as long as there are commands
+# Set by us for processes of ours, by Kubernetes, or for a profile (profiles.md).
+ELSEWHERE = {
+    "DLQ_LISTENER_FD",
+    "DLQ_PLACE",
+    "DLQ_POLL_INTERVAL_MS",
+    "DLQ_SERVICE_HOST",
+    "DLQ_SERVICE_PORT",
+    "DLQ_SUPERVISOR_FD",
+    "DLQ_TTL_DAYS",
+}
 LONGEST = 200  # lines of a page that somebody should want to read
 
 
@@ -73,9 +94,28 @@ def test_files_that_are_named_exist(name: str) -> None:
 def test_every_page_can_be_reached_from_the_index() -> None:
     index = set(links((ROOT / "docs" / "index.md").read_text()))
 
-    missing = {page.name for page in PAGES if page.parent.name == "docs"} - index
+    missing = {
+        str(page.relative_to(ROOT / "docs"))
+        for page in PAGES
+        if page.name != "README.md"
+    } - index
 
     assert missing <= {"index.md"}
+
+
+def test_every_engine_has_a_page() -> None:
+    engines = {file.parent.name for file in SOURCE.glob("backends/[a-z]*/__init__.py")}
+
+    assert engines - {page.stem for page in BACKENDS} == {"memory"}
+
+
+@pytest.mark.parametrize("page", BACKENDS, ids=lambda page: page.stem)
+def test_pages_of_engines_are_alike(page: Path) -> None:
+    asked = ["What it promises", "Set-up", "Tuning", "Limits"]
+
+    told = [heading for heading in headings(page.read_text()) if heading in asked]
+
+    assert told == asked
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,6 +134,29 @@ def test_every_setting_event_and_error_is_mentioned() -> None:
     names += _settings(Settings)
 
     assert [name for name in names if f"`{name}" not in told] == []
+
+
+def test_every_variable_that_is_read_is_told_where_settings_are() -> None:
+    read = {
+        name
+        for file in SOURCE.rglob("*.py")
+        for name in re.findall(r"\bDLQ_[A-Z_]+[A-Z]\b", file.read_text())
+    }
+    told = (ROOT / "docs" / "settings.md").read_text()
+
+    assert {"DLQ_SERVER", "DLQ_TOKEN_FILE"} <= read
+    assert sorted(name for name in read - ELSEWHERE if f"`{name}`" not in told) == []
+
+
+def test_extras_that_are_named_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = "\n".join(page.read_text() for page in PAGES)
+    named = set(re.findall(r"'(?:deadletter|\.)\[([\w,]+)\]'", told))
+    extras = {extra for several in named for extra in several.split(",")}
+
+    assert "pip install ." in (ROOT / "README.md").read_text()
+    assert extras - set(project["optional-dependencies"]) == set()
+    assert {page.stem for page in BACKENDS} - extras == {"sqlite"}
 
 
 def test_the_public_names_are_the_ones_the_pages_import() -> None:
