@@ -47,10 +47,10 @@ class Contestant(Struct, frozen=True, kw_only=True):
             return False
 
 
-# Enough to run for about a second each. Some peers get slower the more they hold,
-# so theirs are small: that is in their favour.
+# Peers drain and bury as many as in the contest that the targets were drawn from:
+# some get slower the more they hold, so other numbers would make other targets.
 _FAST = {"enqueue-bulk": 20_000, "happy": 20_000, "poison": 5_000, "replay": 10_000}
-_SLOW = {"enqueue": 500, "happy": 1_000, "poison": 300}
+_SLOW = {"enqueue": 500, "happy": 5_000, "poison": 1_000}
 
 CONTESTANTS = (
     Contestant(
@@ -77,16 +77,16 @@ CONTESTANTS = (
     Contestant(
         name="huey-unsynced", module="huey_consumer", setting="unsynced",
         package="huey", survives="kill -9",
-        sizes={"enqueue": 5_000, "happy": 5_000, "poison": 500},
+        sizes={"enqueue": 5_000, "happy": 10_000, "poison": 2_000},
     ),
     Contestant(
         name="persist-queue", module="persist_queue_loop", package="persist-queue",
-        sizes={**_SLOW, "replay": 500},
+        sizes={**_SLOW, "replay": 1_000},
     ),
     Contestant(
         name="litequeue", module="litequeue_loop", package="litequeue",
         survives="kill -9",
-        sizes={"enqueue": 5_000, "happy": 2_000, "poison": 1_000, "replay": 5_000},
+        sizes={"enqueue": 5_000, "happy": 10_000, "poison": 3_000, "replay": 3_000},
     ),
 )  # fmt: skip
 

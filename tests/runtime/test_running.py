@@ -32,7 +32,7 @@ async def run(
 
     running, batch = Running(attempted), [held(name) for name in names]
     running.start(batch)
-    await asyncio.sleep(0)
+    await eventually(lambda: batch[0].task is not None)
     return running, batch
 
 
@@ -46,6 +46,41 @@ async def test_handlers_that_do_not_wait_share_a_task_in_order() -> None:
 
     assert seen == ["a", "b", "c"]
     assert len({id(one.task) for one in batch}) == 1
+
+
+async def test_what_is_asked_for_beside_them_goes_out_first() -> None:
+    order: list[str] = []
+
+    async def fetch() -> None:
+        for _ in range(4):  # an engine gathers what comes up in some turns
+            await asyncio.sleep(0)
+        order.append("fetch")
+
+    async def attempt(name: str) -> None:
+        order.append(name)
+
+    fetching = asyncio.create_task(fetch())
+    await run("ab", attempt)
+    await fetching
+
+    assert order == ["fetch", "a", "b"]
+
+
+async def test_after_the_end_none_is_started() -> None:
+    seen: list[str] = []
+
+    async def attempt(one: Held) -> None:
+        seen.append(one.delivery.message.id)
+
+    running, batch = Running(attempt), [held("a"), held("b")]
+    running.start(batch)  # on its way when the end comes
+    running.forget()
+    running.start([held("c")])
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert seen == []
+    assert batch[0].task is None
 
 
 async def test_one_that_waits_does_not_hold_up_the_others() -> None:

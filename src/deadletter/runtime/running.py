@@ -12,11 +12,13 @@ import contextvars
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import coroutine
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .held import Held
 
 Attempt: TypeAlias = Callable[[Held], Coroutine[Any, Any, None]]
+
+_TURNS: Final = 6  # of an event loop, in which what is to be sent out has been
 
 
 class Running:
@@ -26,17 +28,30 @@ class Running:
         self._attempt = attempt
         self._ready: deque[Held] = deque()
         self._is_going = False  # a task is there that will take the next
+        self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself forgets them
         self._loop = asyncio.get_running_loop()
 
     def start(self, batch: Sequence[Held]) -> None:
-        """Run these, from the next turn of the event loop on."""
-        self._ready.extend(batch)
-        self._go_on()
+        """
+        Run these, some turns of the event loop later.
+
+        Until then the next fetch and what is to be settled are on their way, and
+        these run while an engine waits for its disk or its server.
+        """
+        self._soon(batch, _TURNS)
 
     def forget(self) -> None:
-        """Start none of those that have not been started yet."""
+        """Start none of those that have not been started yet, nor any other."""
+        self._is_over = True
         self._ready.clear()
+
+    def _soon(self, batch: Sequence[Held], turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._soon, batch, turns - 1)
+        elif not self._is_over:
+            self._ready.extend(batch)
+            self._go_on()
 
     def _go_on(self) -> None:
         if self._ready and not self._is_going:

@@ -73,7 +73,6 @@ class Worker:
         self._bytes = 0
         self._typical = 0.0  # bytes of a message, as a moving average
         self._changed = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
         self._patience = ALONE_FOR
         self._company_until = 0.0  # until then suspects have to wait
         self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
@@ -205,8 +204,7 @@ class Worker:
         mean = size / len(deliveries)
         self._typical += (mean - self._typical) / (8 if self._typical else 1)
         if self._once is None:
-            # One turn later: first the next fetch goes out, then these run beside it.
-            self._loop.call_soon(self._handlers.start, batch)
+            self._handlers.start(batch)
         else:
             opening = self._open(self._once, batch)
             self._opening.add(task := asyncio.create_task(opening))

@@ -82,6 +82,8 @@ def _set_up(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
     connection.execute("PRAGMA wal_autocheckpoint=4000")
     connection.execute("PRAGMA journal_size_limit=67108864")
     connection.execute("PRAGMA cache_size=-16000")
+    # What undoes a statement half-way is of a batch's size, and not worth a file.
+    connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA secure_delete=FAST")
     connection.execute("PRAGMA foreign_keys=ON")
 
