@@ -55,7 +55,7 @@ _SLOW = {"enqueue": 500, "happy": 5_000, "poison": 1_000}
 CONTESTANTS = (
     Contestant(
         name="raw", module="raw", setting="full", is_peer=False,
-        sizes={"enqueue": 1_000, **_FAST},
+        sizes={"enqueue": 5_000, **_FAST},
     ),
     Contestant(
         name="raw-normal", module="raw", setting="normal", is_peer=False,
@@ -64,7 +64,7 @@ CONTESTANTS = (
     ),
     Contestant(
         name="deadletter", module="ours", setting="full", is_peer=False,
-        sizes={"enqueue": 1_000, **_FAST, "confirm": 10_000},
+        sizes={"enqueue": 5_000, **_FAST, "confirm": 10_000},
     ),
     Contestant(
         name="deadletter-normal", module="ours", setting="normal", is_peer=False,

@@ -10,9 +10,16 @@ import pytest
 
 from deadletter.backends.sqlite import writer as writing
 from deadletter.backends.sqlite.engine import Database
+from deadletter.backends.sqlite.link import Link
 from deadletter.core.errors import Unavailable
 from deadletter.system import SystemClock
 from deadletter.testing.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast the disk is here: commits are left to the thread."""
+    monkeypatch.setattr(writing, "_QUICK", 0.0)
 
 
 @pytest.fixture
@@ -46,7 +53,8 @@ async def test_brief_work_runs_on_the_event_loop_and_the_rest_on_the_thread(
 
 
 async def test_a_group_with_one_long_job_runs_on_the_thread(db: Database) -> None:
-    first = db.submit(where, brief=True)  # under way: the others wait for its commit
+    first = db.submit(where, brief=True)
+    await asyncio.sleep(0)  # under way: the others wait for its commit
     both = [db.submit(where, brief=True), db.submit(where)]
 
     assert await first == threading.current_thread().name
@@ -95,15 +103,34 @@ async def test_who_is_patient_is_served_without_company_too(
 
 
 async def test_who_asks_on_being_served_shares_the_commit_of_who_waited(
-    db: Database, groups: list[int]
+    db: Database, groups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    counted, may_go_on = writing.Writer._finish, threading.Event()
+
+    def held_up(writer: writing.Writer, group: writing.Group) -> None:
+        counted(writer, group)
+        assert may_go_on.wait(10.0)
+
     async def twice() -> None:
         await db.write(where, brief=True)
         await db.write(where, brief=True)
 
-    await asyncio.gather(twice(), db.write(where, brief=True))
+    monkeypatch.setattr(writing.Writer, "_finish", held_up)
+    first = asyncio.create_task(twice())
+    await eventually(lambda: groups == [1])  # under way
+    other = db.submit(where, brief=True)
+    may_go_on.set()
+    await asyncio.gather(first, other)
 
     assert groups == [1, 2]
+
+
+async def test_who_asks_at_the_same_time_shares_a_commit(
+    db: Database, groups: list[int]
+) -> None:
+    await asyncio.gather(*(db.write(where, brief=True) for _ in range(5)))
+
+    assert groups == [5]
 
 
 async def test_while_another_process_writes_the_loop_does_not_wait(
@@ -167,6 +194,7 @@ async def test_an_event_loop_that_does_not_come_around_is_not_waited_for(
         return where(connection)
 
     first = db.submit(where, brief=True)
+    await asyncio.sleep(0)
     second = db.submit(told, brief=True)
     assert taken.wait(10.0)  # like a handler that holds the loop
 
@@ -246,7 +274,130 @@ async def test_an_interrupt_on_the_loop_is_not_swallowed(db: Database) -> None:
         connection.execute("ROLLBACK")  # so that nothing can be saved
         raise KeyboardInterrupt
 
+    def ask() -> None:
+        asyncio.run(db.write(interrupted, brief=True))
+
     with pytest.raises(KeyboardInterrupt):
-        db.submit(interrupted, brief=True)
+        await asyncio.to_thread(ask)
     assert await db.write(where, brief=True)
     assert await rows(db) == 1
+
+
+@pytest.fixture
+def quick_disk(slow_disk: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the disk is here: commits are not worth a thread's turn."""
+    monkeypatch.setattr(writing, "_QUICK", 1e9)
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """On which thread each commit was made, and after how many pages it copies."""
+    found: list[tuple[str, int]] = []
+    finish = writing.Writer._finish
+
+    def seen(writer: writing.Writer, group: writing.Group) -> None:
+        asked = writer._link.get().execute("PRAGMA wal_autocheckpoint")
+        found.append((threading.current_thread().name, asked.fetchone()[0]))
+        finish(writer, group)
+
+    monkeypatch.setattr(writing.Writer, "_finish", seen)
+    return found
+
+
+THREAD = ("deadletter-writer", 2000)
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_on_a_quick_disk_one_alone_is_committed_where_it_runs(
+    db: Database, commits: list[tuple[str, int]]
+) -> None:
+    here = (threading.current_thread().name, 0)  # and never copies the log there
+
+    for _ in range(3):
+        await db.write(where, brief=True)
+    await asyncio.gather(*(db.write(where, brief=True) for _ in range(2)))
+    await db.write(where)
+    await db.write(where, brief=True, patient=True)
+
+    assert commits == [here, here, here, THREAD, THREAD, here]
+    assert await rows(db) == 7
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_now_and_then_the_thread_commits_and_copies_the_log(
+    db: Database, commits: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_COPIED", 2)
+    here = (threading.current_thread().name, 0)
+
+    for _ in range(6):
+        await db.write(where, brief=True)
+
+    assert commits == [here, here, THREAD, here, here, THREAD]
+
+
+async def test_whether_a_disk_is_quick_is_found_out(
+    db: Database, commits: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_QUICK", 0.02)
+
+    for _ in range(60):  # the first are taken for slow, whatever they are
+        await db.write(where, brief=True)
+
+    assert commits[0] == THREAD
+    assert commits[-1] != THREAD
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_what_cannot_be_committed_on_the_loop_is_told(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(link: Link) -> None:
+        raise Unavailable("it is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Link, "check_file", gone)
+        with pytest.raises(Unavailable):
+            await db.write(where, brief=True)
+
+    assert await db.write(where, brief=True)
+    assert await rows(db) == 1
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_what_others_ask_for_meanwhile_is_left_to_the_thread(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, asked = writing.Writer._finish_here, threading.Event()
+    answers: list[str] = []
+
+    def elsewhere() -> None:
+        async def ask() -> None:
+            job = db.submit(where, brief=True)
+            asked.set()
+            answers.append(await job)
+
+        asyncio.run(ask())
+
+    thread = threading.Thread(target=elsewhere)
+
+    def slowly(writer: writing.Writer, group: writing.Group) -> None:
+        if not asked.is_set():
+            thread.start()
+            assert asked.wait(10.0)
+        finish(writer, group)
+
+    monkeypatch.setattr(writing.Writer, "_finish_here", slowly)
+    await db.write(where, brief=True)
+    await asyncio.to_thread(thread.join, 10.0)
+
+    assert answers == ["deadletter-writer"]
+    assert await rows(db) == 2
+
+
+@pytest.mark.usefixtures("quick_disk")
+async def test_closing_while_the_loop_commits_ends_the_thread(tmp_path: Path) -> None:
+    database = await Database(tmp_path / "y.db", clock=SystemClock()).open()
+    job = database.submit(lambda c: c.execute("CREATE TABLE t (n INTEGER)"), brief=True)
+    async with asyncio.timeout(10):
+        await asyncio.gather(job, database.close())

@@ -18,9 +18,10 @@ from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.ports.time import Clock
 
 from .connection import Synchronous, patiently
+from .jobs import Job, Work
 from .link import Link
 from .opening import prepare
-from .writer import Job, Work, Writer
+from .writer import Writer
 
 T = TypeVar("T")
 

@@ -6,77 +6,35 @@ no timers, nothing added when idle, large groups under load.
 
 Brief jobs run on the event loop of whoever asks, and only their commit, which waits
 for the disk, on our thread: two threads that take turns under one interpreter lock
-cost more than they bring. Everything else runs on the thread from its beginning.
-So do brief jobs while another process is writing, while the file answers slowly,
-and when their event loop does not come around.
+cost more than they bring. Where the disk answers faster than a thread does, and nobody
+else waits, the commit stays as well. Everything else runs on the thread from its
+beginning. So do brief jobs while another process is writing, while the file answers
+slowly, and when their event loop does not come around.
 """
 
 import asyncio
 import sqlite3
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from deadletter.core.errors import Unavailable
 
-from .connection import is_busy, is_fatal, patiently
+from .connection import AUTOCHECKPOINT, is_busy, patiently
+from .jobs import Group, Job, Turn, report, run_alone, run_together, settle
 from .link import Link
-
-Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 
 _GROUP: Final = 256  # jobs in one transaction, so that none waits for too many
 _TURNS: Final = 4  # of an event loop, after which whoever was just woken has asked
 _LATE: Final = 1.0  # seconds after which an event loop is not waited for
 _LONG: Final = 0.05  # seconds that nobody should hold an event loop for...
 _OFF: Final = 10.0  # ...and for how long nothing runs there if somebody did
-
-
-class Job:
-    """Something to be done in the next transaction, and who waits for it."""
-
-    __slots__ = ("brief", "error", "future", "loop", "patient", "result", "work")
-
-    def __init__(
-        self, work: Work, *, brief: bool = False, patient: bool = False
-    ) -> None:
-        self.work = work
-        self.brief = brief
-        self.patient = patient  # would rather share a transaction than begin at once
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-
-class Turn:
-    """The next transaction, offered to an event loop."""
-
-    __slots__ = ("is_taken", "loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.is_taken = False  # by the event loop, or back by the thread
-
-
-class Group:
-    """Jobs of one transaction, and how far it has come."""
-
-    __slots__ = ("has_failed", "has_run", "jobs")
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
-        self.has_run = False  # on an event loop: what is left is the commit
-        self.has_failed = False
-
-    def fail(self, error: BaseException) -> None:
-        """Tell everybody no."""
-        self.has_failed = True
-        for job in self.jobs:
-            job.error = error
+_QUICK: Final = 0.0005  # seconds of a commit that is not worth a thread's turn
+_COPIED: Final = 50  # commits after which the thread may copy the log into the file
 
 
 class Writer:
@@ -96,6 +54,8 @@ class Writer:
         self._patience: Turn | None = None  # what an idle writer waits for
         self._groups: SimpleQueue[Group | None] = SimpleQueue()  # for the thread
         self._off_until = 0.0  # until then nothing runs on event loops
+        self._usual = 1.0  # seconds that a commit takes, about
+        self._alone = 0  # commits on event loops since the last one on the thread
         # A daemon: a process that forgets to close must still be able to end,
         # and what was reported as done is on disk.
         self._thread = threading.Thread(
@@ -108,7 +68,7 @@ class Writer:
         with self._lock:
             if self._is_closed:
                 job.error = Unavailable("the engine is closed")
-                _report([job])
+                report([job])
                 return
             self._waiting.append(job)
             if self._is_busy:
@@ -116,9 +76,11 @@ class Writer:
                     self._lose_patience()
                 return
             self._is_busy = True
-            if job.patient:
+            if job.patient or job.brief:
+                # Who asks at the same time comes along, also where nobody is patient.
+                turns = _TURNS if job.patient else 0
                 self._patience = Turn(job.loop)
-                job.loop.call_soon(self._soon, self._patience, _TURNS)
+                job.loop.call_soon(self._soon, self._patience, turns)
                 return
             group = self._next_group()
         self._start(group)
@@ -143,9 +105,9 @@ class Writer:
     def _work(self) -> None:
         group = self._groups.get()
         while group is not None:
-            self._finish(group)
+            self._finish_on_thread(group)
             has_more = self._has_more()
-            _report(group.jobs)
+            report(group.jobs)
             if has_more:
                 group = self._offered()
             elif self._is_over():
@@ -211,11 +173,16 @@ class Writer:
 
     def _start(self, group: Group) -> None:
         """On an event loop: run what may run here, and leave the rest to the thread."""
+        is_finished = False
         try:
             if self._may_run_there(group.jobs):
                 self._run_here(group)
+                is_finished = self._may_finish_here(group)
         finally:
-            self._groups.put(group)
+            if not is_finished:
+                self._groups.put(group)
+        if is_finished:
+            self._finish_here(group)
 
     def _next_group(self) -> Group:
         count = min(len(self._waiting), _GROUP)
@@ -243,8 +210,39 @@ class Writer:
         ended = time.monotonic()
         self._off_until = ended + _OFF if ended - began > _LONG else 0.0
 
+    def _may_finish_here(self, group: Group) -> bool:
+        """Whether a commit is so quick that handing it over would take longer."""
+        return (
+            self._usual < _QUICK
+            and self._alone < _COPIED
+            and group.has_run
+            and len(group.jobs) == 1
+            and group.jobs[0].loop is asyncio.get_running_loop()
+        )
+
+    def _finish_here(self, group: Group) -> None:
+        """Commit on an event loop, without copying the log, which may take long."""
+        with suppress(sqlite3.Error):  # the commit will say the same
+            if not self._alone:
+                self._link.get().execute("PRAGMA wal_autocheckpoint=0")
+        self._alone += 1
+        self._finish(group)
+        with self._lock:
+            rest = self._next_group() if self._waiting else None
+            self._is_busy = rest is not None
+            if self._is_busy or self._is_closed:
+                self._groups.put(rest)
+        settle(group.jobs)
+
+    def _finish_on_thread(self, group: Group) -> None:
+        if self._alone:
+            self._alone = 0
+            with suppress(sqlite3.Error):
+                self._link.get().execute(AUTOCHECKPOINT)
+        self._finish(group)
+
     def _finish(self, group: Group) -> None:
-        """On the thread: do what is left to do, and have it on disk."""
+        """Do what is left to do, and have it on disk."""
         if group.has_failed:
             return
         try:
@@ -254,7 +252,9 @@ class Writer:
                 self._run(connection, group)
             self._link.check_file()
             if connection.in_transaction:
+                began = time.monotonic()
                 connection.execute("COMMIT")
+                self._note(time.monotonic() - began)
             for job in group.jobs:
                 if job.error is not None:
                     job.error = self._link.told(job.error)
@@ -263,12 +263,16 @@ class Writer:
             # everybody in the group is told no, and will ask again.
             group.fail(self._link.failed(error))
 
+    def _note(self, took: float) -> None:
+        # One that was slow among many says little, one that was quick says much.
+        self._usual += (took - self._usual) / (8 if took > self._usual else 2)
+
     def _run(self, connection: sqlite3.Connection, group: Group) -> None:
         self._link.check(connection)
         if len(group.jobs) == 1:
-            _run_alone(connection, group.jobs[0])
+            run_alone(connection, group.jobs[0])
         else:
-            _run_together(connection, group.jobs)
+            run_together(connection, group.jobs)
 
 
 def _begun(connection: sqlite3.Connection) -> bool:
@@ -280,46 +284,3 @@ def _begun(connection: sqlite3.Connection) -> bool:
             return False
         raise
     return True
-
-
-def _run_alone(connection: sqlite3.Connection, job: Job) -> None:
-    try:
-        job.result = job.work(connection)
-    except BaseException as error:
-        if is_fatal(error) or not connection.in_transaction:
-            raise
-        connection.execute("ROLLBACK")
-        job.error = error
-
-
-def _run_together(connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        connection.execute("SAVEPOINT job")
-        try:
-            job.result = job.work(connection)
-        except BaseException as error:
-            if is_fatal(error) or not connection.in_transaction:
-                raise
-            connection.execute("ROLLBACK TO job")
-            job.error = error
-        connection.execute("RELEASE job")
-
-
-def _report(jobs: Sequence[Job]) -> None:
-    """Wake everybody who waits, each event loop once."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Job]] = defaultdict(list)
-    for job in jobs:
-        by_loop[job.loop].append(job)
-    for loop, theirs in by_loop.items():
-        with suppress(RuntimeError):  # that loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, theirs)
-
-
-def _settle(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        if job.future.done():  # the one who asked was cancelled
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
