@@ -1,7 +1,9 @@
 """What a consumer developer holds in hand."""
 
 import asyncio
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,41 @@ async def test_send_returns_the_id_and_the_message_is_there_as_sent(
     assert message.reply_to == "answers"
     assert message.expires_at is not None
     assert message.traceparent is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ({"key": 3}, "key=3 of a message is of type int: give text"),
+        ({"id": b"m-1"}, "id=b'm-1' of a message is of type bytes: give text"),
+        ({"reply_to": 3}, "reply_to=3"),
+        ({"idempotency_key": 3}, "idempotency_key=3"),
+        ({"content_type": 3}, "content_type=3"),
+        ({"traceparent": 3}, "traceparent=3"),
+        ({"headers": {3: "eu"}}, "header name 3 is of type int: give text"),
+        ({"headers": {"tenant": "\ud800"}}, "not Unicode: .*; give it as bytes"),
+        ({"delay": math.nan}, "delay=nan is not a time to wait"),
+        ({"delay": math.inf}, "delay=inf is not a time to wait"),
+        ({"delay": "60"}, "delay='60' is not a time to wait"),
+        ({"expires_in": math.inf}, "expires_in=inf is not a time to wait"),
+        ({"expires_in": 1e15}, "use a number of seconds, at most 3,153,600,000"),
+    ],
+)
+async def test_what_nobody_could_be_handed_is_not_sent(
+    said: dict[str, Any], what: str
+) -> None:
+    async with App("memory://") as app:
+        with pytest.raises(ConfigError, match=what):
+            await app.send("orders", b"x", **said)
+        queues = await (await app.engine()).broker.queues()
+
+    assert not sum(queue.ready + queue.delayed for queue in queues)
+
+
+async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:
+    async with App("memory://") as app:
+        with pytest.raises(ConfigError, match="delay=inf"):
+            await app.send_many("orders", [b"x"], delay=math.inf)
 
 
 async def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:

@@ -64,6 +64,8 @@ def test_a_delayed_message_waits(dlq: Command) -> None:
         ["send", "orders", "--file", "no-such-file"],
         ["send", "orders", "x", "-H", "nonsense"],
         ["send", "a b", "x"],
+        ["send", "orders", "x", "--delay", "inf"],
+        ["send", "orders", "x", "--expires-in", "1e15"],
     ],
 )
 def test_what_cannot_be_sent_is_refused(dlq: Command, words: list[str]) -> None:

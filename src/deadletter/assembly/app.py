@@ -21,7 +21,7 @@ from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import still_open
-from deadletter.core.message import Message, as_headers
+from deadletter.core.message import Message, as_headers, as_seconds, checked
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
@@ -218,7 +218,7 @@ class App:
         sink = (await self.engine()).broker.sink(mailbox)
         if self.sending is not None:
             sink = self.sending(sink, self._clock)
-        await sink.send([message], delay=delay)
+        await sink.send([checked(message)], delay=as_seconds("delay", delay))
         return message.id
 
     async def send_many(
@@ -235,7 +235,7 @@ class App:
         sink = (await self.engine()).broker.sink(mailbox)
         if self.sending is not None:
             sink = self.sending(sink, self._clock)
-        await sink.send(messages, delay=delay)
+        await sink.send(messages, delay=as_seconds("delay", delay))
         return [message.id for message in messages]
 
     async def work(
@@ -368,7 +368,8 @@ class App:
     def _expiry(self, expires_in: float | None) -> datetime | None:
         if expires_in is None:
             return None
-        return self._clock.now() + timedelta(seconds=expires_in)
+        within = as_seconds("expires_in", expires_in)
+        return self._clock.now() + timedelta(seconds=within)
 
 
 async def _open_letters(letters: LetterStore) -> dict[str, int]:

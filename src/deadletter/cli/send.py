@@ -1,13 +1,13 @@
 """dlq send: put a message into a mailbox."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from deadletter.core.message import Message, as_headers
+from deadletter.core.message import Message, as_headers, as_seconds
 
 from .bodies import given_body, header_of
 from .desk import AtDesk
@@ -58,16 +58,23 @@ async def send(
         headers=as_headers(header_of(text) for text in header),
         content_type=content_type or _natural(data),
         key=key,
-        expires_at=now + timedelta(seconds=expires_in) if expires_in else None,
+        expires_at=_expiry(now, expires_in),
         reply_to=reply_to,
         idempotency_key=idempotency_key,
     )
     async with desk.engine(make=True) as engine:
-        await engine.broker.sink(mailbox).send([message], delay=delay)
+        sink = engine.broker.sink(mailbox)
+        await sink.send([message], delay=as_seconds("delay", delay))
     if desk.as_json:
         desk.document({"id": message.id, "mailbox": mailbox})
     else:
         desk.tell(message.id)
+
+
+def _expiry(now: datetime, within: float | None) -> datetime | None:
+    if within is None:
+        return None
+    return now + timedelta(seconds=as_seconds("expires_in", within))
 
 
 def _natural(body: bytes) -> str | None:

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from .errors import ConfigError
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+
+_TEXTS: Final = (
+    *("id", "content_type", "key", "reply_to", "idempotency_key"),
+    *("traceparent", "tracestate"),
+)
+_LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
 
 
 class Lineage(Struct, frozen=True, kw_only=True, gc=False):
@@ -95,12 +101,51 @@ def as_headers(
     if not given:
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple((name, _as_bytes(name, value)) for name, value in pairs)
+    return tuple((_as_name(name), _as_bytes(name, value)) for name, value in pairs)
+
+
+def checked(message: Message) -> Message:
+    """
+    A message of an application, refused if a text of it is none.
+
+    An engine would take a number for a key, but nobody could be handed it: whoever
+    receives expects a text, and all that was received with it would wait for good.
+    """
+    for name in _TEXTS:
+        value = getattr(message, name)
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(
+                f"{name}={value!a} of a message is of type {type(value).__name__}: "
+                "give text."
+            )
+    return message
+
+
+def as_seconds(name: str, seconds: object) -> float:
+    """A time to wait, refused if no clock could tell when it is over."""
+    if isinstance(seconds, int | float) and seconds <= _LONGEST:
+        return seconds
+    raise ConfigError(
+        f"{name}={seconds!a} is not a time to wait: use a number of seconds, at most "
+        f"{_LONGEST:,.0f}."
+    )
+
+
+def _as_name(name: object) -> str:
+    if isinstance(name, str):
+        return name
+    kind = type(name).__name__
+    raise ConfigError(f"The header name {name!a} is of type {kind}: give text.")
 
 
 def _as_bytes(name: str, value: object) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"Header {name!a} is not Unicode: {error.reason}; give it as bytes."
+            ) from error
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     # bytes(3) would quietly be three zeros.
