@@ -140,8 +140,26 @@ def test_a_memory_limit_needs_processes() -> None:
         app.handler("orders", memory_limit=1)
 
 
+def test_an_isolation_that_would_be_none_is_refused() -> None:
+    app = App("memory://")
+
+    with pytest.raises(ConfigError, match='use "process", or None'):
+        app.handler("orders", isolation="proces")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="bytes above 0"):
+        app.handler("orders", isolation="process", memory_limit=0)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"slots": 0}, {"lease": -1.0}, {"time_limit": 0.0}, {"grace": -1.0}]
+    "wrong",
+    [
+        {"slots": 0},
+        {"lease": -1.0},
+        {"lease": math.nan},
+        {"time_limit": 0.0},
+        {"time_limit": math.nan},
+        {"grace": -1.0},
+        {"grace": math.nan},
+    ],
 )
 def test_options_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     app = App("memory://")

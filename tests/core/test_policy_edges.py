@@ -231,6 +231,13 @@ def test_the_error_budget_says_what_it_saw() -> None:
     ("bad", "sentence"),
     [
         ({"max_attempts": -1}, "or 0 to try for ever"),
+        ({"max_attempts": 1.5}, "max_attempts=1.5 cannot be"),
+        ({"max_attempts": "3"}, "max_attempts='3' cannot be"),
+        ({"limit_mode": "after"}, "use reached or exceeded"),
+        ({"backoff": 5}, r"backoff=5 cannot be: use .*Fixed\(5.0\)"),
+        ({"include_errors": [KeyError]}, "include_errors is a set of exception"),
+        ({"exclude_errors": {"KeyError"}}, "exclude_errors is a set of exception"),
+        ({"exclude_errors": {int}}, "exclude_errors is a set of exception"),
         (
             {
                 "include_errors": frozenset({Timeout, KeyError}),
@@ -249,6 +256,12 @@ def test_a_policy_that_cannot_be_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         DLQPolicy(**bad)  # type: ignore[arg-type]
+
+
+def test_a_limit_mode_may_be_given_by_its_name() -> None:
+    by_name = DLQPolicy(max_attempts=3, limit_mode="exceeded")  # type: ignore[arg-type]
+
+    assert by_name.allowed_attempts == 4
 
 
 @pytest.mark.parametrize("to", ["", "{mailbox}", "{queue}-dlq"])

@@ -37,6 +37,7 @@ from deadletter.runtime.options import (
     SLOTS,
     KeyOf,
     WorkerOptions,
+    check_isolation,
 )
 from deadletter.runtime.typed import encode, typed
 from deadletter.system import SystemClock, SystemDice, process_name
@@ -107,9 +108,7 @@ class App:
         `idempotent`, each key is worked once, and remembered for `ledger_ttl`
         seconds; a function reads the key of messages that came without one.
         """
-        if memory_limit is not None and isolation is None:
-            raise ConfigError('memory_limit needs isolation="process"')
-
+        check_isolation(isolation, memory_limit)
         chosen = policy or DLQPolicy()
 
         def register(function: Function) -> Function:

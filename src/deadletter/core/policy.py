@@ -7,6 +7,7 @@ Everything is an argument, time and chance included; nothing is done here.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -107,11 +108,27 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...] = ()  # ...or others, by error; the first that fits
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 0:
+        if not _is_count(self.max_attempts):
             raise ConfigError(
-                f"max_attempts={self.max_attempts} cannot be: use 1 or more, "
+                f"max_attempts={self.max_attempts!r} cannot be: use 1 or more, "
                 "or 0 to try for ever."
             )
+        if self.limit_mode not in tuple(LimitMode):
+            raise ConfigError(
+                f"limit_mode={self.limit_mode!r} cannot be: use "
+                f"{' or '.join(LimitMode)}."
+            )
+        if not callable(getattr(self.backoff, "delay", None)):
+            raise ConfigError(
+                f"backoff={self.backoff!r} cannot be: use NoBackoff(), Fixed(5.0), "
+                "Linear(5.0) or Exponential(1.0)."
+            )
+        for name in ("include_errors", "exclude_errors"):
+            if not _are_errors(getattr(self, name)):
+                raise ConfigError(
+                    f"{name} is a set of exception classes: write frozenset("
+                    "{ValueError}), and nothing that is not one."
+                )
         both = (self.include_errors or frozenset()) & (
             self.exclude_errors or frozenset()
         )
@@ -160,7 +177,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     @property
     def allowed_attempts(self) -> int:
         """How often a message is tried at most; 0 when there is no limit."""
-        one_more = self.max_attempts > 0 and self.limit_mode is LimitMode.EXCEEDED
+        one_more = self.max_attempts > 0 and self.limit_mode == LimitMode.EXCEEDED
         return self.max_attempts + one_more
 
     def dead_copy(self, letter: DeadLetter) -> Message:
@@ -288,6 +305,20 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
             return decision
         to = next((route.to for route in self.routes if route.fits(failure)), None)
         return Bury(decision.reason, decision.text, to)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _are_errors(value: object) -> bool:
+    """Whether it is None, or a set that an error's type can be looked up in."""
+    return value is None or (
+        isinstance(value, AbstractSet)
+        and all(
+            isinstance(one, type) and issubclass(one, BaseException) for one in value
+        )
+    )
 
 
 class ErrorBudgetPolicy(DLQPolicy, frozen=True, kw_only=True):

@@ -41,13 +41,25 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("slots", "lease", "max_bytes", "ledger_ttl"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above 0")
         for name in ("time_limit", "heartbeat"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:
                 raise ConfigError(
                     f"{name} must be greater than 0, or None for no limit"
                 )
-        if self.grace < 0 or self.wait < 0:
+        if not (self.grace >= 0 and self.wait >= 0):
             raise ConfigError("grace and wait must not be negative")
+
+
+def check_isolation(isolation: object, memory_limit: int | None) -> None:
+    """Refuse an isolation that would be none, and a limit nothing would keep."""
+    if isolation not in (None, "process"):
+        raise ConfigError(f'isolation={isolation!r} cannot be: use "process", or None')
+    if memory_limit is None:
+        return
+    if isolation is None:
+        raise ConfigError('memory_limit needs isolation="process"')
+    if memory_limit <= 0:
+        raise ConfigError(f"memory_limit={memory_limit} cannot be: use bytes above 0")
