@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,27 @@ def test_secrets_in_json_are_masked_unless_revealed() -> None:
     assert MASK in masked
     assert "anna" in masked
     assert "hunter2" in revealed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"password": "hunter2", "odd": "\xff"}',
+        b"\x00\x01password=hunter2\xfe\x00",
+        b'{"card": 4111111111111111}',
+    ],
+)
+def test_secrets_in_bytes_and_numbers_are_masked_unless_revealed(body: bytes) -> None:
+    shown, all_of_it = map(_read, (preview(body), preview(body, reveal=True)))
+
+    assert MASK in shown
+    assert not re.search("hunter2|4111", shown)
+    assert re.search("hunter2|4111", all_of_it)
+
+
+def _read(lines: list[str]) -> str:
+    """What can be read in them; of bytes, what is beside their digits."""
+    return "".join(line[57:] or line for line in lines)
 
 
 def test_secret_headers_are_masked_unless_revealed() -> None:

@@ -9,7 +9,7 @@ from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import State
 from deadletter.core.message import Message
 from deadletter.office.archive import open_archive, write_archive
-from deadletter.office.diff import MOST_BYTES, MOST_LINES, differences
+from deadletter.office.diff import MOST_BYTES, MOST_LINES, Difference, differences
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
 from deadletter.office.taking_in import TakenIn, take_in
@@ -173,6 +173,16 @@ def test_secrets_are_masked_and_still_differ() -> None:
     assert not any("one" in line or "two" in line for line in masked["body"])
     assert len(masked["body"]) == len(revealed["body"])
     assert '+  "password": "two"' in revealed["body"]
+
+
+def test_secrets_among_bytes_are_masked_and_still_differ() -> None:
+    before = a_message(b"\xff password=hunter2")
+    after = a_message(b"\xff password=hunter3")
+
+    assert differences(before, after) == (Difference(part="body", lines=(), cut=True),)
+    assert b"hunter3".hex(" ")[:8] in "".join(
+        diffed(before, after, reveal=True)["body"]
+    )
 
 
 @pytest.mark.parametrize(

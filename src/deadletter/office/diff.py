@@ -17,6 +17,8 @@ from msgspec import Struct
 from deadletter.core.message import Headers, Message
 from deadletter.core.redact import MASK, is_secret_name, redact
 
+from .preview import masked
+
 MOST_BYTES: Final = 1_000_000  # of a body
 MOST_LINES: Final = 1_000  # compared, on either side
 MOST_WIDTH: Final = 500  # characters of a line
@@ -64,7 +66,7 @@ def differences(
         ("content type", _named(before.content_type), _named(after.content_type)),
         ("key", _named(before.key), _named(after.key)),
         ("headers", _headers(before.headers), _headers(after.headers)),
-        ("body", *_bodies(before.body, after.body)),
+        ("body", *_bodies(before.body, after.body, reveal=reveal)),
     )
     return tuple(
         _difference(part, old, new, reveal=reveal)
@@ -120,10 +122,12 @@ def _headers(headers: Headers) -> list[str]:
     ]
 
 
-def _bodies(before: bytes, after: bytes) -> tuple[list[str], list[str]]:
+def _bodies(
+    before: bytes, after: bytes, *, reveal: bool
+) -> tuple[list[str], list[str]]:
     old, new = _text(before), _text(after)
     if old is None or new is None:
-        return _hex(before), _hex(after)
+        return _hex(before, reveal=reveal), _hex(after, reveal=reveal)
     laid_out = _laid_out(before), _laid_out(after)
     if laid_out[0] != laid_out[1]:  # else only the layout differs, or it is no JSON
         old, new = laid_out[0] or old, laid_out[1] or new
@@ -152,8 +156,9 @@ def _laid_out(body: bytes) -> str | None:
         return None
 
 
-def _hex(body: bytes) -> list[str]:
+def _hex(body: bytes, *, reveal: bool) -> list[str]:
     some = body[: MOST_LINES * _ROW * 4]
+    some = some if reveal else masked(some)
     return [some[at : at + _ROW].hex(" ") for at in range(0, len(some), _ROW)]
 
 

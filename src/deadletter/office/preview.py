@@ -37,7 +37,7 @@ def preview(body: bytes, *, reveal: bool = False) -> list[str]:
         return ["(empty)"]
     text = _text(body)
     if text is None:
-        return _hex(body)
+        return _hex(body if reveal else masked(body[:MOST_BYTES]), len(body))
     lines = _json_lines(text, reveal=reveal) if len(body) <= MOST_BYTES else None
     if lines is None:
         lines = clean_lines(text if reveal else redact(text)).split("\n")
@@ -111,8 +111,8 @@ def _laid_out(
 
 
 def _scalar(value: Any, *, reveal: bool) -> str:
-    if isinstance(value, _Verbatim):
-        return clean(value)
+    if isinstance(value, _Verbatim):  # the number of a card may be one in JSON, too
+        return clean(value if reveal else redact(value))
     if isinstance(value, str):
         return _quoted(value if reveal else redact(value))
     if isinstance(value, _Pairs):
@@ -124,14 +124,20 @@ def _quoted(text: str) -> str:
     return clean(json.dumps(text, ensure_ascii=False))
 
 
-def _hex(body: bytes) -> list[str]:
+def masked(body: bytes) -> bytes:
+    """Bytes that are no text, with what looks like a secret in them masked."""
+    # As many characters as bytes, so that what is not masked stays as it is.
+    return redact(body.decode("latin-1")).encode("latin-1")
+
+
+def _hex(body: bytes, size: int) -> list[str]:
     lines = []
     for at in range(0, min(len(body), _BYTES_SHOWN), 16):
         row = body[at : at + 16]
         plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         lines.append(f"{at:06x}  {row.hex(' '):<47}  {plain}")
-    if len(body) > _BYTES_SHOWN:
-        lines.append(f"… {len(body) - _BYTES_SHOWN:,} more bytes")
+    if size > _BYTES_SHOWN:
+        lines.append(f"… {size - _BYTES_SHOWN:,} more bytes")
     return lines
 
 

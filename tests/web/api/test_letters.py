@@ -1,6 +1,9 @@
 """Letters over HTTP: searched, read, told, downloaded."""
 
+import re
 from base64 import b64decode
+
+import pytest
 
 from deadletter.core.access import Role
 from deadletter.core.letter import By
@@ -76,6 +79,57 @@ async def test_a_letter_is_shown_with_its_secrets_masked(
     assert shown["head"]["id"] == letter.id
     assert '"order": 1' in shown["message"]["preview"]
     assert len(shown["attempts"]) == 2
+
+
+SECRETS = [
+    "header.authorization:*",
+    "body.user.token:s*",
+    "!body.user.token:s*",
+    "source:orders (body.user.token:s* OR is:pending)",
+    "body.token.inner:1",
+]
+
+
+@pytest.mark.parametrize("query", SECRETS)
+async def test_what_is_masked_cannot_be_guessed_by_searching_for_it(
+    door: Api, guarded: Place, caller: Caller, query: str
+) -> None:
+    await guarded.store.keep(
+        [make_letter(body=b'{"user": {"token": "secret-1"}}')],
+    )
+    params = {"query": query}
+
+    refused = await door.get(
+        "/api/v1/letters", params=params, headers=await caller(Role.READER)
+    )
+    answered = await door.get(
+        "/api/v1/letters", params=params, headers=await caller(Role.OPERATOR)
+    )
+
+    assert refused.status_code == 400
+    assert "is masked for you" in refused.json()["detail"]
+    assert refused.json()["at"] == re.search("header|body", query).start()  # type: ignore[union-attr]
+    assert answered.status_code == 200
+
+
+async def test_words_of_readers_are_looked_for_in_errors_only(
+    door: Api, guarded: Place, caller: Caller
+) -> None:
+    letter = make_letter(body=b'{"user": {"token": "secret-1"}}')
+    await guarded.store.keep([letter])
+
+    async def found(role: Role, query: str) -> int:
+        headers = await caller(role)
+        answer = await door.get(
+            "/api/v1/letters", params={"query": query}, headers=headers
+        )
+        return len(answer.json()["heads"])
+
+    said = letter.head.error_text.split()[0].upper()
+    assert await found(Role.READER, f'"{said}"') == 1
+    assert await found(Role.READER, "secret-*") == 0
+    assert await found(Role.OPERATOR, "secret-*") == 1
+    assert await found(Role.READER, "body.user.name:anna OR source:orders") == 1
 
 
 async def test_the_beginning_of_an_id_is_enough(api: Api, place: Place) -> None:

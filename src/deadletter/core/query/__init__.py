@@ -19,6 +19,7 @@ from .parse import parse
 from .pattern import fits, fold, literal, pieces
 from .plan import needs_contents, split
 from .resolve import resolve
+from .sealed import sealed
 from .show import show
 from .values import instant
 
@@ -58,6 +59,7 @@ __all__ = [
     "pieces",
     "resolve",
     "same",
+    "sealed",
     "show",
     "split",
     "term_matches_head",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.core.message import Message
-from deadletter.core.query import parse
+from deadletter.core.query import parse, sealed
 from deadletter.office.letters import of_sources
 from deadletter.office.story import Moment, reveal, tell
 from deadletter.office.view import LetterView, view
@@ -41,9 +41,12 @@ async def search_letters(
     Search letters, newest death first.
 
     A search looks at a bounded number of letters: a page may be short, or empty, and
-    still have an `after`.
+    still have an `after`. Who sees messages masked cannot search for what is masked.
     """
-    node = of_sources(parse(search), who.sources)
+    sought = parse(search)
+    if not who.may(Role.OPERATOR):
+        sought = sealed(sought, search)
+    node = of_sources(sought, who.sources)
     return await place.letters.search(node, limit=limit, after=after)
 
 
