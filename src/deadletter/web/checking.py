@@ -1,8 +1,12 @@
 """Would it serve? What `dlq serve --check` looks at, without answering anybody."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
+from deadletter.core.alerts import TargetKind
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
 from deadletter.observe.telling import teller_of
@@ -11,7 +15,7 @@ from deadletter.ports import Clock, Dice
 from deadletter.settings import Serve, Settings
 
 from .auth.binding import is_local
-from .listening import check_binding
+from .listening import check_binding, listen
 from .opening import opened_place
 from .place import Place
 
@@ -30,24 +34,45 @@ async def check(
     Look at everything that serving needs.
 
     What could not even start is raised, as it would be then. `file` is where the
-    engine lives: one that is not there yet is not made by looking.
+    office lives: one that is not there yet is not made by looking, but elsewhere and
+    only for as long as that takes.
     """
     check_binding(settings.serve)
-    listening = _listening(settings.serve)
-    if _is_yet_to_be_made(file):
-        text = f"there is no office at {file} yet: the first start makes one."
-        return [listening, Check("engine", Health.OK, text)]
-    async with opened_place(
-        settings, url=url, office=office, clock=clock, dice=dice, observe=observe
-    ) as place:
-        await place.store.counts()  # the engine answers, or says why not
-        durability = check_durability(place.engine)
-        access, alerts = await _access(place), _alerts(settings)
-        return [listening, durability, _lending(place), access, alerts]
+    found = [_listening(settings.serve)]
+    with ExitStack() as stack:
+        if missing := _missing(file):
+            there = Path(stack.enter_context(TemporaryDirectory())) / "office.db"
+            url, office = _elsewhere(settings, url, office, there)
+            found.append(_to_be_made(missing))
+        async with opened_place(
+            settings, url=url, office=office, clock=clock, dice=dice, observe=observe
+        ) as place:
+            await place.store.counts()  # the engine answers, or says why not
+            found += [check_durability(place.engine), _lending(place)]
+            return [*found, await _access(place), _alerts(settings)]
 
 
-def _is_yet_to_be_made(file: Path | None) -> bool:
-    return file is not None and not file.exists()
+def _missing(file: Path | None) -> Path | None:
+    return None if file is None or file.exists() else file
+
+
+def _to_be_made(file: Path) -> Check:
+    if not file.parent.is_dir():
+        text = f"the directory of {file} does not exist: create it, or change the path."
+        return Check("engine", Health.FAIL, text)
+    text = f"there is no office at {file} yet: the first start makes one."
+    return Check("engine", Health.OK, text)
+
+
+def _elsewhere(
+    settings: Settings, url: str | None, office: str | None, there: Path
+) -> tuple[str, str | None]:
+    """The URLs of engine and office; the one whose file is missing names `there`."""
+    engine = url or settings.url
+    office = office or (None if url else settings.office)
+    options = urlsplit(office or engine).query
+    instead = f"sqlite:///{there}?{options}"
+    return (engine, instead) if office else (instead, None)
 
 
 def _listening(settings: Serve) -> Check:
@@ -56,9 +81,17 @@ def _listening(settings: Serve) -> Check:
     try:
         socket.create_connection((host, port), timeout=1.0).close()
     except OSError:
-        return Check("listening", Health.OK, f"{host}:{port}, for {whom}.")
+        return _bound(host, port, whom)
     text = f"something answers on {host}:{port} already: this server, or another one."
     return Check("listening", Health.WARN, text)
+
+
+def _bound(host: str, port: int, whom: str) -> Check:
+    try:
+        listen(host, port).close()
+    except ConfigError as error:
+        return Check("listening", Health.FAIL, str(error))
+    return Check("listening", Health.OK, f"{host}:{port}, for {whom}.")
 
 
 def _lending(place: Place) -> Check:
@@ -90,4 +123,9 @@ def _alerts(settings: Settings) -> Check:
         except ConfigError as error:
             return Check("alerts", Health.FAIL, f"alerts.targets[{number}]: {error}")
     kinds = ", ".join(target.kind for target in targets)
+    if any(
+        target.kind is TargetKind.WEBHOOK and not target.secret for target in targets
+    ):
+        text = f"people are told by {kinds}; a webhook without a secret is not signed."
+        return Check("alerts", Health.WARN, text)
     return Check("alerts", Health.OK, f"people are told by {kinds}.")

@@ -13,7 +13,7 @@ import uvicorn
 from deadletter.core.errors import ConfigError
 from deadletter.settings import Serve
 
-from .auth.binding import bind_problem
+from .auth.binding import bind_problem, proxy_problem
 from .connections import Connection
 
 _BACKLOG: Final = 2048
@@ -22,8 +22,10 @@ _FILES: Final = 65_536  # open at once: every waiting lease is one
 
 
 def check_binding(settings: Serve) -> None:
-    """Refuse to listen where everybody could come in."""
-    if problem := bind_problem(settings.host, settings.access == "on"):
+    """Refuse to listen where everybody could come in, or to believe nobody there is."""
+    problem = bind_problem(settings.host, settings.access == "on")
+    problem = problem or proxy_problem(settings.proxies)
+    if problem:
         raise ConfigError(problem)
 
 

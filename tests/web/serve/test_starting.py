@@ -140,6 +140,9 @@ def test_a_database_out_of_reach_is_a_sentence(
     [
         ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
         ("DLQ_URL", "nowhere://", "no engine for"),
+        ("DLQ_URL", "sqlite:///new.db?synchronos=full", "unknown parameter"),
+        ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "has 'proxy.internal', and"),
+        ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "has '10.0.0.1/8', and"),
     ],
 )
 def test_settings_that_cannot_be_are_a_sentence(
@@ -181,6 +184,51 @@ def test_a_check_says_how_everything_stands(serve: Serve, dlq: Dlq) -> None:
     assert found["queue server"][0] == "ok"
     assert found["access"] == ("ok", "good tokens: 1.")
     assert found["alerts"][0] == "ok"
+
+
+def test_a_check_before_the_first_start_looks_at_all_the_rest(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = {"kind": "webhook", "to": "gopher://hooks"}
+    monkeypatch.setenv("DLQ_ALERTS_TARGETS", json.dumps([target]))
+    monkeypatch.setenv("DLQ_URL", f"sqlite:///{tmp_path}/no/such/office.db")
+
+    code, said = dlq("--json", "--check", "--host", "192.0.2.1", "--port", "0")
+
+    found = checked(said)
+    assert code == 6
+    assert found["engine"][0] == "fail"
+    assert "create it, or change the path" in found["engine"][1]
+    assert found["listening"][0] == "fail"
+    assert "cannot listen on 192.0.2.1" in found["listening"][1]
+    assert found["alerts"][0] == "fail"
+    assert found["access"] == ("ok", "the next start shows a first token.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_before_the_first_start_asks_the_engine_beside_its_office(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("DLQ_OFFICE", "sqlite:///new.db")
+
+    code, said = dlq("--check", "--port", "0")
+
+    assert code == 5
+    assert "no answer from 127.0.0.1:1" in said
+
+
+def test_a_check_warns_of_a_webhook_that_is_not_signed(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"kind": "webhook", "to": "https://hooks.example"}
+    monkeypatch.setenv("DLQ_ALERTS_TARGETS", json.dumps([target]))
+
+    code, said = dlq("--json", "--check", "--port", "0")
+
+    assert code == 0
+    assert checked(said)["alerts"][0] == "warn"
+    assert "a webhook without a secret is not signed" in checked(said)["alerts"][1]
 
 
 def test_a_check_fails_on_an_alert_target_that_cannot_be(

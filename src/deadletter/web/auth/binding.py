@@ -1,6 +1,9 @@
 """Where the server may listen, and who counts as on this machine."""
 
-from ipaddress import ip_address
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+
+EVERYBODY = "*"  # believed, whoever asks
 
 
 def bind_problem(host: str, access: bool) -> str | None:
@@ -11,6 +14,20 @@ def bind_problem(host: str, access: bool) -> str | None:
         f"serve.host is {host!a} and serve.access is off: everybody who can reach this"
         " machine could read, replay and purge. Turn access on, or listen on 127.0.0.1."
     )
+
+
+def proxy_problem(proxies: Iterable[str]) -> str | None:
+    """Why one of these is no proxy that could ever be recognised; or None."""
+    for proxy in proxies:
+        try:
+            if proxy != EVERYBODY:
+                ip_network(proxy)
+        except ValueError:
+            return (
+                f"serve.proxies has {proxy!a}, and requests come from addresses: give"
+                " one, such as 10.0.0.7, or a network, such as 10.0.0.0/24."
+            )
+    return None
 
 
 def is_local(host: str) -> bool:
