@@ -1,6 +1,7 @@
 """dlq alarms: what others need to watch."""
 
 import json
+import os
 
 import pytest
 
@@ -65,3 +66,40 @@ def test_a_cloud_that_is_not_there_is_said_to_be_away(
 
     assert ran.code == 5
     assert "CloudWatch" in ran.err
+    assert "are region and endpoint right?" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "no AWS region is set: say which (--region), or set AWS_REGION"),
+        (("--region", "no where"), 2, "check region, endpoint and AWS_PROFILE"),
+        (
+            ("--region", "eu-west-1", "--endpoint", "nonsense"),
+            2,
+            "check region, endpoint and AWS_PROFILE",
+        ),
+        (
+            ("--region", "eu-west-1", "--endpoint", "http://127.0.0.1:1"),
+            5,
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ),
+    ],
+)
+def test_a_cloud_that_cannot_be_asked_says_what_to_set(
+    dlq: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+    ran = dlq("alarms", "cloudwatch", "--put", "--source", "orders", *words)
+
+    assert ran.code == code
+    assert said in ran.err.replace("\n", " ")

@@ -12,7 +12,7 @@ more calls than a trickle.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
@@ -20,7 +20,7 @@ from botocore import exceptions as theirs  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from deadletter.core.alerts import NAMESPACE
-from deadletter.core.errors import BackendError, Unavailable
+from deadletter.core.errors import BackendError, ConfigError, Unavailable
 from deadletter.core.events import (
     Buried,
     Event,
@@ -36,6 +36,9 @@ from .alarms import alarms, dimension
 from .labels import Capped
 
 AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
+_STRANGER: Final = frozenset(
+    {"InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException"}
+)
 
 Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """A metric and its dimensions."""
@@ -156,10 +159,21 @@ async def cloudwatch(
     *, region: str | None = None, endpoint: str | None = None
 ) -> AsyncIterator[Any]:
     """A client of CloudWatch, with the keys of the environment or the machine."""
-    client = get_session().create_client(
-        "cloudwatch", region_name=region, endpoint_url=endpoint
-    )
-    async with client as opened:
+    async with AsyncExitStack() as stack:
+        client = get_session().create_client(
+            "cloudwatch", region_name=region, endpoint_url=endpoint
+        )
+        try:
+            opened = await stack.enter_async_context(client)
+        except theirs.NoRegionError as error:
+            raise ConfigError(
+                "no AWS region is set: say which (--region), or set AWS_REGION"
+            ) from error
+        except (theirs.BotoCoreError, ValueError) as error:
+            raise ConfigError(
+                f"CloudWatch cannot be asked: {error}; check region, endpoint and"
+                " AWS_PROFILE"
+            ) from error
         yield opened
 
 
@@ -184,4 +198,27 @@ async def _called(call: Any) -> Any:
     try:
         return await call
     except (theirs.BotoCoreError, theirs.ClientError, OSError) as error:
-        raise Unavailable(f"CloudWatch: {error}") from error
+        raise Unavailable(f"CloudWatch: {error}{_advice(error)}") from error
+
+
+def _advice(error: Exception) -> str:
+    match error:
+        case theirs.NoCredentialsError() | theirs.PartialCredentialsError():
+            return (
+                ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or run"
+                " where a role gives them"
+            )
+        case theirs.ClientError() if _code(error).startswith("AccessDenied"):
+            return (
+                ": allow our identity cloudwatch:PutMetricAlarm and"
+                " cloudwatch:PutMetricData"
+            )
+        case theirs.ClientError() if _code(error) in _STRANGER:
+            return ": check our keys, and this machine's clock"
+        case theirs.EndpointConnectionError():
+            return ": is it running, and are region and endpoint right?"
+    return ""
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
