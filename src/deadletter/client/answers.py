@@ -21,6 +21,7 @@ _LATER: Final = frozenset({429, 454, 503})
 _PERHAPS: Final = frozenset({502, 504})  # a proxy's: something may have been done
 
 _LONGEST_WAIT: Final = 60.0  # seconds; a server that asks for more is not waited for
+_NO_ROUTE: Final = "urn:deadletter:problem:no-route"
 _ENGINE: Final = "urn:deadletter:problem:engine"
 _IN_PROGRESS: Final = "urn:deadletter:problem:in-progress"  # the same, sent before
 
@@ -79,7 +80,9 @@ def error_of(response: httpx.Response) -> DeadLetterError:
     text = _text(problem) or f"the server says {status} {_phrase(status)}"
     if problem.query is not None:
         return QueryError(text, query=problem.query, at=problem.at or 0)
-    if status == 404 and _text(problem) in {"", _phrase(status)}:
+    if problem.type == _NO_ROUTE or (
+        status == 404 and _text(problem) in {"", _phrase(status)}
+    ):
         # Ours says what is not there. This one does not even know such requests.
         place = response.url.copy_with(query=None)
         return ConfigError(

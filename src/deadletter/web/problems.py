@@ -74,6 +74,13 @@ _TABLE: Final[tuple[tuple[type[DeadLetterError], int, str, str | None], ...]] = 
     (DeadLetterError, 400, "refused", None),
 )
 
+# What to do where the framework only says what is wrong.
+_ADVICE: Final = {
+    404: "there is nothing at this address: /api/openapi.json tells what there is",
+    405: "this address takes other methods: the header Allow tells which",
+    413: "the request is too long: send less; most may have serve.body_limit bytes",
+}
+
 
 def problem_of(error: Exception) -> tuple[Problem, dict[str, str]]:
     """The problem an error stands for, and the headers that go with it."""
@@ -131,15 +138,18 @@ def _ours(error: DeadLetterError) -> tuple[Problem, dict[str, str]]:
 
 
 def _theirs(error: HTTPException) -> tuple[Problem, dict[str, str]]:
-    status = error.status_code
+    status, detail = error.status_code, error.detail
     kind = getattr(error, "kind", None) or HTTPStatus(status).name.lower().replace(
         "_", "-"
     )
+    if detail == _title(status) and status in _ADVICE:
+        detail = _ADVICE[status]
+        kind = "no-route" if status == 404 else kind
     problem = Problem(
         type=_PREFIX + kind,
         title=_title(status),
         status=status,
-        detail=error.detail,
+        detail=detail,
         errors=_wrongs(error.extra),
     )
     return problem, dict(error.headers or {})

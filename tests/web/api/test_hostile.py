@@ -44,6 +44,7 @@ async def test_nobody_keeps_much_in_memory_before_they_are_known(door: Api) -> N
     answer = await door.post("/api/v1/session", content=body, headers=JSON)
 
     assert answer.status_code == 413
+    assert "send less" in answer.json()["detail"]
 
 
 async def test_a_letter_named_twice_is_one_letter(api: Api, place: Place) -> None:

@@ -83,21 +83,23 @@ async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
+    ("method", "path", "status", "what"),
     [
-        ("GET", "/api/v1/nothing", 404),
-        ("GET", "/nothing", 404),
-        ("DELETE", "/api/v1/letters", 405),
+        ("GET", "/api/v1/nothing", 404, "/api/openapi.json"),
+        ("GET", "/nothing", 404, "/api/openapi.json"),
+        ("DELETE", "/api/v1/letters", 405, "Allow"),
     ],
 )
-async def test_routes_that_are_not_there_are_problems_as_well(
-    api: Api, method: str, path: str, status: int
+async def test_routes_that_are_not_there_are_problems_that_say_where_to_look(
+    api: Api, method: str, path: str, status: int, what: str
 ) -> None:
     answer = await api.request(method, path)
 
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert (status == 405) == ("allow" in answer.headers)
+    assert what in answer.json()["detail"]
+    assert (status == 404) == answer.json()["type"].endswith(":no-route")
 
 
 async def test_a_field_that_is_wrong_is_named(api: Api) -> None:
