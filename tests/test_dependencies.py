@@ -79,6 +79,13 @@ def strangers(module: str, names: set[str]) -> set[str]:
     return found - allowed(module)
 
 
+@pytest.mark.parametrize(
+    ("short", "long"), [("postgres", "postgresql"), ("mongo", "mongodb")]
+)
+def test_an_extra_may_be_called_by_its_short_name(short: str, long: str) -> None:
+    assert brings(short) == brings(long)
+
+
 def test_every_import_belongs_to_the_package_or_to_its_folders_extra() -> None:
     found = {
         module: wrong

@@ -92,6 +92,11 @@ async def test_who_may_not_make_tables_is_told_what_to_grant(url: str) -> None:
     await connection.close()
 
 
+async def test_a_parameter_that_is_none_is_said_to_be_in_the_url(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"in the URL, take it out.*\"poool\""):
+        await prepare(read_url(f"{url}?poool=4"))
+
+
 async def test_a_database_that_is_not_unicode_is_refused(
     postgresql_server: Server,
 ) -> None:

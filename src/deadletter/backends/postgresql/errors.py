@@ -51,6 +51,13 @@ _TABLE: Final[dict[str, tuple[type[DeadLetterError], str]]] = {
             " AUTHORIZATION …)"
         ),
     ),
+    "42704": (
+        ConfigError,
+        (
+            "something that was named is not there; if it is a parameter in the URL,"
+            " take it out: ours are pool, pgbouncer and listen"
+        ),
+    ),
     "42P01": (
         ConfigError,
         "the tables of deadletter are gone: restart this process to make them anew",
