@@ -10,9 +10,10 @@ from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_contract import QueueContract
+from deadletter.testing.queue_damage import DamageContract
 
 
-class TestSqlite(QueueContract, UndertakerContract, PostmanContract):
+class TestSqlite(QueueContract, DamageContract, UndertakerContract, PostmanContract):
     driver = SqliteEngine
 
     @pytest.fixture

@@ -9,6 +9,7 @@ from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_contract import QueueContract
+from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.postgresql_time import ToldTime, told_database, told_time
 
@@ -34,7 +35,7 @@ class _Told:
         await self.time.tell()
 
 
-class TestPostgresql(_Told, QueueContract, OptionsContract):
+class TestPostgresql(_Told, QueueContract, DamageContract, OptionsContract):
     pass
 
 

@@ -7,12 +7,13 @@ import pytest
 from deadletter.backends.redis.engine import RedisEngine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_contract import QueueContract
+from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.redis_rig import fresh, on_clock
 from servers import Server
 
 
-class TestRedis(QueueContract, OptionsContract):
+class TestRedis(QueueContract, DamageContract, OptionsContract):
     driver = RedisEngine
     at_once = 0.25
 

@@ -87,6 +87,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     first_received_at: datetime | None = None
     history: str = ""
     receipt: Any = None
+    unreadable: str = ""  # why nobody can be handed it; what was stored is kept with it
 
     @property
     def charged(self) -> int:

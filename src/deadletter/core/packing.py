@@ -53,6 +53,9 @@ class _Rest(Struct, frozen=True, array_like=True, gc=False):
     retry_wish: bool | None
 
 
+UNREADABLE: Final = "dlq-unreadable"
+"""The header that holds what was stored beside a body, where it cannot be read."""
+
 _ODD: Final = b"\xc1"  # begins nothing that msgpack writes
 _NIL: Final = b"\xc0"
 _SOME_ID: Final = "\x01" * ID_LENGTH
@@ -82,6 +85,20 @@ def unpack_extra(packed: bytes | None) -> Extra:
     if not packed:
         return NOTHING_EXTRA
     return _odd(packed, Extra) if packed.startswith(_ODD) else _extra(packed)
+
+
+def read_extra(packed: bytes | None) -> tuple[Extra, str]:
+    """
+    What `pack_extra` packed; and why it cannot be read, if it cannot.
+
+    Then it is kept as it is, in a header: one damaged message must not take those
+    along that are read with it, nor be lost.
+    """
+    try:
+        return unpack_extra(packed), ""
+    except (msgspec.MsgspecError, ValueError) as error:
+        why = f"what is stored beside its body cannot be read: {error}"
+        return Extra(headers=((UNREADABLE, packed or b""),)), why
 
 
 def pack_rest(letter: DeadLetter) -> bytes:

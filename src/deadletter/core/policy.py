@@ -213,9 +213,12 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """
         Say what becomes of a delivery that must not be run at all.
 
-        Expired messages, and those whose attempts were used up by workers that
-        died over them: running them again would only kill another.
+        What cannot be read, expired messages, and those whose attempts were used up
+        by workers that died over them: running them again would only kill another.
         """
+        if delivery.unreadable:
+            damaged = Bury(Reason.UNDECODABLE, delivery.unreadable)
+            return self._unrun(damaged, Trouble.MALFORMED, "MALFORMED")
         if (text := self._lateness(delivery.message, now)) is not None:
             if self.disposition(Trouble.EXPIRED) is Disposition.FAIL:
                 return Fail(text)

@@ -11,6 +11,7 @@ from .policy import DLQPolicy
 _TROUBLES = {
     Reason.EXPIRED: Trouble.EXPIRED,
     Reason.WORKER_LOST: Trouble.WORKER_LOST,
+    Reason.UNDECODABLE: Trouble.MALFORMED,
 }
 
 
@@ -28,9 +29,9 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
 
 def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
     """The story of a delivery that was not run, with that as its last line."""
-    attempt = attempt_of(
-        failure, number=delivery.attempt, at=now, outcome=failure.trouble.value
-    )
+    is_damaged = failure.trouble is Trouble.MALFORMED
+    outcome = "failed" if is_damaged else failure.trouble.value
+    attempt = attempt_of(failure, number=delivery.attempt, at=now, outcome=outcome)
     return append(delivery.history, attempt)
 
 

@@ -76,6 +76,7 @@ class Attempts:
             if (
                 delivery.charged > 1
                 or delivery.message.expires_at is not None
+                or delivery.unreadable
                 or self._expires
             ):
                 early = self._options.policy.before(delivery, self._clock.now())

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from deadletter.core.message import Delivery, Message
-from deadletter.core.packing import NOTHING_EXTRA, pack_extra, unpack_extra
+from deadletter.core.packing import NOTHING_EXTRA, pack_extra, read_extra
 
 CLAIMED: Final = """
 m.due, m.seq, m.token, m.mailbox, m.id, m.body, m.extra, m.sent_at, m.expires_at,
@@ -38,14 +38,15 @@ def columns_of(messages: Sequence[Message]) -> Columns:
 def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delivery]:
     """The deliveries, in order."""
     found = []
-    known, rare = None, NOTHING_EXTRA  # mostly the same for a whole batch
+    # Mostly the same for a whole batch.
+    known, rare, damage = None, NOTHING_EXTRA, ""
     # One loop with nothing called that can be helped: it runs for every message.
     for (
         due, seq, token, mailbox, id_, body, extra, sent_at, expires_at, attempts,
         spared, suspect, first_at, history,
     ) in rows:  # fmt: skip
         if extra != known:
-            known, rare = extra, unpack_extra(extra)
+            known, (rare, damage) = extra, read_extra(extra)
         message = Message(
             id=id_.decode("utf-8", "surrogatepass"),
             body=body,
@@ -69,6 +70,7 @@ def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delive
             first_received_at=first_at,
             history=history.decode("utf-8", "surrogatepass") if history else "",
             receipt=(seq, token),
+            unreadable=damage,
         )
         found.append((due, seq, delivery))
     found.sort()  # seq is unique: deliveries themselves are never compared

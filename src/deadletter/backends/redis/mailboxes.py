@@ -8,7 +8,7 @@ from deadletter.backends._redis.mailboxes import Mailboxes
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions
 from deadletter.ports.features import Features
 
-from .packing import unpacked
+from .packing import sent_at
 from .queue import Mailbox, RedisSink, RedisSource
 from .registry import Registry
 
@@ -43,6 +43,6 @@ class RedisBroker(Mailboxes[Mailbox]):
             delayed=delayed,
             claimed=claimed,
             suspects=suspects,
-            oldest_at=unpacked([head])[0].sent_at if head else None,
+            oldest_at=sent_at(head) if head else None,
             tally={"sent": 0, **counts},
         )

@@ -35,9 +35,12 @@ def packed(message: Message) -> bytes:
         ) from error
 
 
-def unpacked(stored: Sequence[bytes]) -> list[Message]:
-    """Messages that were stored, all in one go."""
-    return _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
+def sent_at(stored: bytes) -> datetime | None:
+    """When a message that is stored was sent; None when that cannot be read."""
+    try:
+        return _unpacked([stored])[0].sent_at
+    except msgspec.MsgspecError:
+        return None
 
 
 def deliveries(
@@ -47,10 +50,21 @@ def deliveries(
     What a claim got: seqs, messages, states and stories, as the server said it.
 
     Mostly nothing was claimed before: then there are no states to read, and it is
-    everybody's first attempt, made at `first`.
+    everybody's first attempt, made at `first`. What cannot be read is told from what
+    was claimed with it, and is its own body.
     """
     seqs, stored, states, stories = said
-    messages = unpacked(stored)
+    try:
+        messages = _unpacked(stored)
+    except msgspec.MsgspecError as error:
+        if len(seqs) > 1:
+            alone = [[part[n : n + 1] for part in said] for n in range(len(seqs))]
+            return [
+                delivery
+                for one in alone
+                for delivery in deliveries(mailbox, token, one, first=first)
+            ]
+        return [_damaged(mailbox, token, said, first, str(error))]
     if not states:
         return [
             Delivery(
@@ -71,6 +85,26 @@ def deliveries(
         )
         for seq, message, state, story in zip(seqs, messages, states, told, strict=True)
     ]
+
+
+def _unpacked(stored: Sequence[bytes]) -> list[Message]:
+    return _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
+
+
+def _damaged(
+    mailbox: str, token: str, said: Sequence[Any], first: datetime | None, why: str
+) -> Delivery:
+    (seq,), (stored,), states, stories = said
+    usual = Delivery(
+        message=Message(
+            id=f"unreadable-{seq.decode()}", body=stored, sent_at=first or EPOCH
+        ),
+        mailbox=mailbox,
+        first_received_at=first,
+        receipt=(seq, token),
+    )
+    found = _delivery(usual, states[0] if states else b"", next(iter(stories), None))
+    return structs.replace(found, unreadable=f"what is stored cannot be read: {why}")
 
 
 def _delivery(usual: Delivery, state: bytes, story: bytes | None) -> Delivery:

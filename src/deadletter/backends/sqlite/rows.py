@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
-from deadletter.core.packing import NOTHING_EXTRA, pack_extra, unpack_extra
+from deadletter.core.packing import NOTHING_EXTRA, pack_extra, read_extra
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -77,7 +77,7 @@ class Claimed(Struct, frozen=True):
         # Mostly the same for a whole batch, and each costs more than a look.
         known_first, first = None, None
         known_sent, sent = None, EPOCH
-        known_extra, rare = "", NOTHING_EXTRA
+        known_extra, rare, damage = "", NOTHING_EXTRA, ""
         found = []
         # One loop with nothing called that can be helped: it runs for every message.
         for (
@@ -96,7 +96,7 @@ class Claimed(Struct, frozen=True):
                 known_sent, sent = sent_at, when(sent_at)
             if extra != known_extra:
                 known_extra = extra
-                rare = unpack_extra(bytes.fromhex(extra))
+                rare, damage = read_extra(bytes.fromhex(extra))
             message = Message(
                 id=id_,
                 body=body,
@@ -120,6 +120,7 @@ class Claimed(Struct, frozen=True):
                 first_received_at=first,
                 history=stories[told : told + story].decode() if story else "",
                 receipt=(seq, self.token),
+                unreadable=damage,
             )
             told += story
             found.append((due, seq, delivery))
