@@ -8,6 +8,7 @@ from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import MOVES, State
 from deadletter.core.replaying import (
+    READY,
     came_back,
     check_change,
     check_news,
@@ -27,6 +28,7 @@ def test_a_letter_goes_out_only_if_it_may_and_the_cap_allows(
 
     goes = State.REPLAYING in MOVES[state] and replays < cap
     assert (outcome is Outcome.SENDING) == goes
+    assert goes == (state in READY and replays < cap)
     assert (after is State.REPLAYING) == (goes or state is State.REPLAYING)
     assert after is state or after in MOVES[state]
 

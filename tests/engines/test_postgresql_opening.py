@@ -20,6 +20,20 @@ from deadletter.testing.queue_bench import a_message
 from engines.postgresql_time import a_database, within
 from servers import Server
 
+# A campaign of 250 letters, of which one has gone.
+_OF_VERSION_8 = """
+CREATE TABLE deadletter.migrations (
+    number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
+INSERT INTO deadletter.migrations SELECT generate_series(1, 8);
+INSERT INTO deadletter.campaigns
+    (id, query, created_at, actor, reason, state, cap, items, taken)
+VALUES ('c-1', 'is:pending', now(), 'anna', '', 'running', 5, 250, 1);
+INSERT INTO deadletter.campaign_items (campaign, ordinal, letter)
+SELECT 1, n, n + 1 FROM generate_series(0, 249) AS n;
+UPDATE deadletter.campaign_items SET outcome = 'sent', generation = 1
+WHERE ordinal = 0;
+"""
+
 
 @pytest.fixture
 async def url(postgresql_server: Server) -> AsyncIterator[str]:
@@ -53,6 +67,31 @@ async def test_tables_of_a_newer_version_are_left_alone(url: str) -> None:
 
     with pytest.raises(ConfigError, match="upgrade deadletter"):
         await prepare(read_url(url))
+
+
+async def test_plans_of_an_older_version_are_gone_on_with(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE SCHEMA deadletter")
+    for number, text in known():
+        if number <= 8:
+            await connection.execute(text)
+    await connection.execute(_OF_VERSION_8)
+
+    await prepare(read_url(url))
+
+    rows = await connection.fetch(
+        "SELECT campaign, first, until, letters, reach @> 7::bigint AS has"
+        " FROM deadletter.campaign_plans ORDER BY campaign, until"
+    )
+    assert [tuple(row) for row in rows] == [
+        (1, 1, 200, list(range(2, 201)), True),
+        (1, 200, 250, list(range(201, 251)), False),
+    ]
+    items = await connection.fetch(
+        "SELECT ordinal, letter, outcome FROM deadletter.campaign_items"
+    )
+    assert [tuple(row) for row in items] == [(0, 1, "sent")]
+    await connection.close()
 
 
 async def test_a_wrong_password_is_said_to_be_one(url: str) -> None:

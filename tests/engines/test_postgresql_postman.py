@@ -1,6 +1,7 @@
 """PostgreSQL: letters go back in one transaction, whoever else is at work."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from msgspec import structs
 
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.backends.postgresql.letters_edit import edit
+from deadletter.backends.postgresql.letters_moves import move
 from deadletter.core.campaign import Campaign, Outcome
+from deadletter.core.editing import Edit
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Message
-from deadletter.ports import Posted
+from deadletter.ports import Move, Posted
 from deadletter.testing.fakes import START, FakeClock
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.queue_bench import drained
@@ -29,6 +33,7 @@ async def engines(told_database: str) -> AsyncIterator[list[PostgresqlEngine]]:
     async with told_time(told_database, clock):
         url = f"{told_database}?pool=1"
         both = [await open_database(url, clock) for _ in range(2)]
+        await both[0].broker.number("orders")  # the short way is to one that is there
         yield both
         for engine in both:
             await engine.close()
@@ -139,10 +144,10 @@ async def test_other_processes_are_told(
     await listener.close()
 
 
-async def planned(engine: PostgresqlEngine, *letters: DeadLetter) -> None:
+async def planned(engine: PostgresqlEngine, *letters: DeadLetter, cap: int = 5) -> None:
     await office(engine).keep(letters)
     campaign = Campaign(
-        id="c-1", query="is:pending", created_at=START, actor="anna", cap=5
+        id="c-1", query="is:pending", created_at=START, actor="anna", cap=cap
     )
     await office(engine).plan_replay(campaign, [letter.id for letter in letters])
 
@@ -182,6 +187,97 @@ async def test_what_cannot_be_copied_as_it_is_goes_all_the_same(
     assert [m.lineage and m.lineage.letter_id for m in found] == [
         letter.id for letter in letters
     ]
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(
+    engine: PostgresqlEngine, url: str
+) -> AsyncIterator[asyncpg.Connection]:
+    """Changes letters that are sent at this moment, and is done before they go."""
+    other = await asyncpg.connect(url)
+    async with other.transaction():
+        yield other
+        sending = asyncio.create_task(send_back(engine))
+        await asyncio.sleep(0.2)  # it has read, and waits for us
+        assert not sending.done()
+    await sending
+    await other.close()
+
+
+async def test_what_is_edited_meanwhile_goes_as_it_is_now(
+    engine: PostgresqlEngine, told_database: str
+) -> None:
+    letters = [a_letter(b"old"), a_letter()]
+    await planned(engine, *letters)
+    better = structs.replace(letters[0].message, body=b"new", key="new")
+    (kept,) = await office(engine).get([letters[0].id])
+    wish = Edit(letters[0].id, better, kept.head.revision, By("ann", "mended"))
+
+    async with meanwhile(engine, told_database) as other:
+        await edit(other, wish, START)
+
+    found = {message.id: message for message in await arrived(engine)}
+    copy = found[letters[0].message.id]
+    assert (copy.body, copy.key, copy.generation) == (b"new", "new", 1)
+    assert len(found) == 2
+    assert await office(engine).verify() == []
+
+
+async def test_what_is_closed_meanwhile_does_not_go(
+    engine: PostgresqlEngine, told_database: str
+) -> None:
+    letters = [a_letter(), a_letter()]
+    await planned(engine, *letters)
+    close = Move(ids=(letters[0].id,), old=frozenset(State), new=State.CLOSED)
+
+    async with meanwhile(engine, told_database) as other:
+        await move(other, close, By("ann", "done"), START)
+
+    (found,) = await arrived(engine)
+    assert found.id == letters[1].message.id
+    assert await counts(engine) == {Outcome.SENT: 1, Outcome.SKIPPED: 1}
+    assert await office(engine).verify() == []
+
+
+async def test_more_replays_than_are_prepared_for_go_as_well(
+    engine: PostgresqlEngine,
+) -> None:
+    letters = [a_letter(replays=replays) for replays in (0, 40)]
+    await planned(engine, *letters, cap=50)
+
+    await send_back(engine)
+
+    found = await arrived(engine)
+    assert [message.generation for message in found] == [1, 41]
+
+
+async def test_a_plan_of_many_letters_is_sent_in_its_order(
+    engine: PostgresqlEngine,
+) -> None:
+    letters = [a_letter() for _ in range(450)]  # more than share a row
+    await planned(engine, *letters)
+    await office(engine).purge([letters[3].id, letters[210].id], By("ann", "odd"))
+
+    sent = [(await send_back(engine, limit=limit)).letters for limit in (5, 200, 500)]
+
+    assert sent == [5, 200, 243]
+    expected = [one.message.id for n, one in enumerate(letters) if n not in {3, 210}]
+    assert [message.id for message in await arrived(engine)] == expected
+    assert await counts(engine) == {Outcome.SENT: 448, Outcome.SKIPPED: 2}
+    assert await office(engine).verify() == []
+
+
+async def test_a_plan_that_lost_letters_is_found_out(
+    engine: PostgresqlEngine, told_database: str
+) -> None:
+    await planned(engine, a_letter(), a_letter())
+    other = await asyncpg.connect(told_database)
+    await other.execute("UPDATE deadletter.campaign_plans SET letters = letters[2:]")
+    await other.close()
+
+    (problem,) = await office(engine).verify()
+
+    assert problem == "campaign c-1 says 2 of its letters are planned, but 1 are"
 
 
 async def test_a_copy_is_what_was_edited_last(engine: PostgresqlEngine) -> None:

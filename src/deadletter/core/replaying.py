@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,25 +41,33 @@ def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
     return Outcome.SKIPPED, state
 
 
-class Going(Struct, frozen=True):
-    """Of a span of planned items, what may go out and what not."""
+Moved: TypeAlias = Counter[tuple[str, str, str]]
+"""How many letters are taken, by their source, group and old state."""
 
-    start: int
-    end: int
+READY: Final = frozenset(
+    state for state in State if take(state, 0, 1)[0] is Outcome.SENDING
+)
+"""A letter in one of these states may go, if it is not past the cap."""
+
+
+class Going(Struct, frozen=True):
+    """Of some planned items, what may go out and what not."""
+
+    ordinals: Sequence[int]  # of all
     rows: list[Sequence[Any]]  # that may go
     left: dict[int, None]  # ordinals that stay, also those whose letter is gone
     past_cap: list[str]
-    moved: Counter[tuple[str, str, str]]  # how many, by source, group and old state
+    moved: Moved
 
 
-def judge(start: int, end: int, rows: Iterable[Sequence[Any]], cap: int) -> Going:
+def judge(ordinals: Sequence[int], rows: Iterable[Sequence[Any]], cap: int) -> Going:
     """Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal."""
     going: list[Sequence[Any]] = []
-    left = dict.fromkeys(range(start, end))
+    left = dict.fromkeys(ordinals)
     past_cap: list[str] = []
     # Letters are much alike: each question is answered once.
     verdicts = cache(lambda state, replays: take(State(state), replays, cap))
-    moved: Counter[tuple[str, str, str]] = Counter()
+    moved: Moved = Counter()
     for row in rows:
         _, id_, source, fingerprint, before, replays, ordinal = row[:7]
         outcome, after = verdicts(before, replays)
@@ -69,7 +77,7 @@ def judge(start: int, end: int, rows: Iterable[Sequence[Any]], cap: int) -> Goin
             moved[source, fingerprint, before] += 1
         elif after is State.QUARANTINED and before != after:
             past_cap.append(id_)
-    return Going(start, end, going, left, past_cap, moved)
+    return Going(ordinals, going, left, past_cap, moved)
 
 
 def copied(message: Message, lineage: Lineage, now: datetime) -> Message:

@@ -27,15 +27,16 @@ def batched(things: Iterable[T], size: int = BATCH) -> Iterator[tuple[T, ...]]:
 class Portion:
     """How many whole letters to hold at once: few large ones, many small ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST) -> None:
         self.size = _FIRST  # until we know how large they are
+        self._most = most
 
     def learn(self, count: int, size: int) -> None:
         """Judge the next ones by so many, of so many bytes together."""
         if not count:
             return
         average = size / count
-        self.size = int(max(1, min(_MOST, _BYTES / max(1.0, average))))
+        self.size = int(max(1, min(self._most, _BYTES / max(1.0, average))))
 
 
 async def whole_letters(

@@ -195,7 +195,8 @@ class Replay:
         campaign = await self.status(campaign_id)
         stop = stop or asyncio.Event()
         pace = Pace(rate or campaign.rate, self._clock.monotonic)
-        portion = Portion()
+        postman = self._postman
+        portion = Portion() if postman is None else Portion(postman.at_once)
         while not stop.is_set():
             if wait := pace.wait():
                 await until(stop, wait)

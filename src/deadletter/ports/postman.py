@@ -21,6 +21,10 @@ class Postman(Protocol):
     recorded as sent when the sender died is sent again.
     """
 
+    @property
+    def at_once(self) -> int:
+        """How many small letters to send at once, for nobody to wait long by it."""
+
     async def send_back(self, campaign: str, *, limit: int) -> Posted:
         """
         Send the next letters of a running campaign, in one transaction.

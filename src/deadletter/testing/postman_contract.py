@@ -87,6 +87,25 @@ class PostmanContract(MailboxBench):
         (kept,) = await _office(engine).get([worn.id])
         assert kept.head.state is State.QUARANTINED
 
+    async def test_each_letter_goes_to_where_it_died(self, engine: Engine) -> None:
+        letters = [a_letter(source=name) for name in ("a", "b", "a", "c", "b", "a")]
+        closed = a_letter(source="b", state=State.CLOSED)
+        await engine.broker.sink("a").send([a_letter().message])  # it is there already
+        await drained(engine.broker.source("a"))
+        await _planned(engine, closed, *letters)
+
+        first = await _postman(engine).send_back("c-1", limit=4)
+        rest = await _postman(engine).send_back("c-1", limit=4)
+
+        assert (first.letters, rest.letters) == (4, 2)
+        for name in ("a", "b", "c"):
+            found = [copy.message.id for copy in await _arrived(engine, of=name)]
+            assert found == [
+                one.message.id for one in letters if one.head.source == name
+            ]
+        assert await _counts(engine) == {Outcome.SENT: 6, Outcome.SKIPPED: 1}
+        assert not await _office(engine).verify()
+
     async def test_a_campaign_may_send_elsewhere(self, engine: Engine) -> None:
         await _planned(engine, a_letter(), to="elsewhere")
 

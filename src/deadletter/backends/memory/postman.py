@@ -11,6 +11,8 @@ from .queue import MemoryBroker
 class MemoryPostman:
     """Sends letters back to mailboxes of the same process."""
 
+    at_once = 1_000
+
     def __init__(self, broker: MemoryBroker, letters: MemoryLetters) -> None:
         self._broker = broker
         self._letters = letters

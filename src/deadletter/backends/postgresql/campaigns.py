@@ -16,6 +16,7 @@ from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import check_change
 
 from .audit import append
+from .plans import add
 from .pool import Connection
 from .replay_items import count
 from .text import legible, storable
@@ -45,19 +46,6 @@ INSERT INTO deadletter.campaigns
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING
 """
 _SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
-# In the order given, and each letter once, also when it is planned again.
-_ADD: Final = """
-WITH added AS (
-    INSERT INTO deadletter.campaign_items (campaign, ordinal, letter)
-    SELECT $1, $2::int + row_number() OVER (ORDER BY w.place) - 1, l.seq
-    FROM unnest($3::text[]) WITH ORDINALITY AS w (id, place)
-    JOIN deadletter.letters l ON l.id = w.id
-    WHERE $2 = 0 OR NOT EXISTS (
-        SELECT 1 FROM deadletter.campaign_items i
-        WHERE i.letter = l.seq AND i.campaign = $1)
-    RETURNING 1)
-SELECT count(*) FROM added
-"""
 _ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
 
 
@@ -100,7 +88,7 @@ async def plan(
     if stands.state is CampaignState.DONE:  # faster than we could plan
         await connection.execute(_SET, CampaignState.RUNNING, stands.seq)
     wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
-    added = int(await connection.fetchval(_ADD, stands.seq, stands.items, wanted))
+    added = await add(connection, stands.seq, stands.items, wanted)
     await connection.execute(_ADDED, added, stands.seq)
     await count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
     by = By(campaign.actor, campaign.reason)

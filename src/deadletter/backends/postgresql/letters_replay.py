@@ -1,17 +1,16 @@
 """Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
-from deadletter.core.ids import ID_LENGTH
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
-from deadletter.core.replaying import Going, came_back, is_out, judge
+from deadletter.core.replaying import Going, Moved, came_back, is_out, judge
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import append
@@ -19,25 +18,26 @@ from .campaigns import Course, existing, missing
 from .counting import OPENED, STATES, Shifts, counted, opened
 from .letters_moves import BRIEF, Brief, brief_of, given, set_states
 from .letters_rows import WHOLE, check_body
+from .plans import planned
 from .pool import Connection
 from .replay_items import Tally, count, finish, mark
 
 _HEADS: Final = f"SELECT {BRIEF}, m.replays, i.ordinal"
-_ITEMS: Final = f"""
-FROM deadletter.campaign_items i
-JOIN ({WHOLE}) ON l.seq = i.letter WHERE i.campaign = $1
+_AGAIN: Final = f"""
+FROM deadletter.campaign_items i JOIN ({WHOLE}) ON l.seq = i.letter
+WHERE i.campaign = $1 AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m
 """
-_AGAIN: Final = f"{_ITEMS} AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m"
-_ON: Final = f"""{_ITEMS}
-AND i.ordinal >= $2 AND i.ordinal < $3 ORDER BY i.ordinal FOR UPDATE OF m
+_ON: Final = f"""
+FROM unnest($1::bigint[], $2::int[]) AS i (letter, ordinal)
+JOIN ({WHOLE}) ON l.seq = i.letter ORDER BY i.ordinal
 """
 _GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
 _NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
-# Without bodies, for those who do not need to see them...
+# Without bodies, for those who do not need to see them.
 GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
-# ...or only to know whether copies of all can be made without looking at them.
-NEXT: Final = f"""
-{_HEADS}, l.size, c.outgoing IS NOT NULL AND length(l.id) = {ID_LENGTH} {_ON}
+NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
+_LOCK: Final = """
+SELECT FROM deadletter.letter_marks WHERE letter = ANY($1) ORDER BY letter FOR UPDATE
 """
 _SENDING: Final = """
 SELECT i.ordinal, i.generation, m.state, m.replays
@@ -46,20 +46,28 @@ LEFT JOIN deadletter.letter_marks m ON m.letter = i.letter
 WHERE i.campaign = $1 AND i.outcome = 'sending' AND i.ordinal >= $2 AND i.ordinal < $3
 ORDER BY i.ordinal LIMIT $4
 """
-_GOING: Final = """
-campaign = $1 AND ordinal >= $2 AND ordinal < $3 AND ordinal <> ALL($4)
+MOVE: Final = """
+UPDATE deadletter.letter_marks m
+SET state = 'replaying', replays = m.replays + 1, revision = m.revision + 1
 """
+NOTE: Final = """
+INSERT INTO deadletter.campaign_items
+    (campaign, outcome, taken_at, sent_at, ordinal, letter, generation)
+SELECT $2, $3, $4, $5, ordinal, letter, replays + 1
+"""
+"""Notes those taken: their ordinal, letter, and how often they went before."""
+
 _TAKE: Final = f"""
-WITH going AS (
-    UPDATE deadletter.letter_marks
-    SET state = 'replaying', replays = $5, revision = revision + 1
-    WHERE letter = ANY(ARRAY(
-        SELECT letter FROM deadletter.campaign_items WHERE {_GOING}))
-)
-UPDATE deadletter.campaign_items
-SET outcome = $6, taken_at = $7, sent_at = $8, generation = $5
-WHERE {_GOING}
-"""  # noqa: S608 -- made of constants
+WITH moved AS ({MOVE} WHERE letter = ANY($1))
+{NOTE} FROM unnest($1::bigint[], $6::int[], $7::bigint[])
+    AS g (letter, ordinal, replays)
+"""
+_SKIP: Final = """
+INSERT INTO deadletter.campaign_items (campaign, outcome, settled_at, ordinal, letter)
+SELECT $1, $2, $3, w.ordinal, p.letters[w.ordinal - p.first + 1]
+FROM unnest($4::int[]) AS w (ordinal) JOIN deadletter.campaign_plans p
+ON p.campaign = $1 AND p.until > w.ordinal AND p.first <= w.ordinal
+"""
 _COUNT_TAKEN: Final = f"""
 WITH {OPENED}, {STATES}
 INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
@@ -67,6 +75,9 @@ VALUES ($9, 'planned', -$10::bigint), ($9, $11, $10)
 ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
 """  # noqa: S608 -- made of constants
 _MOVE_ON: Final = """
+WITH taken AS (
+    DELETE FROM deadletter.campaign_plans WHERE campaign = $1 AND until <= $2
+)
 UPDATE deadletter.campaigns SET taken = $2, surely = $3 WHERE seq = $1
 """
 _SENT: Final = """
@@ -126,8 +137,9 @@ async def take_next(
         surely = again[0]
 
     async def take_some(start: int, end: int) -> int:
-        rows = await connection.fetch(_NEXT, stands.seq, start, end)
-        going = judge(start, end, rows, stands.cap)
+        plan = await planned(connection, stands.seq, start, end)
+        rows = await upcoming(connection, _NEXT, plan)
+        going = judge([*plan], rows, stands.cap)
         await record(connection, stands, going, Outcome.SENDING, now)
         taken.update((row[6], _taken(row, row[5] + 1)) for row in going.rows)
         return len(going.rows)
@@ -135,6 +147,17 @@ async def take_next(
     place = await go_on(stands, limit - len(taken), take_some)
     await move_on(connection, stands, place, surely)
     return taken
+
+
+async def upcoming(
+    connection: Connection, select: str, plan: Mapping[int, int]
+) -> Sequence[Any]:
+    """Planned letters as they are; nobody else changes them before the end."""
+    letters = [*plan.values()]
+    # By itself, so that all that is read afterwards is what was locked.
+    await connection.execute(_LOCK, letters)
+    rows: list[Any] = await connection.fetch(select, letters, [*plan])
+    return rows
 
 
 async def go_on(
@@ -230,7 +253,8 @@ async def interrupted(
             (again if is_ours else gone).append(ordinal)
         surely = rows[-1][0] + 1
     if gone:
-        await _skip(connection, stands, gone, Outcome.SENDING, now)
+        await mark(connection, stands.seq, gone, Outcome.SKIPPED, now)
+        await _count_skipped(connection, stands, len(gone), Outcome.SENDING)
     return again, surely
 
 
@@ -244,20 +268,29 @@ async def record(
     """Write down that these are on their way, or sent, and why others are not."""
     if going.rows:
         sent_at = now if outcome is Outcome.SENT else None
-        span = (stands.seq, going.start, going.end)
-        for replays in {row[5] for row in going.rows}:  # mostly the same for all
-            others = [row[6] for row in going.rows if row[5] != replays]
-            given = ([*going.left, *others], replays + 1, outcome, now, sent_at)
-            await connection.execute(_TAKE, *span, *given)
-        counts = (*_counted(going.moved), stands.seq, len(going.rows), outcome)
-        await connection.execute(_COUNT_TAKEN, *counts)
+        letters, replays, ordinals = (
+            [row[column] for row in going.rows] for column in (0, 5, 6)
+        )
+        noted = (stands.seq, outcome, now, sent_at)
+        await connection.execute(_TAKE, letters, *noted, ordinals, replays)
+        await count_taken(connection, stands, going.moved, outcome)
     if going.left:
-        await _skip(connection, stands, list(going.left), Outcome.PLANNED, now)
+        skipped = (stands.seq, Outcome.SKIPPED, now)
+        await connection.execute(_SKIP, *skipped, [*going.left])
+        await _count_skipped(connection, stands, len(going.left), Outcome.PLANNED)
         past_cap = [shown(id_) for id_ in going.past_cap]
         await _quarantine(connection, stands, past_cap, now)
 
 
-def _counted(leaving: Counter[tuple[str, str, str]]) -> list[Any]:
+async def count_taken(
+    connection: Connection, stands: Course, moved: Moved, outcome: Outcome
+) -> None:
+    """Count letters that were planned and are on their way now, or sent."""
+    counts = (*_counted(moved), stands.seq, moved.total(), outcome)
+    await connection.execute(_COUNT_TAKEN, *counts)
+
+
+def _counted(leaving: Moved) -> list[Any]:
     shifts: Shifts = Counter()
     for (source, fingerprint, before), n in leaving.items():
         name, print_ = shown(source), shown(fingerprint)
@@ -274,15 +307,9 @@ def _taken(row: Any, generation: int) -> ReplayTaken:
     return ReplayTaken(shown(id_), shown(row[2]), message, generation)
 
 
-async def _skip(
-    connection: Connection,
-    stands: Course,
-    ordinals: Sequence[int],
-    before: Outcome,
-    now: datetime,
+async def _count_skipped(
+    connection: Connection, stands: Course, n: int, before: Outcome
 ) -> None:
-    await mark(connection, stands.seq, ordinals, Outcome.SKIPPED, now)
-    n = len(ordinals)
     tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
     await count(connection, Counter(tally))
 

@@ -51,19 +51,26 @@ _ODDITIES: Final = {
             FROM deadletter.campaign_outcomes
             UNION ALL
             SELECT campaign, outcome, 0, count(*) FROM deadletter.campaign_items
-            GROUP BY campaign, outcome) c
+            GROUP BY campaign, outcome
+            UNION ALL
+            SELECT campaign, 'planned', 0, first + cardinality(letters)
+                - greatest(first, taken)
+            FROM deadletter.campaign_plans JOIN deadletter.campaigns ON seq = campaign
+            ) c
         GROUP BY campaign, outcome HAVING sum(told) <> sum(found)
     """,
     "campaign {0} says it has {1} letters, but it has {2}": """
-        SELECT id, items, count(ordinal) FROM deadletter.campaigns
-        LEFT JOIN deadletter.campaign_items ON campaign = seq
-        GROUP BY seq HAVING items <> count(ordinal)
+        SELECT id, items, n FROM deadletter.campaigns g CROSS JOIN LATERAL (
+            SELECT (SELECT count(*) FROM deadletter.campaign_items
+                WHERE campaign = g.seq) + (
+                SELECT coalesce(sum(until - greatest(first, g.taken)), 0)
+                FROM deadletter.campaign_plans WHERE campaign = g.seq) AS n) found
+        WHERE items <> n
     """,
     "campaign {0} has taken {1} letters, but number {2} is {3}": """
         SELECT id, taken, ordinal + 1, outcome
         FROM deadletter.campaign_items JOIN deadletter.campaigns ON seq = campaign
-        WHERE (outcome = 'planned') <> (ordinal >= taken)
-        OR (outcome = 'sending' AND ordinal < surely)
+        WHERE ordinal >= taken OR (outcome = 'sending' AND ordinal < surely)
     """,
 }
 _BODIES: Final = """

@@ -142,10 +142,16 @@ class PostgresqlBroker:
         return int(rows[0][0])
 
 
+async def hold(connection: Connection, name: str) -> int | None:
+    """The number of a mailbox, if there is one; nobody deletes it before the end."""
+    number: int | None = await connection.fetchval(_HOLD, name)
+    return number
+
+
 async def held(connection: Connection, name: str) -> int:
     """The number of a mailbox, made if need be, that nobody deletes before the end."""
     check_name(name)
-    number = await connection.fetchval(_HOLD, name)
+    number = await hold(connection, name)
     if number is None:
         number = await connection.fetchval(_MAKE, name)
     return int(number)

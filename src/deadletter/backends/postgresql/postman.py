@@ -5,16 +5,17 @@ Bodies go from table to table and never pass through our hands. Whoever sends ho
 the campaign's row until the end: another sender of it waits, and goes on from there.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.escaping import shown
+from deadletter.core.escaping import shown, stored
+from deadletter.core.ids import ID_LENGTH
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of, lineage_around
-from deadletter.core.replaying import Going, judge
+from deadletter.core.replaying import READY, Moved, judge
 from deadletter.ports.postman import Posted
 from deadletter.ports.time import Clock
 
@@ -22,30 +23,67 @@ from .campaigns import Course, existing
 from .database import Database
 from .letters_replay import (
     GIVEN,
+    MOVE,
     NEXT,
+    NOTE,
+    count_taken,
     go_on,
     interrupted,
     move_on,
     record,
     sent,
+    upcoming,
 )
-from .mailboxes import held
+from .letters_rows import WHOLE
+from .mailboxes import held, hold
+from .plans import planned
 from .pool import Connection
-from .queue import sending
+from .queue import TELL, putting, sending
 from .rows import octets
 from .waking import Waking
 
-# What can be copied as it is never leaves the database...
-_COPY_PLAIN: Final = sending(
-    """SELECT convert_to(l.message_id, 'UTF8'), c.body,
-        c.outgoing || $6::bytea || convert_to(l.id, 'UTF8') || $7::bytea, c.sent_at,
-        CASE WHEN c.expires_at > $8::timestamptz THEN c.expires_at END
-    FROM deadletter.campaign_items i JOIN deadletter.letters l ON l.seq = i.letter
-    JOIN deadletter.letter_contents c ON c.letter = i.letter
-    WHERE i.campaign = $2 AND i.ordinal >= $3 AND i.ordinal < $4
-        AND i.ordinal <> ALL($5::int[]) ORDER BY i.ordinal"""
-)
-# ...and of the others only the body does not.
+_GENERATIONS: Final = 16  # that copies are prepared for; others are made one by one
+_GUESSED: Final = 10  # letters asked for where they go
+
+_READY: Final = [state.value for state in READY]
+_SOURCE: Final = "SELECT source FROM deadletter.letters WHERE seq = ANY($1) LIMIT 1"
+# Takes and copies all that goes to one mailbox; nothing, where one of them cannot be
+# copied as it is, or there is no mailbox. What somebody has changed since it was read
+# has another revision by now, and is left. Tells what went, and of which other sources
+# there are letters that may go.
+_SEND_PLAIN: Final = f"""
+WITH ready AS MATERIALIZED (
+    SELECT i.letter, i.ordinal, m.fingerprint, m.state, m.replays, m.revision, l.id,
+        l.source, l.size, l.message_id, c.body, c.outgoing, c.sent_at, c.expires_at,
+        $8::text IS NULL OR l.source = $8 AS mine
+    FROM unnest($6::bigint[], $7::int[]) AS i (letter, ordinal)
+    JOIN ({WHOLE}) ON l.seq = i.letter
+    WHERE m.state = ANY($9::text[]) AND m.replays < $10
+), plain AS MATERIALIZED (
+    SELECT $1::int IS NOT NULL AND bool_and(outgoing IS NOT NULL
+        AND length(id) = {ID_LENGTH} AND replays < cardinality($11::bytea[])) AS are
+    FROM ready WHERE mine
+), going AS (
+    {MOVE} FROM ready r CROSS JOIN plain
+    WHERE plain.are AND r.mine AND m.letter = r.letter AND m.revision = r.revision
+    RETURNING r.*
+), noted AS ({NOTE} FROM going), {
+    putting(
+        '''SELECT convert_to(message_id, 'UTF8'), body,
+            outgoing || ($11::bytea[])[replays + 1] || convert_to(id, 'UTF8')
+                || ($12::bytea[])[replays + 1],
+            sent_at, CASE WHEN expires_at > $4 THEN expires_at END
+        FROM going ORDER BY ordinal'''
+    )
+}
+SELECT source, fingerprint, state, array_agg(ordinal), sum(size)::bigint,
+    (SELECT {TELL} FROM box)
+FROM going GROUP BY source, fingerprint, state
+UNION ALL
+SELECT source, NULL, NULL, array_agg(ordinal), 0, NULL
+FROM ready WHERE NOT mine GROUP BY source
+"""  # noqa: S608 -- made of constants
+# What cannot be copied as it is comes by here, but for the body.
 _COPY: Final = sending(
     """SELECT id, (SELECT body FROM deadletter.letter_contents WHERE letter = given),
         extra, sent_at, expires_at
@@ -56,6 +94,8 @@ _COPY: Final = sending(
 
 class PostgresqlPostman:
     """Sends letters of this database back to mailboxes of this database."""
+
+    at_once = 2_000
 
     def __init__(self, db: Database, waking: Waking, clock: Clock) -> None:
         self._db = db
@@ -105,34 +145,74 @@ class _Round:
         await sent(self._connection, stands.id, (), again, self._now)
 
     async def _send_planned(self, stands: Course, start: int, end: int) -> int:
-        rows = await self._connection.fetch(NEXT, stands.seq, start, end)
-        going = judge(start, end, rows, stands.cap)
-        generations = {row[5] + 1 for row in going.rows}
-        if len(generations) == 1 and all(row[8] for row in going.rows):
-            await self._copy_plain(stands, going, *generations)
-        elif going.rows:
-            ordinals = [row[6] for row in going.rows]
-            whole = await self._connection.fetch(GIVEN, stands.seq, ordinals)
-            await self._copy(stands, [(row, row[5] + 1) for row in whole])
-        await record(self._connection, stands, going, Outcome.SENT, self._now)
-        return len(going.rows)
+        before = self.letters
+        plan = await planned(self._connection, stands.seq, start, end)
+        left = await self._send_plain(stands, plan)
+        if left:
+            await self._send_odd(stands, left)
+        return self.letters - before
 
-    async def _copy_plain(self, stands: Course, going: Going, generation: int) -> None:
-        """Put copies into their mailboxes, without looking at them."""
-        by_source: defaultdict[str, list[Any]] = defaultdict(list)
-        for row in going.rows:
-            by_source["" if stands.to else row[2]].append(row)
-        around = lineage_around(stands.id, generation)
-        span = (stands.seq, going.start, going.end)
-        for source, rows in sorted(by_source.items()):
-            box = await self._enter(stands.to or shown(source))
-            mine = {row[6] for row in rows}
-            others = [n for n in range(going.start, going.end) if n not in mine]
-            await self._connection.fetch(
-                _COPY_PLAIN, box, *span, others, *around, self._now
-            )
-            self.letters += len(rows)
-            self.size += sum([row[7] for row in rows])
+    async def _send_plain(
+        self, stands: Course, plan: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Send what can be copied as it is, without looking at it; the rest is told."""
+        left = dict(plan)
+        moved: Moved = Counter()
+        waiting = {await self._first_source(plan): [*plan]}
+        tried = set()
+        while waiting:
+            source, some = waiting.popitem()
+            tried.add(source)
+            for row in await self._send_to(stands, source, plan, sorted(some)):
+                of, fingerprint, state, ordinals, size, _ = row
+                if state is None:  # they go elsewhere
+                    waiting |= {} if of in tried else {of: ordinals}
+                    continue
+                for ordinal in ordinals:
+                    del left[ordinal]
+                moved[of, fingerprint, state] += len(ordinals)
+                self.size += size
+        if moved:
+            self.letters += moved.total()
+            await count_taken(self._connection, stands, moved, Outcome.SENT)
+        return left
+
+    async def _first_source(self, plan: Mapping[int, int]) -> str:
+        """Where letters come from, as far as one can guess."""
+        first = [*plan.values()][:_GUESSED]
+        return await self._connection.fetchval(_SOURCE, first) or ""
+
+    async def _send_to(
+        self, stands: Course, source: str, plan: Mapping[int, int], some: list[int]
+    ) -> list[Any]:
+        """Send some letters to one mailbox, of one source if they go home."""
+        name = source if stands.to is None else stored(stands.to)
+        box = self.boxes.get(name) or await hold(self._connection, name)
+        if box is not None:
+            self.boxes[name] = box
+        around = [
+            lineage_around(stands.id, generation)
+            for generation in range(1, min(stands.cap, _GENERATIONS) + 1)
+        ]
+        rows: list[Any] = await self._connection.fetch(
+            _SEND_PLAIN,
+            box,
+            *(stands.seq, Outcome.SENT, self._now, self._now),
+            [plan[ordinal] for ordinal in some],
+            some,
+            source if stands.to is None else None,
+            *(_READY, stands.cap),
+            *zip(*around, strict=True),
+        )
+        return rows
+
+    async def _send_odd(self, stands: Course, plan: Mapping[int, int]) -> None:
+        """Look at each: send what may go, write down why others do not."""
+        rows = await upcoming(self._connection, NEXT, plan)
+        going = judge([*plan], rows, stands.cap)
+        if going.rows:
+            await self._copy(stands, [(row, row[5] + 1) for row in going.rows])
+        await record(self._connection, stands, going, Outcome.SENT, self._now)
 
     async def _copy(self, stands: Course, copies: Sequence[tuple[Any, int]]) -> None:
         """Put copies into their mailboxes, each with its generation."""

@@ -22,16 +22,19 @@ _AT_ONCE: Final = 16_000_000  # bytes in one statement; one message may have mor
 _BREATH: Final = 0.01  # seconds, when what is due is in somebody else's hands
 
 
-def sending(rows: str, now: str = "deadletter.clock()") -> str:
+TELL: Final = "pg_notify('deadletter', $1::text)"
+"""Tells all processes that there is something in mailbox $1."""
+
+
+def putting(rows: str, now: str = "deadletter.clock()") -> str:
     """
-    Puts messages into a mailbox, of which it is $1.
+    Lists that put messages into a mailbox, of which it is $1.
 
     `rows` selects their id, body, extra, sent_at and expires_at. The mailbox may have
-    been deleted since we learned its number: then nothing is sent, and the answer is
-    empty.
+    been deleted since we learned its number: then nothing is sent, and `box` is empty.
     """
     return f"""
-WITH box AS (
+box AS (
     SELECT deadletter.clock() + make_interval(secs => expire_after) AS expiry
     FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
 ), put AS (
@@ -42,8 +45,12 @@ WITH box AS (
     FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
-SELECT pg_notify('deadletter', $1::text) FROM box
 """  # noqa: S608 -- made of constants
+
+
+def sending(rows: str, now: str = "deadletter.clock()") -> str:
+    """Puts messages into mailbox $1; the answer is empty if that has been deleted."""
+    return f"WITH {putting(rows, now)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
 
 
 _SEND: Final = sending(

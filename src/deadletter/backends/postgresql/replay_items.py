@@ -32,25 +32,43 @@ WHERE seq = ANY($1) AND state = 'running' AND NOT EXISTS (
     SELECT 1 FROM deadletter.campaign_outcomes WHERE campaign = g.seq AND n > 0
     AND outcome IN ('planned', 'sending', 'sent'))
 """
-_ITEMS: Final = """
-SELECT l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
-    i.sent_at, i.settled_at
-FROM unnest($1::text[]) WITH ORDINALITY AS w (id, place)
+_TOLD: Final = """
+l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
+i.sent_at, i.settled_at
+"""
+_PLANNED: Final = """
+l.id, g.id, g.actor, g.reason, g.mailbox, 0, 'planned', NULL, NULL, NULL
+"""
+_WANTED: Final = """
+unnest($1::text[]) WITH ORDINALITY AS w (id, place)
 JOIN deadletter.letters l ON l.id = w.id
+"""
+_ITEMS: Final = f"""
+SELECT {_TOLD}, w.place, g.seq FROM {_WANTED}
 JOIN deadletter.campaign_items i ON i.letter = l.seq
 JOIN deadletter.campaigns g ON g.seq = i.campaign
-ORDER BY w.place, g.seq
-"""
+UNION ALL
+SELECT {_PLANNED}, w.place, g.seq FROM {_WANTED}
+JOIN deadletter.campaign_plans p ON p.reach @> l.seq
+JOIN deadletter.campaigns g ON g.seq = p.campaign
+WHERE p.first + array_position(p.letters, l.seq) - 1 >= g.taken
+ORDER BY place, seq
+"""  # noqa: S608 -- made of constants
 _SIZE: Final = "SELECT seq, items FROM deadletter.campaigns WHERE id = $1"
-_OF_CAMPAIGN: Final = """
-SELECT l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
-    i.sent_at, i.settled_at
-FROM deadletter.campaigns g
+_OF_CAMPAIGN: Final = f"""
+SELECT {_TOLD}, i.ordinal FROM deadletter.campaigns g
 JOIN deadletter.campaign_items i ON i.campaign = g.seq
 JOIN deadletter.letters l ON l.seq = i.letter
 WHERE g.seq = $1 AND i.ordinal >= $2 AND i.ordinal < $3
-ORDER BY i.ordinal
-"""
+UNION ALL
+SELECT {_PLANNED}, p.first + w.place - 1 FROM deadletter.campaigns g
+JOIN deadletter.campaign_plans p ON p.campaign = g.seq
+CROSS JOIN unnest(p.letters) WITH ORDINALITY AS w (letter, place)
+JOIN deadletter.letters l ON l.seq = w.letter
+WHERE g.seq = $1 AND p.until > $2 AND p.first < $3
+    AND p.first + w.place - 1 >= greatest($2, g.taken) AND p.first + w.place - 1 < $3
+ORDER BY ordinal
+"""  # noqa: S608 -- made of constants
 
 
 async def mark(
@@ -98,7 +116,7 @@ async def of_campaign(
 def _told(rows: Iterable[Sequence[Any]]) -> list[ReplayItem]:
     found: list[ReplayItem] = []
     for row in map(legible, rows):
-        id_, campaign, actor, reason, to, generation, outcome, *times = row
+        id_, campaign, actor, reason, to, generation, outcome, *times = row[:10]
         taken_at, sent_at, settled_at = times
         found.append(
             ReplayItem(

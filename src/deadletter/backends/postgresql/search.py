@@ -107,19 +107,22 @@ async def _named(
     connection: Connection, window: Window, most: int, after: str | None
 ) -> Names:
     text, values = window.places(start=None if after is None else place(after))
-    rows = await connection.fetch(
+    # In one row: of all but the last only the id is wanted.
+    ids, *last = await connection.fetchrow(
         numbered(
-            f"SELECT l.id, w.dead_at, w.seq FROM ({text} LIMIT ?) w"  # noqa: S608 -- names are ours, values are bound
+            "SELECT array_agg(id), (array_agg(dead_at))[?], (array_agg(seq))[?]"  # noqa: S608 -- names are ours, values are bound
+            f" FROM (SELECT l.id, w.dead_at, w.seq FROM ({text} LIMIT ?) w"
             " JOIN deadletter.letters l ON l.seq = w.seq"
-            " ORDER BY w.dead_at DESC, w.seq DESC"
+            " ORDER BY w.dead_at DESC, w.seq DESC) named"
         ),
+        *(most, most),
         *values,
         most + 1,
     )
-    ids = tuple(shown(row[0]) for row in rows[:most])
-    if len(rows) <= most:
-        return Names(ids)
-    return Names(ids, cursor(rows[most - 1][1], rows[most - 1][2]))
+    names = tuple(map(shown, ids or ()))
+    if len(names) <= most:
+        return Names(names)
+    return Names(names[:most], cursor(*last))
 
 
 async def _read(

@@ -201,7 +201,7 @@ def _take_planned(
     """Those of the letters planned from `start` to `end` that may go out."""
     span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
     found = messages(connection, _COPIED, _NEXT, span)
-    going = judge(start, end, [row for row, _ in found], stands.cap)
+    going = judge(range(start, end), [row for row, _ in found], stands.cap)
     record(connection, stands, going, Outcome.SENDING, now)
     return [
         ReplayTaken(row[1], row[2], message, row[5] + 1)
@@ -224,8 +224,8 @@ def record(
         shifts[source, fingerprint, State.REPLAYING] += n
     span = {
         "campaign": stands.seq,
-        "start": going.start,
-        "end": going.end,
+        "start": going.ordinals[0],
+        "end": going.ordinals[-1] + 1,
         "skipped": numbers(going.left),
         "now": micros(now),
         "outcome": outcome.value,

@@ -39,6 +39,8 @@ _FROM_LETTERS: Final = ") CROSS JOIN letter_contents ON letter = column1"
 class SqlitePostman:
     """Sends letters of this file back to mailboxes of this file."""
 
+    at_once = 1_000
+
     def __init__(self, db: Database, broker: SqliteBroker) -> None:
         self._db = db
         self._broker = broker
@@ -86,7 +88,7 @@ class _Round:
     def _send_planned(self, stands: Course, start: int, end: int) -> int:
         span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
         rows = fetch(self._connection, _COLUMNS, NEXT, span)
-        going = judge(start, end, rows, stands.cap)
+        going = judge(range(start, end), rows, stands.cap)
         self._copy(stands, [(row, row[5] + 1) for row in going.rows])
         record(self._connection, stands, going, Outcome.SENT, self._now)
         return len(going.rows)
