@@ -1,4 +1,4 @@
-"""A message that cannot be read back becomes a letter, and its neighbours are handled."""
+"""What cannot be read back becomes a letter, and its neighbours are handled."""
 
 import asyncio
 from pathlib import Path

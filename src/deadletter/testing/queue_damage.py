@@ -1,4 +1,4 @@
-"""What engines promise that keep messages in a form of their own: damage stays alone."""
+"""Engines that keep messages in a form of their own: damage stays alone."""
 
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.policy import DLQPolicy
