@@ -15,7 +15,7 @@ Thing = TypeVar("Thing")
 
 _DIGITS: Final = 16
 _LARGEST: Final = (1 << 63) - 1
-_HEX: Final = frozenset("0123456789abcdef")
+_HEX: Final = "0123456789abcdef"
 
 
 def item_id(number: int) -> str:
@@ -25,7 +25,7 @@ def item_id(number: int) -> str:
 
 def item_number(id: str) -> int | None:
     """The number of an item; None for what cannot be an id of ours."""
-    if len(id) != _DIGITS or not set(id) <= _HEX:
+    if len(id) != _DIGITS or id.strip(_HEX):
         return None
     number = int(id, 16)
     return number if number <= _LARGEST else None

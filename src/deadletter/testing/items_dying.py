@@ -291,6 +291,21 @@ class DyingContract(ItemsBench):
         assert third.next_at is None
         assert len((await leased(store, queue=DLQ)).items) == 3
 
+    async def test_what_was_passed_over_as_dead_is_lent_where_nothing_dies(
+        self, store: ItemStore, clock: FakeClock
+    ) -> None:
+        await store.create_queue(a_queue(DLQ))
+        await produced(store, b"old", queue=DLQ)
+        await self.pass_time(clock, LIFE / 2)
+        await produced(store, b"new", queue=DLQ)
+        await self.pass_time(clock, LIFE / 2 + 1)
+
+        first = await leased(store, queue=DLQ)
+        await store.create_queue(a_queue(dead_queue=DLQ))
+
+        assert payloads(first.items) == [b"new"]
+        assert payloads((await leased(store, queue=DLQ)).items) == [b"old"]
+
     async def test_the_same_item_of_two_sources_is_two_dead_items(
         self, store: ItemStore
     ) -> None:

@@ -21,6 +21,8 @@ m.enqueue_at
 """
 """The columns `fact` reads, in its order."""
 
+_LEASED: Final = int(ItemState.LEASED)
+
 
 def items(rows: Iterable[Any]) -> list[Item]:
     """The items, in order."""
@@ -33,7 +35,7 @@ def items(rows: Iterable[Any]) -> list[Item]:
     ) in rows:  # fmt: skip
         if labels != known:
             known, texts = labels, unpack_labels(labels)
-        leased = state == ItemState.LEASED
+        leased = state == _LEASED
         found.append(
             Item(
                 id=item_id(seq),
@@ -43,7 +45,7 @@ def items(rows: Iterable[Any]) -> list[Item]:
                 kind=texts[2],
                 attempts=attempts,
                 max_attempts=max_attempts,
-                source_id=shown(source_id),
+                source_id=source_id and shown(source_id),
                 is_leased=leased,
                 lease_deadline=due if leased else None,
                 expire_deadline=expires,

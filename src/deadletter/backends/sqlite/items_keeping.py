@@ -23,31 +23,27 @@ from .sql import numbers, write
 _SECOND: Final = 1_000_000  # microseconds
 
 _LIST: Final = """
-SELECT * FROM (
-    SELECT * FROM items WHERE queue = :queue AND partition = :partition
-        AND state = :one AND seq >= :first ORDER BY seq LIMIT :limit)
-UNION ALL SELECT * FROM (
-    SELECT * FROM items WHERE queue = :queue AND partition = :partition
-        AND state = :other AND seq >= :first ORDER BY seq LIMIT :limit)
-ORDER BY seq LIMIT :limit
+SELECT * FROM items WHERE queue = :queue AND partition = :partition
+AND state = :state AND seq >= :first ORDER BY seq LIMIT :limit
 """
 _STATS: Final = """
-SELECT partition, state, count(*), sum(? - created_at), sum(? - updated_at)
-FROM items WHERE queue = ? GROUP BY partition, state
+SELECT partition, state + held, count(*), sum(? - created_at), sum(? - updated_at)
+FROM items WHERE queue = ? GROUP BY 1, 2
 """
 _IMPORT: Final = """
-INSERT INTO items (seq, queue, partition, state, due, attempts, max_attempts, expires,
-    enqueue_at, created_at, updated_at, source_id, labels, payload) VALUES
+INSERT INTO items (seq, queue, partition, state, held, due, attempts, max_attempts,
+    expires, enqueue_at, created_at, updated_at, source_id, labels, payload) VALUES
 """
 _ADDED: Final = "SELECT * FROM items WHERE seq >= ?"
 _MEANT: Final = """
-FROM items WHERE queue = :queue AND partition = :partition
+FROM items WHERE +queue = :queue AND +partition = :partition
 AND seq IN (SELECT value FROM json_each(:numbers))
 """
 _STATES: Final = """
-FROM items WHERE queue = :queue AND state IN (SELECT value FROM json_each(:states))
+FROM items WHERE queue = :queue
+AND state + held IN (SELECT value FROM json_each(:states))
 """
-_COUNT: Final = "SELECT partition, state, count(*) {which} GROUP BY partition, state"
+_COUNT: Final = "SELECT partition, state + held, count(*) {which} GROUP BY 1, 2"
 
 
 def stats(connection: sqlite3.Connection, name: str, now: int) -> list[PartitionStats]:
@@ -74,8 +70,7 @@ def listed(
     values = {
         "queue": _place(connection, name, partition).number,
         "partition": partition,
-        "one": ItemState.SCHEDULED if scheduled else ItemState.WAITING,
-        "other": None if scheduled else ItemState.LEASED,
+        "state": ItemState.SCHEDULED if scheduled else ItemState.WAITING,
         "first": first,
         "limit": limit,
     }
@@ -156,7 +151,7 @@ def _row(
         seq,
         place.number,
         partition,
-        int(came.state),
+        *_standing(came.state),
         _micros(came.due),
         item.attempts,
         place.queue.max_attempts,
@@ -168,6 +163,13 @@ def _row(
         pack_labels(item.reference, item.encoding, item.kind),
         item.payload,
     )
+
+
+def _standing(state: ItemState) -> tuple[int, int]:
+    """As state and held: what is leased keeps its place in the queue."""
+    if state is ItemState.LEASED:
+        return int(ItemState.WAITING), 1
+    return int(state), 0
 
 
 def _micros(at: datetime | None) -> int | None:

@@ -15,14 +15,14 @@ from .sql import numbers, write
 
 _NUMBER: Final = "UPDATE item_numbers SET last = last + ? RETURNING last"
 _BACK: Final = """
-UPDATE items SET seq = given.column2, state = given.column3, due = given.column4,
-    enqueue_at = given.column5, updated_at = ?
+UPDATE items SET seq = given.column2, state = given.column3, held = 0,
+    due = given.column4, enqueue_at = given.column5, updated_at = ?
 FROM (VALUES
 """
 _BURY: Final = """
 UPDATE items SET seq = given.column2, queue = ?, partition = ?, max_attempts = ?,
-    updated_at = ?, source_id = given.column3, state = 0, attempts = 0, due = NULL,
-    expires = NULL, enqueue_at = NULL
+    updated_at = ?, source_id = given.column3, state = 0, held = 0, attempts = 0,
+    due = NULL, expires = NULL, enqueue_at = NULL
 FROM (VALUES
 """
 _GIVEN: Final = ") AS given WHERE items.seq = given.column1"

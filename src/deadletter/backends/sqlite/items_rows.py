@@ -10,7 +10,7 @@ from msgspec import Struct
 from deadletter.core.escaping import shown
 from deadletter.core.item_labels import NO_LABELS, unpack_labels
 from deadletter.core.item_life import item_id
-from deadletter.core.item_plans import Fact, ItemState
+from deadletter.core.item_plans import Fact
 from deadletter.core.items import Item
 
 from .rows import when
@@ -18,11 +18,13 @@ from .sql import Values
 
 _SMALL: Final = 16_384  # bytes; larger payloads are read one by one
 
+# Payloads are laid end to end, as the bodies of messages are.
 _READ: Final = f"""
-SELECT count(*), json_group_array(json_array(
-        seq, state, due, attempts, max_attempts, expires, enqueue_at, created_at,
+SELECT count(*), min(seq), max(seq), json_group_array(json_array(
+        seq, held, due, attempts, max_attempts, expires, enqueue_at, created_at,
         updated_at, source_id, hex(labels), length(payload))),
-    group_concat(CASE WHEN length(payload) <= {_SMALL} THEN hex(payload) END, ''),
+    CAST(group_concat(CASE WHEN length(payload) <= {_SMALL} THEN payload END, '')
+        AS BLOB),
     max(length(payload)) > {_SMALL}
 FROM ({{select}})
 """  # noqa: S608 -- made of constants
@@ -31,13 +33,13 @@ SELECT seq, payload FROM ({{select}}) WHERE length(payload) > {_SMALL}
 """  # noqa: S608 -- made of constants
 FACTS: Final = """
 json_group_array(json_array(
-    queue, seq, partition, state, attempts, max_attempts, expires, enqueue_at))
+    queue, seq, partition, state + held, attempts, max_attempts, expires, enqueue_at))
 """
 """What `facts` reads."""
 
 _Row: TypeAlias = tuple[
     int,  # seq
-    int,  # state
+    int,  # held
     int | None,  # due
     int,  # attempts
     int,  # max_attempts
@@ -67,19 +69,22 @@ class Found(Struct, frozen=True):
     """Items as they were read; made into items on another thread."""
 
     count: int
+    first: int  # numbers, if there are any
+    last: int
     rows: str  # JSON
-    small: str  # hex digits of the small payloads, one after another
+    small: bytes  # the small payloads, one after another
     large: dict[int, bytes]  # the others, by seq
 
     def items(self) -> list[Item]:
         """The items, in order."""
-        payloads = bytes.fromhex(self.small)
+        payloads = self.small
         start = 0
         known, texts = "", NO_LABELS  # mostly the same for a whole batch
         times = _Times()
-        found = []
+        found: list[tuple[int, Item]] = []
+        # One loop with nothing called that can be helped: it runs for every item.
         for (
-            seq, state, due, attempts, max_attempts, expires, enqueue_at, created_at,
+            seq, held, due, attempts, max_attempts, expires, enqueue_at, created_at,
             updated_at, source_id, labels, size,
         ) in _rows(self.rows):  # fmt: skip
             if size <= _SMALL:
@@ -89,7 +94,6 @@ class Found(Struct, frozen=True):
                 payload = self.large[seq]
             if labels != known:
                 known, texts = labels, unpack_labels(bytes.fromhex(labels))
-            leased = state == ItemState.LEASED
             item = Item(
                 id=item_id(seq),
                 payload=payload,
@@ -98,26 +102,26 @@ class Found(Struct, frozen=True):
                 kind=texts[2],
                 attempts=attempts,
                 max_attempts=max_attempts,
-                source_id=shown(source_id),
-                is_leased=leased,
-                lease_deadline=times[due] if leased else None,
+                source_id=source_id and shown(source_id),
+                is_leased=held == 1,
+                lease_deadline=times[due] if held else None,
                 expire_deadline=times[expires],
                 enqueue_at=times[enqueue_at],
                 created_at=times[created_at],
                 updated_at=times[updated_at],
             )
-            found.append(item)
-        found.sort(key=lambda item: item.id)
-        return found
+            found.append((seq, item))
+        found.sort()  # seq is unique: items themselves are never compared
+        return [item for _, item in found]
 
 
 def read_items(connection: sqlite3.Connection, select: str, values: Values) -> Found:
     """The items a select finds, whose columns are those of the table."""
     answer = connection.execute(_READ.format(select=select), values).fetchone()
-    count, rows, small, some_large = answer
+    count, first, last, rows, small, some_large = answer
     read_large = _LARGE.format(select=select)
     large = connection.execute(read_large, values) if some_large else ()
-    return Found(count, rows, small or "", dict(large))
+    return Found(count, first, last, rows, small or b"", dict(large))
 
 
 def facts(packed: str) -> list[tuple[int, Fact]]:

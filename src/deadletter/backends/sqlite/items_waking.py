@@ -11,7 +11,7 @@ from .waking import Bell, Waking
 _WAITING: Final = """
 SELECT 0 FROM lease_partitions AS p WHERE p.queue = ? AND EXISTS (
     SELECT 1 FROM items WHERE items.queue = p.queue AND items.partition = p.partition
-    AND state = 0 AND (due IS NULL OR due > ?))
+    AND state = 0 AND held = 0 AND seq >= p.head AND (due IS NULL OR due > ?))
 LIMIT 1
 """
 

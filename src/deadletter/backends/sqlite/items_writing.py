@@ -56,29 +56,41 @@ FROM (VALUES
 _HEADS: Final = """
 SELECT json_group_array(partition) FROM (
     SELECT partition, (SELECT seq FROM items WHERE items.queue = p.queue
-        AND items.partition = p.partition AND state = 0 ORDER BY seq LIMIT 1) AS head
-    FROM lease_partitions AS p WHERE queue = ? AND head IS NOT NULL ORDER BY head)
+        AND items.partition = p.partition AND state = 0 AND held = 0
+        AND seq >= p.head ORDER BY seq LIMIT 1) AS first
+    FROM lease_partitions AS p WHERE queue = ? AND first IS NOT NULL ORDER BY first)
 """
 # What is dead by now is not lent any more, except where nothing dies.
 _FREE: Final = """
-FROM items WHERE queue = ? AND partition = ? AND state = 0
-AND (items.due IS NULL OR items.due > ?) ORDER BY seq LIMIT ?
+WHERE queue = ? AND partition = ? AND state = 0 AND held = 0
+AND (items.due IS NULL OR items.due > ?)
 """
 _NEXT: Final = f"""
-SELECT seq, 1 AS state, ? AS due, attempts + 1 AS attempts, max_attempts, expires,
-    enqueue_at, created_at, ? AS updated_at, source_id, labels, payload {_FREE}
-"""
-_LEASE: Final = f"""
-UPDATE items SET state = 1, due = ?, attempts = attempts + 1, updated_at = ?
-WHERE seq IN (SELECT seq {_FREE})
+SELECT seq, 1 AS held, ? AS due, attempts + 1 AS attempts, max_attempts, expires,
+    enqueue_at, created_at, ? AS updated_at, source_id, labels, payload
+FROM items {_FREE} AND seq >= (SELECT p.head FROM lease_partitions AS p
+    WHERE p.queue = items.queue AND p.partition = items.partition)
+ORDER BY seq LIMIT ?
 """  # noqa: S608 -- made of constants
+# The same again, from the first to the last one that was read, in one pass.
+_LEASE: Final = f"""
+UPDATE items SET held = 1, due = ?, attempts = attempts + 1, updated_at = ?
+{_FREE} AND seq BETWEEN ? AND ?
+"""  # noqa: S608 -- made of constants
+# What returns to a queue has a new number, behind all others. Only what was passed
+# over because it is dead may wait before those that are leased.
+_ADVANCE: Final = """
+UPDATE lease_partitions SET head = ? WHERE queue = ? AND partition = ?
+AND NOT EXISTS (SELECT 1 FROM items WHERE due <= ?)
+"""
+# The plus: items are found by their numbers, not by looking through the queue.
 _COMPLETE: Final = """
 DELETE FROM items WHERE seq IN (SELECT value FROM json_each(?))
-AND queue = ? AND partition = ? AND state = 1
+AND +queue = ? AND +partition = ? AND held = 1
 """
 _FACTS_OF: Final = f"""
 SELECT {FACTS} FROM items
-WHERE seq IN (SELECT value FROM json_each(?)) AND queue = ?
+WHERE seq IN (SELECT value FROM json_each(?)) AND +queue = ?
 """  # noqa: S608 -- made of constants
 
 _partitions: Final = msgspec.json.Decoder(list[int]).decode
@@ -158,10 +170,11 @@ def lease(
     changed: Loads = Loads()
     while asked := handing.ask():
         for partition, limit in asked.items():
-            values = (until, time, place.number, partition, dead_by, limit)
-            some = read_items(connection, _NEXT, values)
+            values = (until, time, place.number, partition, dead_by)
+            some = read_items(connection, _NEXT, (*values, limit))
             if some.count:
-                connection.execute(_LEASE, values)
+                connection.execute(_LEASE, (*values, some.first, some.last))
+                connection.execute(_ADVANCE, (some.last + 1, *values[2:]))
             handing.give(partition, range(lent, lent + some.count))
             found.append(some)
             lent += some.count

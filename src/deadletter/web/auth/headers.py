@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from litestar.datastructures import MutableScopeHeaders
 from litestar.types import Message, Scope
 
 POLICY: Final = "content-security-policy"
@@ -15,16 +14,18 @@ PAGES: Final = (
 
 # Bodies of messages are among the rest: whatever they are, nothing in them runs.
 _DATA: Final = (
-    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
-    " sandbox"
+    b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    b" sandbox"
 )
 _ALWAYS: Final = {
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
 }
+_POLICY: Final = POLICY.encode()
+_KEPT: Final = b"cache-control"
 
 
 async def security_headers(message: Message, _: Scope) -> None:
@@ -35,9 +36,12 @@ async def security_headers(message: Message, _: Scope) -> None:
     """
     if message["type"] != "http.response.start":
         return
-    headers = MutableScopeHeaders.from_message(message)
-    for name, value in _ALWAYS.items():
-        headers[name] = value
-    headers.setdefault(POLICY, _DATA)
-    if "max-age" not in headers.get("cache-control", ""):
-        headers["cache-control"] = "no-store"
+    given = [(name.lower(), value) for name, value in message.get("headers", ())]
+    named = dict(given)
+    ours = dict(_ALWAYS)
+    if _POLICY not in named:
+        ours[_POLICY] = _DATA
+    if b"max-age" not in named.get(_KEPT, b""):
+        ours[_KEPT] = b"no-store"
+    theirs = [one for one in given if one[0] not in ours]
+    message["headers"] = [*theirs, *ours.items()]

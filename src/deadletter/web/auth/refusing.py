@@ -1,5 +1,6 @@
 """What is refused before anybody is asked who they are."""
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -14,8 +15,10 @@ Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
 def refuse_tokens_in_urls(connection: Connection) -> None:
     """400 for a URL with a token in it, whoever would be let in otherwise."""
-    query = connection.scope.get("query_string", b"").decode("latin-1")
-    if shows_token([connection.scope["path"], query, unquote(query)]):
+    texts = [connection.scope["path"]]
+    if query := connection.scope.get("query_string", b"").decode("latin-1"):
+        texts += (query, unquote(query))
+    if shows_token(texts):
         raise ClientException(
             "a token was in the URL, where logs and histories keep it: revoke it, and"
             " send tokens in the Authorization header"
@@ -29,16 +32,16 @@ def refuse_other_sites(connection: Connection) -> None:
     A page from anywhere can have the browser it is shown in ask for us: under a name
     of its own that leads here, which `Host` tells, or across, which `Origin` tells.
     """
-    if not _is_from_here(connection):
+    headers = connection.headers
+    if not _is_from_here(headers.get("host", ""), headers.get("origin")):
         raise PermissionDeniedException(
             "access is off, so only this machine is answered, asked as localhost or"
             " 127.0.0.1 and by no other site"
         )
 
 
-def _is_from_here(connection: Connection) -> bool:
-    host = connection.headers.get("host", "")
-    origin = connection.headers.get("origin")
+@lru_cache(64)
+def _is_from_here(host: str, origin: str | None) -> bool:
     try:
         asked = urlsplit(f"//{host}").hostname or ""
         is_across = origin is not None and urlsplit(origin).netloc != host

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 import msgspec
 
-from . import protobuf
+from .packing import pack
+from .protobuf import unpack
 from .said import Said
 from .status import Unanswerable, Unreadable
 
@@ -29,6 +30,7 @@ _NAMES: Final = {form.value: form for form in Form} | {
 _ANY: Final = frozenset({"", "*/*", "application/*"})
 
 
+@lru_cache(64)  # most clients say the same
 def form_of_body(content_type: str) -> Form:
     """What a body says it is; JSON if it does not."""
     name = _plain(content_type)
@@ -41,6 +43,7 @@ def form_of_body(content_type: str) -> Form:
     return _NAMES[name]
 
 
+@lru_cache(64)
 def form_of_reply(accept: str, body: Form) -> Form:
     """What a reply is asked for in; if all are welcome, what the body came in."""
     asked = [_plain(one) for one in accept.split(",")]
@@ -58,7 +61,7 @@ def read(body: bytes, form: Form, kind: type[S]) -> S:
     """The value in a body."""
     try:
         if form is Form.PROTOBUF:
-            return protobuf.unpack(body, kind)
+            return unpack(body, kind)
         found: S = _decoder(kind)(body)
     except (ValueError, OverflowError) as error:  # msgspec's own errors are such, too
         raise Unreadable(f"the body cannot be read; {error}") from error
@@ -67,7 +70,7 @@ def read(body: bytes, form: Form, kind: type[S]) -> S:
 
 def write(value: Said, form: Form) -> bytes:
     """A value as a body."""
-    return protobuf.pack(value) if form is Form.PROTOBUF else _encode(value)
+    return pack(value) if form is Form.PROTOBUF else _encode(value)
 
 
 @cache

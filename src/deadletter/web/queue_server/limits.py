@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -97,6 +98,7 @@ def timeout(what: str, given: str) -> float:
     return seconds
 
 
+@lru_cache(256)  # clients ask for the same again and again
 def request_timeout(given: str) -> float:
     """How long a request may take, in seconds."""
     seconds = timeout("request_timeout", given)

@@ -39,7 +39,7 @@ class Partition(Said, frozen=True):
     partition: Int = 0
 
 
-class QueueInfo(Said, frozen=True, kw_only=True):
+class QueueInfo(Said, frozen=True):
     """A queue. In an update what is missing stays as it is."""
 
     queue_name: str = ""
@@ -187,7 +187,7 @@ class Clear(Said, frozen=True):
     destructive: bool = False
 
 
-class StorageItem(Said, frozen=True, kw_only=True, gc=False):
+class StorageItem(Said, frozen=True, gc=False):
     """An item as it is stored."""
 
     id: str = ""

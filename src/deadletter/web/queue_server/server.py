@@ -8,7 +8,6 @@ protobuf. Whatever goes wrong, the client is told, and never 200.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from litestar.connection import ASGIConnection
 from litestar.enums import ScopeType
@@ -84,19 +83,17 @@ class QueueServer:
 
     async def _lease(self, asked: Lease, body: Body) -> Said:
         waiting = work.lease(self._lending, asked)
-        if not waiting.done():
-            # A client that hung up must not be lent anything.
-            gone: asyncio.Future[None] = asyncio.ensure_future(body.hung_up())
-            either: set[asyncio.Future[Any]] = {waiting, gone}
-            try:
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                gone.cancel()
-                if not waiting.done():
-                    waiting.cancel()
-        if waiting.cancelled():
-            raise ClientGone
-        return work.lent(asked.queue_name, waiting.result())
+        gone = asyncio.create_task(body.hung_up())
+        # A client that hung up must not be lent anything.
+        gone.add_done_callback(lambda _: waiting.cancel())
+        try:
+            return work.lent(asked.queue_name, await waiting)
+        except asyncio.CancelledError:
+            if gone.done():
+                raise ClientGone from None
+            raise
+        finally:
+            gone.cancel()
 
 
 def _headers(scope: Scope) -> dict[bytes, str]:

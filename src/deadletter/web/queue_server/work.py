@@ -70,8 +70,12 @@ async def retry(lending: Lending, asked: Retry) -> Reply:
 
 
 def _new_item(item: ProduceItem) -> NewItem:
+    payload = item.payload or item.utf8.encode()
+    # Most have nothing else, and each look costs as much as the whole item.
+    if not (item.reference or item.encoding or item.kind or item.enqueue_at):
+        return NewItem(payload)
     return NewItem(
-        item.payload or item.utf8.encode(),
+        payload,
         limits.reference(item.reference),
         limits.text("encoding", item.encoding),
         limits.text("kind", item.kind),
