@@ -80,7 +80,7 @@ def test_letters_in_another_state_are_left_and_said(dlq: Command) -> None:
     again = dlq("review", pending.id, closed.id)
 
     assert ran.code == 0
-    assert "1 letter left as it is: is closed" in ran.out
+    assert "1 letter left alone: is closed" in ran.out
     assert again.code == 4
     assert "nothing was reviewed" in again.err
 

@@ -170,6 +170,13 @@ def test_rules_of_a_file_are_asked_first(dlq: Command, tmp_path: Path) -> None:
     assert dlq("classify", "x", "--rules", str(rules)).code == 2
 
 
+def test_classify_wants_to_be_told_something(dlq: Command) -> None:
+    ran = dlq("classify")
+
+    assert ran.code == 2
+    assert "say what to classify" in ran.err
+
+
 def test_an_office_that_adds_up_is_proven(dlq: Command) -> None:
     dlq.keep(make_letter())
     dlq.send("orders", "a")

@@ -193,7 +193,7 @@ def test_an_archive_is_imported_through_a_server_in_portions(
 
     assert ran.out.splitlines() == [
         "4 letters taken in from letters.jsonl.",
-        "1 letter left as it is: here already.",
+        "1 letter left alone: here already.",
     ]
     assert "broken.jsonl, line 7" in there("import", str(broken)).err
 

@@ -197,6 +197,33 @@ async def test_publishing_goes_on_until_told_to_stop_and_sends_the_rest(
     assert (await sum_of(client, "DeadLetterFailures"))["sum"] == 1
 
 
+async def test_what_cannot_be_published_is_logged_once_and_sent_later(
+    client: Any,
+    store: LetterStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch, stop = CloudWatch(), asyncio.Event()
+    watch(buried())
+    calls, publish = 0, watch.publish
+
+    async def twice_out_of_reach(client: Any, store: LetterStore) -> int:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise Unavailable("CloudWatch: no keys")
+        stop.set()
+        return await publish(client, store)
+
+    monkeypatch.setattr(watch, "publish", twice_out_of_reach)
+    await watch.publish_every(0.001, client, store, stop)
+
+    assert [record.message for record in caplog.records] == [
+        "nothing is published: CloudWatch: no keys"
+    ]
+    assert (await sum_of(client, "MessagesDeadLettered", Source="orders"))["sum"] == 1
+
+
 def test_alarms_can_be_had_without_a_cloud() -> None:
     [one, *rest] = alarms(sources=["orders"], topic=TOPIC)
 

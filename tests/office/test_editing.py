@@ -175,6 +175,28 @@ def test_secrets_are_masked_and_still_differ() -> None:
     assert '+  "password": "two"' in revealed["body"]
 
 
+def test_what_stands_under_the_name_of_a_secret_is_masked_line_by_line() -> None:
+    before = a_message(b'{"credentials": {"user": "anna", "pin": [1, 2]}, "n": 1}')
+    after = a_message(b'{"credentials": {"user": "otto", "pin": [1, 3]}, "n": 1}')
+
+    masked = diffed(before, after)["body"]
+
+    assert masked == [
+        " {",
+        '   "credentials": [redacted]',
+        "-    [redacted]",
+        "+    [redacted]",
+        "     [redacted]",
+        "       [redacted]",
+        "-      [redacted]",
+        "+      [redacted]",
+        "     [redacted]",
+        "   },",
+        '   "n": 1',
+    ]
+    assert '+    "user": "otto",' in diffed(before, after, reveal=True)["body"]
+
+
 def test_secrets_among_bytes_are_masked_and_still_differ() -> None:
     before = a_message(b"\xff password=hunter2")
     after = a_message(b"\xff password=hunter3")

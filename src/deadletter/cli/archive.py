@@ -82,7 +82,7 @@ async def import_(
         return
     desk.tell(f"{many(result.added, 'letter')} taken in from {name}.")
     if result.known:
-        desk.tell(f"{many(result.known, 'letter')} left as it is: here already.")
+        desk.tell(f"{many(result.known, 'letter')} left alone: here already.")
 
 
 @contextmanager

@@ -2,22 +2,25 @@
 
 import builtins
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from deadletter.assembly import read_rules
+from deadletter.core.errors import ConfigError
 from deadletter.core.rules import DEFAULT
 
 from .desk import AtDesk
 from .options import Text
+
+_ANY: Final = "Exception"  # the type of errors of which none is said
 
 
 async def classify(
     text: Text = "",
     /,
     *,
-    type_: Annotated[str, Parameter(name="--type")] = "Exception",
+    type_: Annotated[str, Parameter(name="--type")] = _ANY,
     status: int | None = None,
     code: str | None = None,
     grpc: str | None = None,
@@ -35,6 +38,11 @@ async def classify(
         grpc: A gRPC status it carries, such as UNAVAILABLE.
         rules: A TOML file of rules that are asked first.
     """
+    if not text and type_ == _ANY and (status, code, grpc) == (None, None, None):
+        raise ConfigError(
+            'say what to classify: dlq classify "connection refused", or --type,'
+            " --status, --code or --grpc"
+        )
     classifier = DEFAULT.extended(*read_rules(rules or desk.settings.rules))
     error = _error(text, type_, status=status, code=code, grpc=grpc)
     verdict = classifier.classify(error, desk.clock.now())

@@ -107,6 +107,7 @@ async def drain(
     """
     if follow and (dry_run or limit is not None):
         raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
+    desk.check_here()
     async with opened_foreign(server, clock=desk.clock) as foreign:
         drains = await dead_places(foreign, queues)
         async with desk.here(make=True) as office:

@@ -217,4 +217,4 @@ def _report(desk: Desk, result: Moved, done: str) -> None:
     if result.moved:
         desk.tell(f"{many(result.moved, 'letter')} {done}.")
     for why, count in result.skipped.items():
-        desk.tell(f"{many(count, 'letter')} left as it is: {why}.", "yellow")
+        desk.tell(f"{many(count, 'letter')} left alone: {why}.", "yellow")

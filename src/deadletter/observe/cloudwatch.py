@@ -11,6 +11,7 @@ more calls than a trickle.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias
@@ -39,6 +40,8 @@ AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
 _STRANGER: Final = frozenset(
     {"InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException"}
 )
+
+_log: Final = logging.getLogger(__name__)
 
 Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 """A metric and its dimensions."""
@@ -119,12 +122,23 @@ class CloudWatch:
     async def publish_every(
         self, seconds: float, client: Any, store: LetterStore, stop: asyncio.Event
     ) -> None:
-        """Go on publishing until `stop` is set; once more when it is."""
+        """
+        Go on publishing until `stop` is set; once more when it is.
+
+        What cannot be published is kept for the next time. Why it cannot is logged,
+        once until it works again.
+        """
+        works = True
         while not stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), seconds)
-            with suppress(BackendError):  # the next one sends it all
+            try:
                 await self.publish(client, store)
+                works = True
+            except BackendError as error:
+                if works:
+                    _log.warning("nothing is published: %s", error)
+                works = False
 
     def _count(self, metric: str, *dimensions: tuple[str, str]) -> None:
         self._add(metric, 1.0, "Count", *dimensions)

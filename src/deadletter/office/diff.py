@@ -5,6 +5,7 @@ Bodies are shown, never evaluated: JSON is laid out token by token, what is no t
 is shown in hexadecimal digits, and of long bodies only so much is compared.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -27,6 +28,7 @@ _ROW: Final = 16  # bytes of what is no text
 # What is nested deeply would fill the screen, and memory, with its indentation.
 _LAYOUT: Final = 256_000  # bytes of JSON
 _DEEP: Final = 50
+_OPENS: Final = re.compile(r' *"(?P<name>(?:[^"\\]|\\.){0,200}+)": [\[{]')
 _STEPS: Final = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
 
 
@@ -81,11 +83,16 @@ def _difference(
     start, end = _alike(old, new)
     around = max(0, start - _CONTEXT)
     rest = max(0, end - _CONTEXT)
-    olds, news = old[around : len(old) - rest], new[around : len(new) - rest]
-    lines = _compared(olds[:MOST_LINES], news[:MOST_LINES])
-    shown = tuple(Line(sign, _shown(part, text, reveal)) for sign, text in lines)
-    cut = max(len(olds), len(news)) > MOST_LINES or not shown
-    return Difference(part=part, lines=shown, cut=cut)
+    olds, news = slice(around, len(old) - rest), slice(around, len(new) - rest)
+    lines = _compared(
+        old[olds][:MOST_LINES],
+        new[news][:MOST_LINES],
+        _shown(part, old, olds, reveal=reveal),
+        _shown(part, new, news, reveal=reveal),
+    )
+    shown = tuple(Line(sign, text) for sign, text in lines)
+    longest = max(len(old[olds]), len(new[news]))
+    return Difference(part=part, lines=shown, cut=longest > MOST_LINES or not shown)
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
@@ -100,15 +107,21 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
     return start, end
 
 
-def _compared(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]:
+def _compared(
+    old: Sequence[str],
+    new: Sequence[str],
+    shown_old: Sequence[str],
+    shown_new: Sequence[str],
+) -> Iterator[tuple[Sign, str]]:
+    """How lines differ, each as it is shown."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
         for tag, start, end, new_start, new_end in group:
             if tag == "equal":
-                yield from ((Sign.SAME, line) for line in old[start:end])
+                yield from ((Sign.SAME, line) for line in shown_old[start:end])
                 continue
-            yield from ((Sign.GONE, line) for line in old[start:end])
-            yield from ((Sign.NEW, line) for line in new[new_start:new_end])
+            yield from ((Sign.GONE, line) for line in shown_old[start:end])
+            yield from ((Sign.NEW, line) for line in shown_new[new_start:new_end])
 
 
 def _named(value: str | None) -> list[str]:
@@ -162,11 +175,39 @@ def _hex(body: bytes, *, reveal: bool) -> list[str]:
     return [some[at : at + _ROW].hex(" ") for at in range(0, len(some), _ROW)]
 
 
-def _shown(part: str, text: str, reveal: bool) -> str:
-    if len(text) > MOST_WIDTH:
-        text = f"{text[:MOST_WIDTH]}… ({len(text):,} characters)"
+def _shown(part: str, lines: Sequence[str], which: slice, *, reveal: bool) -> list[str]:
+    """These lines as they are shown."""
     if reveal:
+        return [_fit(line) for line in lines[which][:MOST_LINES]]
+    if part == "body":
+        lines = _veiled(lines[: which.stop])
+    return [_masked(part, _fit(line)) for line in lines[which][:MOST_LINES]]
+
+
+def _veiled(lines: Sequence[str]) -> list[str]:
+    """The same without what stands, laid out over lines, under the name of a secret."""
+    found: list[str] = []
+    until: str | None = None  # how far in the line begins that ends it
+    for line in lines:
+        begins = line[: len(line) - len(line.lstrip(" "))]
+        if until is not None and len(begins) > len(until):
+            found.append(f"{begins}{MASK}")
+            continue
+        until = None
+        opening = _OPENS.fullmatch(line)
+        if opening is not None and is_secret_name(opening["name"]):
+            until = begins
+        found.append(line)
+    return found
+
+
+def _fit(text: str) -> str:
+    if len(text) <= MOST_WIDTH:
         return text
+    return f"{text[:MOST_WIDTH]}… ({len(text):,} characters)"
+
+
+def _masked(part: str, text: str) -> str:
     if part == "headers" and is_secret_name(text.partition(":")[0]):
         return f"{text.partition(':')[0]}: {MASK}"
     return redact(text)
