@@ -74,12 +74,16 @@ async def test_what_cannot_be_imported_can_be_once_there_is_room(
 
 async def test_what_cannot_be_lent_is_not(engine: SqliteEngine) -> None:
     store = engine.items
-    await produced(store, *[b"x"] * MANY)
+    # In a dead queue nothing falls due until it is leased: then it needs room.
+    await produced(store, *[b"x"] * MANY, queue=DLQ)
 
-    await refused(engine, lambda: leased(store, MANY))
+    await refused(engine, lambda: leased(store, MANY, queue=DLQ))
 
-    assert {(i.is_leased, i.attempts) for i in await listed(store)} == {(False, 0)}
-    lent = await leased(store, MANY)
+    kept = [
+        item for part in (0, 1) for item in await listed(store, DLQ, partition=part)
+    ]
+    assert {(item.is_leased, item.attempts) for item in kept} == {(False, 0)}
+    lent = await leased(store, MANY, queue=DLQ)
     assert {item.attempts for item in lent.items} == {1}
     assert len(lent.items) == MANY
 
