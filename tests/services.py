@@ -42,6 +42,7 @@ class Tool:
 
 TOOLS = (
     Tool("rabbitmq-server", "rabbitmq-server", "the engine of RabbitMQ", "rabbitmq"),
+    Tool("pgbouncer", "pgbouncer", "PostgreSQL behind a pool of others"),
     Tool("java", "default-jre-headless", "running Kafka", "kafka"),
     Tool("mvn", "maven", "fetching Kafka", "kafka"),
     Tool("node", "nodejs", "running BullMQ"),

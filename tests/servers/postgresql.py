@@ -46,7 +46,12 @@ class PostgreSQL(Server):
         ]
 
     def is_ready(self) -> bool:
-        words = b"user\0postgres\0database\0postgres\0\0"
-        hello = struct.pack("!ii", 8 + len(words), 3 << 16) + words
-        # R asks for the password; an E says that it is still starting up.
-        return self.ask(hello)[:1] == b"R"
+        return is_asked_for_password(self)
+
+
+def is_asked_for_password(server: Server) -> bool:
+    """Whether there is somebody who talks like a PostgreSQL that has started."""
+    words = b"user\0postgres\0database\0postgres\0\0"
+    hello = struct.pack("!ii", 8 + len(words), 3 << 16) + words
+    # R asks for the password; an E says that it is still starting up.
+    return server.ask(hello)[:1] == b"R"
