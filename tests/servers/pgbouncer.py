@@ -24,7 +24,7 @@ server_reset_query_always = 0
 
 
 class PgBouncer(Server):
-    """As strict as it gets: transaction mode, and nothing set is put back for others."""
+    """As strict as it gets: nothing that is set for a session is put back."""
 
     name = "pgbouncer"
     drops_root = True
