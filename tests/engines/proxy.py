@@ -47,6 +47,11 @@ class FaultProxy:
         else:
             self._open.set()
 
+    def turn_to(self, port: int) -> None:
+        """Lead to another server from now on, as a name does after a failover."""
+        self._to = (self._to[0], port)
+        self.reset()
+
     def reset(self) -> None:
         """Every connection ends with an RST, as when a machine is gone."""
         for wire in list(self._wires):
