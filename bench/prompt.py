@@ -13,6 +13,7 @@ from typing import Any
 
 from contest import BENCH
 from deadletter.assembly import App
+from grounds import GROUNDS, Missing
 from report import Row
 from workload import body
 
@@ -97,8 +98,26 @@ async def starting(folder: Path, rounds: int) -> list[Row]:
 
 async def within(folder: Path) -> list[Row]:
     """From `send` to the handler's first line, in one process."""
-    calls: asyncio.Queue[int] = asyncio.Queue()
     app = App(f"sqlite:///{folder}/within.db")
+    return latencies("send to handler, same process", await _sends(app), target=5.0)
+
+
+def on_servers(folder: Path) -> list[Row]:
+    """The same on servers that wake their workers, as far as they are here."""
+    rows: list[Row] = []
+    for name in ("postgresql", "redis", "nats"):
+        try:
+            with GROUNDS[name].opened() as emptied:
+                app = App(emptied(), office=f"sqlite:///{folder}/office.db")
+                took = asyncio.run(_sends(app))
+        except Missing:
+            continue
+        rows += latencies(f"send to handler, {name}", took, target=5.0)
+    return rows
+
+
+async def _sends(app: App) -> list[float]:
+    calls: asyncio.Queue[int] = asyncio.Queue()
 
     @app.handler("orders")
     async def handle(order: dict[str, Any]) -> None:
@@ -115,7 +134,7 @@ async def within(folder: Path) -> list[Row]:
             took.append((await calls.get() - began) / 1e6)
         stop.set()
         await work
-    return latencies("send to handler, same process", took, target=5.0)
+    return took
 
 
 async def across(folder: Path) -> list[Row]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from contest import BENCH, workplace
-from prompt import across, rss, starting, syncing, within
+from prompt import across, on_servers, rss, starting, syncing, within
 from report import Row, screen, show, write
 from workload import Measured
 
@@ -106,6 +106,7 @@ def figures(deepest: int, rounds: int) -> Iterator[list[Row]]:
         yield asyncio.run(starting(folder, rounds))
         yield asyncio.run(within(folder))
         yield asyncio.run(across(folder))
+        yield on_servers(folder)
         yield depth(folder, deepest, rounds)
         # Stopping takes a few more than asked for, so not all of them are left.
         yield memory(folder / f"{deepest}.db", deepest * 99 // 100)
