@@ -286,7 +286,8 @@ async def test_a_delay_is_never_shorter_and_at_most_twice_as_long(
             for delivery in await usual(engine, 10, wait=5.0):
                 took[float(delivery.message.body)] = loop.time() - began
 
-        assert all(delay <= took[delay] < 2 * delay + 0.3 for delay in asked), took
+        # A second for a machine that has other things to do.
+        assert all(delay <= took[delay] < 2 * delay + 1.0 for delay in asked), took
 
 
 async def test_counts_tell_what_is_where(rabbitmq_server: Server) -> None:

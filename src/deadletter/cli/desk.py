@@ -116,6 +116,11 @@ class Desk:
             raise ConfigError("to a server you are who your token is: leave --actor")
         return named
 
+    def check_unnamed(self) -> None:
+        """Refuse --server to who is one; DLQ_SERVER is for those who ask it."""
+        if self._given_server is not None:
+            raise ConfigError("a server serves an engine, not another server: --url")
+
     def check_here(self) -> None:
         """Refuse to go on where a server is named: it cannot do this for us."""
         if self.server is not None:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,9 +20,11 @@ from .options import AtMost, Flag, Reason
 from .paging import pages, tell_of_more
 from .tables import (
     WIDE,
+    Name,
     cell,
     firm_column,
     indented,
+    name_column,
     number,
     number_column,
     table,
@@ -195,7 +198,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     shown = table()
     number_column(shown, "open")
     number_column(shown, "share")
-    firm_column(shown, "source", most=18 if width >= _NARROW else 12)
+    name_column(shown, "source", most=18 if width >= _NARROW else 12)
     if with_status:
         firm_column(shown, "status", most=24 if width >= _NARROW else 9)
     text_column(shown, "what broke")
@@ -205,10 +208,10 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     firm_column(shown, "last seen")
     firm_column(shown, "group")
     for line in lines:
-        cells = [
+        cells: list[RenderableType] = [
             number(line.open, "bold"),
             cell(f"{line.share:.0%}", "dim"),
-            cell(line.source),
+            Name(line.source),
         ]
         if with_status:
             cells.append(cell(_standing(line), _STYLES.get(line.status, "")))

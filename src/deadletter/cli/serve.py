@@ -53,7 +53,7 @@ async def serve(
         verbose: Also say what is of little interest, such as health checks.
         quiet: Say nothing but where it listens.
     """
-    desk.check_here()
+    desk.check_unnamed()
     settings = _told(desk.settings, host=host, port=port, access=access)
     least = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     log = log_lines(desk, least)

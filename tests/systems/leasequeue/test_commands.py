@@ -24,7 +24,7 @@ def dlq(server_on_memory: Server) -> Callable[..., Ran]:
     def run(*words: str, code: int = 0, given: str = "") -> Ran:
         ran = subprocess.run(
             [sys.executable, "-m", "deadletter.cli", *words],
-            env={**os.environ, "DLQ_SERVER": server_on_memory.address},
+            env=os.environ | {"DLQ_SERVER": server_on_memory.address, "COLUMNS": "120"},
             input=given,
             capture_output=True,
             text=True,

@@ -52,6 +52,18 @@ def test_it_answers_where_it_says_and_shows_the_first_token_once(
     assert stat.S_IMODE(mode) == 0o600
 
 
+def test_who_serves_does_not_mind_that_others_ask_a_server(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_SERVER", "http://127.0.0.1:1")
+
+    assert dlq("--check", "--port", "0")[0] == 0
+    code, said = dlq("--check", "--server", "http://127.0.0.1:1")
+
+    assert code == 2
+    assert "not another server" in said
+
+
 def test_with_access_off_nobody_is_asked_and_no_token_made(
     serve: Serve, tmp_path: Path
 ) -> None:
