@@ -28,7 +28,7 @@ from servers.common import free_port
 from stage import Process, Stage
 
 BACKOFF: Final = 0.3  # seconds
-PATIENCE: Final = 40.0  # seconds
+PATIENCE: Final = 90.0  # seconds, for a machine that has other things to do
 T = TypeVar("T")
 Act = Callable[[ProcessRequest], ProcessResponse]
 
