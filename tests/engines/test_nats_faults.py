@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -272,3 +273,25 @@ async def test_a_message_is_handed_out_within_milliseconds(nats_server: Server) 
             await source.settle([Acked(delivery)])
 
     assert sorted(took)[10] < 0.1  # the median; the server syncs to disk
+
+
+async def test_what_is_received_anew_before_its_release_was_answered_is_ours(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(fresh(nats_server.url)) as engine:
+        source = engine.broker.source("orders")
+        await engine.broker.sink("orders").send([a_message()])
+        (first,) = await source.receive(limit=1, wait=5, lease=LEASE)
+        link, again = source._box.link, []
+        in_turn = link.in_turn
+
+        async def answered_late(sendings: Sequence[Any]) -> None:
+            await in_turn(sendings)
+            monkeypatch.undo()
+            again.extend(await source.receive(limit=1, wait=5, lease=LEASE))
+
+        monkeypatch.setattr(link, "in_turn", answered_late)
+        assert await source.settle([Released(first)]) == [True]
+
+        assert [one.attempt for one in again] == [2]
+        assert await source.settle([Acked(one) for one in again]) == [True]
