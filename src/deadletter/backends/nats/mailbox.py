@@ -166,6 +166,13 @@ class Mailbox:
             return None
         return claim
 
+    def let_go(self, claims: Sequence[Claim]) -> None:
+        """These are settled: whoever comes with them again is too late."""
+        for claim in claims:
+            # What was given back may have been received anew: that is another claim.
+            if self.claims.get(claim.arrival.seq) is claim:
+                del self.claims[claim.arrival.seq]
+
     async def renew(self, claims: Sequence[Claim], lease: float) -> None:
         """Have the server wait anew for these."""
         until = self.clock.monotonic() + lease  # counted from before we ask

@@ -51,11 +51,8 @@ async def settle(box: Mailbox, settlements: Sequence[Settlement]) -> list[bool]:
         if await consumer_info(box.link, box.place) is not None:
             raise  # it is coming up again
         ours = [False] * len(settlements)  # gone, with all that was in it
-    # Until now they were ours: whoever failed above may try again. What was given back
-    # may have been received anew meanwhile: that is another claim.
-    for claim in (*acked, *(claim for claim, _ in released)):
-        if box.claims.get(claim.arrival.seq) is claim:
-            del box.claims[claim.arrival.seq]
+    # Until now they were ours: whoever failed above may try again.
+    box.let_go([*acked, *(claim for claim, _ in released)])
     noted = [claim.note for claim in acked if claim.note.place]
     if noted:
         box.link.start(box.notes.drop(noted))
