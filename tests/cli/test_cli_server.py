@@ -208,7 +208,6 @@ def test_an_archive_is_imported_through_a_server_in_portions(
         ("retention", "run", "--yes"),
         ("replay", "*", "--through", "redis://127.0.0.1:1"),
         ("work", "shop:app"),
-        ("serve", "--check"),
     ],
 )
 def test_what_needs_the_engine_says_so(dlq: Command, words: tuple[str, ...]) -> None:
