@@ -16,7 +16,8 @@ $(READY): requirements.lock pyproject.toml
 	  { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@# A lock names everything, so nothing is left to resolve: a release of tomorrow changes nothing.
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

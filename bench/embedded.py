@@ -181,7 +181,7 @@ def _say_who_is_missing(console: Console, here: list[Contestant]) -> None:
     if missing:
         console.print(
             f"not installed, so left out: {', '.join(missing)}; get them with "
-            "pip install --require-hashes -r requirements-bench.lock"
+            "pip install --no-deps --require-hashes -r requirements-bench.lock"
         )
 
 

@@ -32,7 +32,7 @@ def install_peers() -> None:
     if len(present(everybody)) < len(everybody):
         print("installing the peers to compare with, pinned and hashed ...", flush=True)
         pip = [sys.executable, "-m", "pip", "install", "-q"]
-        quiet = ["--disable-pip-version-check", "--require-hashes"]
+        quiet = ["--disable-pip-version-check", "--no-deps", "--require-hashes"]
         _install([*pip, *quiet, "-r", str(LOCK)])
     if not has_bullmq() and shutil.which("npm") is not None:
         print("installing the peers for Node, pinned and hashed ...", flush=True)

@@ -104,7 +104,7 @@ def install_wheels() -> None:
     pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     if not python.exists():
         _attempt([sys.executable, "-m", "venv", str(INSTALLED)])
-    if _attempt([*pip, "--require-hashes", "-r", str(LOCK)]):
+    if _attempt([*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)]):
         stamp.touch()
 
 

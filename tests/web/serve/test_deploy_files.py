@@ -155,7 +155,7 @@ def test_the_container_runs_the_server_as_nobody_special() -> None:
     assert instructions[0] == "FROM"
     assert re.search(r"(?m)^USER 10001$", text)
     assert re.search(
-        r"pip wheel .*--require-hashes .*-r requirements-image\.lock", text
+        r"pip wheel .*--no-deps --require-hashes .*-r requirements-image\.lock", text
     )
     assert 'ENTRYPOINT ["dlq"]' in text
     assert f"EXPOSE {Serve().port}" in text
