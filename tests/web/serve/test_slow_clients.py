@@ -161,9 +161,11 @@ async def test_waiting_for_an_answer_is_no_fault(listener: socket.socket) -> Non
     assert answer.status_code == 454
 
 
-@pytest.mark.usefixtures("hurry")
-async def test_nor_is_waiting_for_leave_to_send(listener: socket.socket) -> None:
+async def test_nor_is_waiting_for_leave_to_send(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that asks first is not slow while we take our time to say yes."""
+    monkeypatch.setattr(connections, "BODY_WITHIN", 2.0)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -171,7 +173,7 @@ async def test_nor_is_waiting_for_leave_to_send(listener: socket.socket) -> None
                 await send({"type": "lifespan.startup.complete"})
             await send({"type": "lifespan.shutdown.complete"})
             return
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(3.0)
         await receive()
         headers = [(b"content-length", b"2"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
