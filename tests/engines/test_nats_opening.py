@@ -45,10 +45,10 @@ def test_a_url_may_name_servers_users_and_tokens() -> None:
     several = read_url("tls://a%40b:p%3Aw@one:4222,two:4223?replicas=3&prefix=shop")
     by_token = read_url("nats://s3cret@one")
 
-    assert several.servers == ["tls://one:4222", "tls://two:4223"]
-    assert (several.user, several.password) == ("a@b", "p:w")
+    assert several.login.servers == ["tls://one:4222", "tls://two:4223"]
+    assert (several.login.user, several.login.password) == ("a@b", "p:w")
     assert (several.replicas, several.prefix) == (3, "shop")
-    assert (by_token.token, by_token.user) == ("s3cret", None)
+    assert (by_token.login.token, by_token.login.user) == ("s3cret", None)
 
 
 async def test_a_wrong_password_is_told(nats_server: Server) -> None:
@@ -61,7 +61,7 @@ async def test_a_wrong_password_is_told(nats_server: Server) -> None:
 
 
 async def test_a_server_that_is_not_there_is_told() -> None:
-    with pytest.raises(Unavailable, match="is the server running"):
+    with pytest.raises(Unavailable, match="is NATS running"):
         await connect(f"nats://{HOST}:{free_port()}", clock=SystemClock())
 
 
@@ -125,6 +125,7 @@ async def test_a_missing_permission_is_told(
 
 async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "deadletter.backends.nats.engine")
+    monkeypatch.delitem(sys.modules, "deadletter.nats_login")
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[nats\]'"):

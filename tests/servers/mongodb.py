@@ -1,6 +1,7 @@
 """MongoDB as a replica set of one: the one on the PATH, or a wheel that has mongod."""
 
 from pathlib import Path
+from typing import Any
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
@@ -44,15 +45,20 @@ class MongoDB(Server):
 
     def is_ready(self) -> bool:
         try:
-            with MongoClient[dict[str, object]](
-                HOST,
-                self.port,
-                directConnection=True,
-                serverSelectionTimeoutMS=500,
-            ) as client:
+            with self.client() as client:
                 return self._is_primary(client)
         except PyMongoError:
             return False
+
+    def client(self, **options: Any) -> MongoClient[dict[str, object]]:
+        """One that has not said who it is."""
+        return MongoClient(
+            HOST,
+            self.port,
+            directConnection=True,
+            serverSelectionTimeoutMS=500,
+            **options,
+        )
 
     def _is_primary(self, client: MongoClient[dict[str, object]]) -> bool:
         hello = client.admin.command("hello")

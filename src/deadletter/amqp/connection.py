@@ -70,7 +70,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody."""
-        self.end(Gone(str(exc) if exc else "it closed the connection"))
+        gone = Gone(str(exc) if exc else "it closed the connection")
+        gone.__cause__ = exc
+        self.end(gone)
         self._gone.set()
 
     def pause_writing(self) -> None:

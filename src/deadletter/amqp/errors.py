@@ -10,6 +10,8 @@ from deadletter.core.errors import (
     Unavailable,
 )
 
+from .address import Address
+
 
 class Closed(Exception):
     """The broker closed a channel or a connection, and said why."""
@@ -57,8 +59,9 @@ def translated(error: Exception) -> DeadLetterError:
     raise error
 
 
-def at_start(error: Exception, where: str, vhost: str) -> DeadLetterError:
+def at_start(error: Exception, address: Address) -> DeadLetterError:
     """The error of the first connection: mostly something was set up wrongly."""
+    where, vhost = address.where, address.vhost
     if isinstance(error, Closed) and error.code == 403:
         return ConfigError(
             f"{where} refuses us: put the right user and password into the URL, as in"
@@ -70,15 +73,17 @@ def at_start(error: Exception, where: str, vhost: str) -> DeadLetterError:
             " another one at the end of the URL (amqp://host/name; the default one"
             f" is amqp://host/), and give our user permissions in it ({error.text})"
         )
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
         return ConfigError(
             f"{where} and we do not agree on TLS: give its authority's certificate as"
-            f" ?cafile=, and the right port, mostly 5671 ({_text(error)})"
+            " ?cafile=, ours as ?certfile= and ?keyfile= if it wants one, and the right"
+            f" port, mostly 5671 ({_text(error)})"
         )
     if isinstance(error, OSError | Gone):
+        wishes = "" if address.tls else " Does it want TLS (amqps://)?"
         return Unavailable(
             f"no answer from {where}: is RabbitMQ running, and is the URL right?"
-            f" ({_text(error)})"
+            f"{wishes} ({_text(error)})"
         )
     return translated(error)
 

@@ -6,6 +6,7 @@ Offsets are committed only up to the first record that is not kept yet.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -99,6 +100,7 @@ class Kafka:
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
         self._producer: Producer | None = None
+        self._heard: deque[KafkaError] = deque(maxlen=10)
 
     async def places(self) -> Sequence[str]:
         """Topics that are called like dead-letter topics."""
@@ -113,9 +115,12 @@ class Kafka:
         try:
             found = await asyncio.to_thread(self.producer().list_topics, None, _ANSWER)
         except KafkaException as error:
+            self.producer().poll(0)  # then it says why
+            nobody = KafkaError._ALL_BROKERS_DOWN
+            reasons = [said.str() for said in self._heard if said.code() != nobody]
             raise Unavailable(
                 f"no answer from {self._address.bootstrap}: is Kafka running, and is "
-                f"the URL right? ({error})"
+                f"the URL right? ({reasons[0] if reasons else error})"
             ) from error
         return sorted(name for name in found.topics if not name.startswith("__"))
 
@@ -143,7 +148,11 @@ class Kafka:
     def producer(self) -> Producer:
         """The one producer; equal keys go where Java's clients put them."""
         if self._producer is None:
-            settings = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+            settings = {
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "error_cb": self._heard.append,
+            }
             self._producer = _made(Producer, {**self._settings(), **settings})
         return self._producer
 

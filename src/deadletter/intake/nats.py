@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from msgspec import structs
 from nats import errors as theirs
@@ -23,16 +24,14 @@ from nats.js import errors as jetstream
 from deadletter.core.dialects import MALFORMED, Found, lineage_headers, unmarked
 from deadletter.core.dialects.nats import Advisory, advisory
 from deadletter.core.errors import (
-    ConfigError,
     DeadLetterError,
     NotFound,
     Refused,
     Unavailable,
 )
 from deadletter.core.message import Headers, Message
+from deadletter.nats_login import at_start, connected, read_login, split
 from deadletter.ports import Clock
-
-from .addresses import host_and_port
 
 ADVISORIES: Final = "advisories"
 STREAM: Final = "deadletter-advisories"
@@ -51,28 +50,19 @@ _KNOWN: Final = (theirs.Error, jetstream.Error, OSError, asyncio.TimeoutError)
 
 async def open_nats(url: str, *, clock: Clock) -> "Nats":
     """The server that a URL names."""
-    address = url.partition("?")[0]
-    where = host_and_port(address, 4222)
-    complaints: list[str] = []
+    parts = split(url)
+    login = read_login(parts, dict(parse_qsl(parts.query)))
+    complaints: list[Exception] = []
 
     async def heard(error: Exception) -> None:
-        complaints[:] = [f"{error}"]
+        complaints[:] = [error]
 
-    client = Client()
     try:
         # The client tries for ever, which is right later on, but not at first.
         async with asyncio.timeout(_PATIENCE):
-            await client.connect(address, max_reconnect_attempts=-1, error_cb=heard)
+            client = await connected(login, max_reconnect_attempts=-1, error_cb=heard)
     except (*_KNOWN, ValueError) as error:
-        await client.close()
-        said = "".join(complaints) or str(error)
-        if "uthorization" in said:
-            raise ConfigError(
-                f"{where} refuses us: put the right user and password into the URL"
-            ) from error
-        raise Unavailable(
-            f"no answer from {where}: is NATS running, and is the URL right? ({said})"
-        ) from error
+        raise at_start(complaints[0] if complaints else error, login) from error
     return Nats(client)
 
 

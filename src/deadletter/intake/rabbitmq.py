@@ -53,7 +53,7 @@ class RabbitMQ:
             await self._line.connection()
         except _KNOWN as error:
             address = self._address
-            raise at_start(error, address.where, address.vhost) from error
+            raise at_start(error, address) from error
 
     async def places(self) -> Sequence[str]:
         """None: a broker does not tell its clients which queues it has."""

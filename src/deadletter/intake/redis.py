@@ -6,6 +6,7 @@ A place is named `kind:queue`: `celery:dead`, `dramatiq:default`, `rq:default`,
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -157,6 +158,11 @@ def _translated(where: str = "Redis") -> Iterator[None]:
 
 def _ours(error: Exception, where: str) -> DeadLetterError:
     text = str(error) or type(error).__name__
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
+        return ConfigError(
+            f"{where} and we do not agree on TLS: give its authority's certificate as"
+            f" ?ssl_ca_certs=, and ours as ?ssl_certfile= and ?ssl_keyfile= ({text})"
+        )
     match error:
         case theirs.AuthenticationError() | theirs.AuthorizationError():
             return ConfigError(

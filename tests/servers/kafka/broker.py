@@ -13,8 +13,8 @@ from ..common import HOST, INSTALLED, Missing, Server, free_port, program
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{inner}
-advertised.listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{inner}
+listeners={protocol}://{host}:{port},CONTROLLER://{host}:{inner}
+advertised.listeners={protocol}://{host}:{port},CONTROLLER://{host}:{inner}
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers={host}:{inner}
 log.dirs={directory}/data
@@ -48,6 +48,7 @@ class Kafka(Server):
 
     name = "kafka"
     ready_within = 60.0
+    protocol = "PLAINTEXT"
 
     @classmethod
     def find(cls) -> dict[str, Path]:
@@ -68,26 +69,42 @@ class Kafka(Server):
 
     def prepare(self) -> None:
         settings = self.directory / "server.properties"
-        settings.write_text(
-            SETTINGS.format(
-                host=HOST, port=self.port, inner=free_port(), directory=self.directory
-            )
-        )
+        settings.write_text(self.settings())
         name = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         # Written as one word: a name may begin with a hyphen, as options do.
         form = ("format", "--standalone", f"--cluster-id={name}", "-c", str(settings))
         self.run(*self._java("kafka.tools.StorageTool", *form))
+
+    def settings(self) -> str:
+        """What the broker is told, line by line."""
+        return SETTINGS.format(
+            host=HOST,
+            port=self.port,
+            inner=free_port(),
+            directory=self.directory,
+            protocol=self.protocol,
+        )
 
     def command(self) -> list[str]:
         return self._java("kafka.Kafka", str(self.directory / "server.properties"))
 
     def is_ready(self) -> bool:
         socket.create_connection((HOST, self.port), 2).close()
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = AdminClient(
+            {
+                "bootstrap.servers": f"{HOST}:{self.port}",
+                "log_level": 0,
+                **self.client_settings(),
+            }
+        )
         try:
             return bool(admin.list_topics(timeout=2).brokers)
         except KafkaException:
             return False
+
+    def client_settings(self) -> dict[str, str]:
+        """What clients need beside the address."""
+        return {}
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         java, jars = self.programs["java"], self.programs["jars"]

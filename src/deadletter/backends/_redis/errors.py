@@ -1,10 +1,13 @@
 """What the client library raises, in our words."""
 
+import ssl
 from typing import Final
 
 from redis import exceptions as theirs
 
 from deadletter.core.errors import BackendError, ConfigError, Refused, Unavailable
+
+from .address import Address
 
 
 class Unsure(Unavailable):
@@ -44,8 +47,15 @@ def translated(error: Exception) -> BackendError:
     raise error
 
 
-def at_start(error: Exception, where: str) -> ConfigError | BackendError:
+def at_start(error: Exception, address: Address) -> ConfigError | BackendError:
     """The error of the first call: mostly something was set up wrongly."""
+    where = address.where
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
+        return ConfigError(
+            f"{where} and we do not agree on TLS: give its authority's certificate as"
+            " ?ssl_ca_certs=, and ours as ?ssl_certfile= and ?ssl_keyfile= if it wants"
+            f" one ({_text(error)})"
+        )
     match error:
         case theirs.AuthenticationError():
             return ConfigError(
@@ -64,9 +74,14 @@ def at_start(error: Exception, where: str) -> ConfigError | BackendError:
             )
     ours = translated(error)
     if isinstance(ours, Unsure):
+        wishes = " Does it want TLS (rediss://)?"
+        if address.tls:
+            wishes = (
+                " Does it want a certificate of us (?ssl_certfile=, ?ssl_keyfile=)?"
+            )
         return Unavailable(
             f"no answer from {where}: is the server running, and is the URL right?"
-            f" ({_text(error)})"
+            f"{wishes} ({_text(error)})"
         )
     return ours
 

@@ -37,7 +37,7 @@ async def look(address: Address) -> Server:
         async with asyncio.timeout(10.0):
             return await look_at(client, address.where)
     except KNOWN as error:
-        raise at_start(error, address.where) from error
+        raise at_start(error, address) from error
     finally:
         await client.aclose()
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
@@ -94,11 +94,17 @@ async def connect(url: str, *, clock: Clock) -> KafkaEngine:
 
 
 def _look(address: Address) -> tuple[AdminClient, int]:
+    heard: list[KafkaError] = []
     try:
-        admin = AdminClient(_client(address))
-        return admin, len(admin.list_topics(timeout=_OPENING).brokers)
+        settings: dict[str, Any] = {**_client(address), "error_cb": heard.append}
+        admin = AdminClient(settings)
+        try:
+            return admin, len(admin.list_topics(timeout=_OPENING).brokers)
+        except KafkaException:
+            admin.poll(0)  # what it has to say beside "no answer"
+            raise
     except KafkaException as error:
-        raise at_start(error, address.bootstrap) from error
+        raise at_start(error, address.bootstrap, heard) from error
 
 
 def _client(address: Address) -> dict[str, Any]:

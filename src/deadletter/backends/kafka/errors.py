@@ -1,5 +1,6 @@
 """What the client library raises, in our words."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +23,11 @@ _NO_TOPIC: Final = (
 _NO_ENTRY: Final = (
     "the broker refuses us: put the right user and password into the URL, as in"
     " kafka://user:password@host:9092"
+)
+_NO_TLS: Final = (
+    "the broker and we do not agree on TLS: give its authority's certificate as"
+    " ?ssl.ca.location=, and ours as ssl.certificate.location and ssl.key.location if"
+    " it wants one"
 )
 _NO_GROUP: Final = (
     "our user may not use this consumer group: allow it READ, or name another group"
@@ -55,6 +61,7 @@ _TABLE: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
     ),
     KafkaError.SASL_AUTHENTICATION_FAILED: (ConfigError, _NO_ENTRY),
     KafkaError._AUTHENTICATION: (ConfigError, _NO_ENTRY),
+    KafkaError._SSL: (ConfigError, _NO_TLS),
     KafkaError._INVALID_ARG: (ConfigError, "the Kafka URL has a wrong setting"),
     KafkaError.TOPIC_EXCEPTION: (ConfigError, "this cannot be a topic's name"),
     KafkaError.INVALID_REPLICATION_FACTOR: (
@@ -64,6 +71,15 @@ _TABLE: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
     KafkaError.INVALID_PARTITIONS: (ConfigError, "not a number of partitions"),
     KafkaError.OFFSET_METADATA_TOO_LARGE: (ConfigError, _NO_ROOM),
 }
+# Said while we connect, these are the reason why nobody answers.
+_TELLING: Final = frozenset(
+    {
+        KafkaError._SSL,
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+_EMPTY: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})
 AWAY: Final = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 )
@@ -124,12 +140,22 @@ def translated(error: Exception, what: str) -> DeadLetterError:
     raise error
 
 
-def at_start(error: Exception, bootstrap: str) -> DeadLetterError:
-    """The error of the first call: mostly something was set up wrongly."""
-    ours = translated(error, f"opening kafka://{bootstrap}")
+def at_start(
+    error: Exception, bootstrap: str, heard: Sequence[KafkaError] = ()
+) -> DeadLetterError:
+    """The error of the first call, and what was heard before: mostly wrong settings."""
+    what = f"opening kafka://{bootstrap}"
+    for said in heard:
+        if said.code() in _TELLING:
+            return in_our_words(said, what)
+        if "SSL alert" in said.str():  # it was not the first thing that was wrong
+            return ConfigError(f"{what}: {_NO_TLS} ({said.str()})")
+    ours = translated(error, what)
     if isinstance(ours, Unavailable):
+        reasons = [one.str() for one in heard if one.code() not in _EMPTY]
         return Unavailable(
             f"no answer from kafka://{bootstrap}: is the broker running, is the URL"
-            f" right, and can its advertised.listeners be reached from here? ({error})"
+            " right (security.protocol, too), and can its advertised.listeners be"
+            f" reached from here? ({reasons[0] if reasons else error})"
         )
     return ours

@@ -26,7 +26,12 @@ _NO_TRANSACTIONS: Final = (
 )
 _NOBODY: Final = (
     "no server that takes writes can be reached: see that it runs, that host and port"
-    " in the URL are right, and that the replica set has a primary"
+    " in the URL are right, that the replica set has a primary, and whether it wants"
+    " TLS (?tls=true) or a certificate (?tlsCertificateKeyFile=)"
+)
+_NO_TLS: Final = (
+    "the server and we do not agree on TLS: give its authority's certificate as"
+    " ?tlsCAFile=, and ours as ?tlsCertificateKeyFile= if it wants one"
 )
 _TOO_LARGE: Final = (
     "a letter has more than 16 MB beside its body, in headers or elsewhere"
@@ -121,6 +126,8 @@ def _entry(error: BaseException) -> tuple[type[DeadLetterError], str]:
     code = _code(error)
     if code in _CODES:
         return _CODES[code]
+    if isinstance(error, theirs.ConnectionFailure) and "[SSL" in str(error):
+        return ConfigError, _NO_TLS  # that it was TLS is only in the words
     for kind, ours, saying in _KINDS:
         if isinstance(error, kind):
             return ours, saying

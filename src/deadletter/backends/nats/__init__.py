@@ -2,6 +2,8 @@
 Mailboxes in NATS JetStream (server 2.10 or later).
 
     nats://user:password@host:4222     tls:// with TLS; several hosts with commas
+    ?creds=me.creds                    instead of a password: a file of credentials
+    ?cafile=&certfile=&keyfile=        with tls://: an authority, our certificate
     ?prefix=shop                       of all our streams and subjects; dlq if not said
     ?replicas=3                        copies of each stream, in a cluster
     ?stream=ORDERS                     mailboxes are subjects of this existing stream

@@ -1,12 +1,11 @@
 """The engine: opened, checked, closed."""
 
-from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
-from nats.aio.client import Client
 
 from deadletter.core.errors import ConfigError
+from deadletter.nats_login import at_start, connected, farewell
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability
@@ -17,7 +16,7 @@ from deadletter.ports.time import Clock
 
 from .address import Address, read_url
 from .advisories import Advisories
-from .errors import KNOWN, NO_JETSTREAM, Declined, Unheard, at_start
+from .errors import KNOWN, NO_JETSTREAM, Declined, Unheard
 from .features import FEATURES
 from .link import Link
 from .mailboxes import NatsBroker
@@ -75,21 +74,26 @@ async def connect(url: str, *, clock: Clock, second: float = 1.0) -> NatsEngine:
         if link is not None:
             await link.error(error)
 
-    login = {**_login(address), "error_cb": error}
     try:
         # Once without patience: a wrong URL must be told, not tried for ever.
-        probe = await _connected(
-            allow_reconnect=False, max_reconnect_attempts=1, **login
+        probe = await connected(
+            address.login,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            error_cb=error,
+            **_HASTE,
         )
-        await probe.close()
-        client = await _connected(
+        await farewell(probe)
+        client = await connected(
+            address.login,
             disconnected_cb=cut,
+            error_cb=error,
             max_reconnect_attempts=_FOR_EVER,
             pending_size=0,  # while cut off nothing is kept, to be sent too late
-            **login,
+            **_HASTE,
         )
     except KNOWN as failure:
-        raise at_start(failure, address.where) from failure
+        raise at_start(failure, address.login) from failure
     link = Link(client, second=second)
     try:
         return await _opened(link, address, clock)
@@ -106,8 +110,8 @@ async def _opened(link: Link, address: Address, clock: Clock) -> NatsEngine:
         await registry.make_book()
     except Unheard as error:
         raise ConfigError(
-            f"{address.where} has no JetStream: start the server with -js, or enable"
-            " it for our account"
+            f"{address.login.where} has no JetStream: start the server with -js, or"
+            " enable it for our account"
         ) from error
     except Declined as error:
         if error.code in NO_JETSTREAM:
@@ -116,26 +120,5 @@ async def _opened(link: Link, address: Address, clock: Clock) -> NatsEngine:
     return NatsEngine(link, address, registry, clock=clock)
 
 
-async def _connected(**options: Any) -> Client:
-    client = Client()
-    try:
-        await client.connect(**_HASTE, **options)
-    except BaseException:
-        with suppress(AssertionError):  # it was never connected at all
-            await client.close()
-        raise
-    return client
-
-
 def _names(address: Address) -> Names:
     return Names(address.prefix, address.stream, address.consumer)
-
-
-def _login(address: Address) -> dict[str, Any]:
-    given = {
-        "servers": address.servers,
-        "user": address.user,
-        "password": address.password,
-        "token": address.token,
-    }
-    return {name: value for name, value in given.items() if value is not None}

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nats import errors as theirs
 
-from deadletter.core.errors import BackendError, ConfigError, Refused, Unavailable
+from deadletter.core.errors import BackendError, Refused, Unavailable
 
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
@@ -76,23 +76,6 @@ def answered(answer: Mapping[str, Any]) -> BackendError:
     if code in _PASSING or (passing and code not in NO_JETSTREAM | {_TOO_LARGE}):
         return Unavailable(told)
     return Declined(told, code)
-
-
-def at_start(error: Exception, where: str) -> ConfigError | BackendError:
-    """The error of the first call: mostly something was set up wrongly."""
-    text = _text(error)
-    if isinstance(error, theirs.AuthorizationError) or "uthorization" in text:
-        return ConfigError(
-            f"{where} refuses us: put the right user and password into the URL, as in"
-            f" nats://user:password@host:4222 ({text})"
-        )
-    if isinstance(error, theirs.SecureConnRequiredError | theirs.SecureConnWantedError):
-        return ConfigError(f"{where} and the URL disagree about TLS: tls:// ({text})")
-    if isinstance(error, BackendError):
-        return error
-    return Unavailable(
-        f"no answer from {where}: is the server running, and is the URL right? ({text})"
-    )
 
 
 def _text(error: Exception) -> str:

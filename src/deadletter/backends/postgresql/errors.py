@@ -1,5 +1,6 @@
 """Errors of the server and its client library, as ours: one table."""
 
+import ssl
 from typing import Final
 
 import asyncpg
@@ -32,6 +33,14 @@ _TABLE: Final[dict[str, tuple[type[DeadLetterError], str]]] = {
         (
             "the server refuses this user: check user and password in the URL, and"
             " pg_hba.conf on the server"
+        ),
+    ),
+    "28000": (
+        ConfigError,
+        (
+            "the server does not let us in: see who may come how in its pg_hba.conf;"
+            " it may want TLS (?sslmode=verify-full) or a certificate (?sslcert=,"
+            " ?sslkey=)"
         ),
     ),
     "3D000": (
@@ -80,6 +89,12 @@ def explained(error: BaseException, where: str) -> DeadLetterError:
     if isinstance(error, asyncpg.PostgresError):
         kind, saying = _entry(error.sqlstate or "XX000")
         return kind(f"PostgreSQL at {where}: {saying} ({_first_line(error)})")
+    if isinstance(error, ssl.SSLError):
+        return ConfigError(
+            f"PostgreSQL at {where} and we do not agree on TLS: give its authority's"
+            " certificate as ?sslrootcert=, and ours as ?sslcert= and ?sslkey= if it"
+            f" wants one ({_first_line(error)})"
+        )
     if isinstance(error, asyncpg.ClientConfigurationError):
         return ConfigError(f"the PostgreSQL URL cannot be read: {_first_line(error)}")
     if isinstance(error, asyncpg.InterfaceError) and "connection" not in str(error):

@@ -58,7 +58,7 @@ class Link:
             connection = await self._out.connection()
         except (Closed, OSError) as error:
             address = self.address
-            raise at_start(error, address.where, address.vhost) from error
+            raise at_start(error, address) from error
         _check_version(str(connection.server.get("version", "")), self.address.where)
 
     async def consuming(self) -> Channel:

@@ -1,0 +1,187 @@
+"""
+Getting into a NATS server: what a URL says about it, and a client that is let in.
+
+    nats://user:password@host:4222,other:4222     nats://token@host
+    tls://host?cafile=ca.pem&certfile=me.pem&keyfile=me.key
+    tls://host?creds=me.creds
+"""
+
+import asyncio
+import logging
+import ssl
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct
+from nats import errors as theirs
+from nats.aio.client import Client
+
+from deadletter.core.errors import BackendError, ConfigError, Unavailable
+
+TLS: Final = ("cafile", "certfile", "keyfile")
+CREDS: Final = "creds"
+_FAREWELL: Final = 1.0  # seconds
+_IN_CREDS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
+_NOISE: Final = "returning true from eof_received() has no effect when using ssl"
+
+
+class Login(Struct, frozen=True, kw_only=True):
+    """Where servers are, and who we are there."""
+
+    servers: list[str]  # without user and password
+    where: str  # for people
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    creds: str | None = None  # a file with a signed name and its key
+    tls: bool = False
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+
+
+def split(url: str) -> SplitResult:
+    """The parts of a URL that is one of NATS."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"this NATS URL cannot be read: {error}") from error
+    if parts.scheme not in {"nats", "tls"}:
+        raise ConfigError("a NATS URL begins with nats:// or tls://")
+    return parts
+
+
+def read_login(parts: SplitResult, given: dict[str, str]) -> Login:
+    """Who we are, as the URL says; its parameters are taken out of those given."""
+    tls = parts.scheme == "tls"
+    files = {name: given.pop(name) for name in TLS if tls and name in given}
+    user, has_password, password = parts.netloc.rpartition("@")[0].partition(":")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    named = [host for host in hosts if host] or ["localhost:4222"]
+    for host in named:
+        try:
+            _ = urlsplit(f"nats://{host}").port
+        except ValueError as error:
+            raise ConfigError(f"this NATS URL cannot be read: {error}") from error
+    return Login(
+        servers=[f"{parts.scheme}://{host}" for host in named],
+        where=", ".join(named),
+        user=unquote(user) if has_password else None,
+        password=unquote(password) if has_password else None,
+        token=unquote(user) if user and not has_password else None,
+        creds=given.pop(CREDS, None),
+        tls=tls,
+        **files,
+    )
+
+
+def _is_worth_a_word(record: logging.LogRecord) -> bool:
+    """Not so is what asyncio says whenever the client library ends a wire with TLS."""
+    return record.msg != _NOISE
+
+
+logging.getLogger("asyncio").addFilter(_is_worth_a_word)
+
+
+async def connected(login: Login, **options: Any) -> Client:
+    """A client that was let in; it raises what the client library does."""
+    client = _Client(tls=login.tls)
+    try:
+        await client.connect(**_options(login), **options)
+    except BaseException:
+        await farewell(client)
+        raise
+    return client
+
+
+async def farewell(client: Client) -> None:
+    """Disconnect; a wire on which TLS broke is never told to be closed."""
+    with suppress(AssertionError, TimeoutError, OSError, theirs.Error):
+        async with asyncio.timeout(_FAREWELL):
+            await client.close()
+
+
+def at_start(error: Exception, login: Login) -> ConfigError | BackendError:
+    """The error of the first call: mostly something was set up wrongly."""
+    where, text = login.where, str(error) or type(error).__name__
+    if isinstance(error, theirs.AuthorizationError) or "uthorization" in text:
+        return ConfigError(
+            f"{where} refuses us: put the right user and password into the URL, as in"
+            " nats://user:password@host:4222, or the file with our credentials"
+            f" (?creds=) ({text})"
+        )
+    if isinstance(error, theirs.SecureConnWantedError):
+        return ConfigError(
+            f"{where} does not speak TLS, so we told it nothing: make it, or begin the"
+            f" URL with nats:// ({text})"
+        )
+    if isinstance(error, ssl.SSLError):
+        return ConfigError(
+            f"{where} and we do not agree on TLS: begin the URL with tls://, give its"
+            " authority's certificate as ?cafile=, and ours as ?certfile= and ?keyfile="
+            f" if it wants one ({text})"
+        )
+    if isinstance(error, BackendError):
+        return error
+    wishes = ""
+    if login.tls and not login.certfile:
+        wishes = " Does it want a certificate of us (?certfile=, ?keyfile=)?"
+    return Unavailable(
+        f"no answer from {where}: is NATS running, and is the URL right?"
+        f"{wishes} ({text})"
+    )
+
+
+class _Client(Client):
+    """Tells nobody who we are where TLS was asked for and is not spoken."""
+
+    def __init__(self, *, tls: bool) -> None:
+        super().__init__()
+        self._wants_tls = tls
+
+    def _connect_command(self) -> bytes:
+        if self._wants_tls and not self._server_info.get("tls_required"):
+            raise theirs.SecureConnWantedError
+        return super()._connect_command()
+
+
+def _options(login: Login) -> dict[str, Any]:
+    given = {
+        "servers": login.servers,
+        "user": login.user,
+        "password": login.password,
+        "token": login.token,
+        "user_credentials": _creds(login.creds) if login.creds else None,
+        "tls": _context(login) if login.tls else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _creds(file: str) -> str:
+    if find_spec("nkeys") is None:
+        raise ConfigError("?creds= needs nkeys: pip install 'deadletter[nats]'")
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"?creds= of the NATS URL cannot be read: {error}") from error
+    if not all(part in content for part in _IN_CREDS):
+        raise ConfigError(
+            f"?creds= of the NATS URL names {file}, which has no credentials in it: it"
+            " takes the file that nsc, or your account's page, has made for a user"
+        )
+    return file
+
+
+def _context(login: Login) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=login.cafile)
+        if login.certfile:
+            context.load_cert_chain(login.certfile, login.keyfile)
+    except OSError as error:
+        raise ConfigError(
+            f"cafile, certfile or keyfile of the NATS URL cannot be read: {error}"
+        ) from error
+    return context
