@@ -28,6 +28,7 @@ BROUGHT_BY = {
 # The extras that a folder or module stands for; the first that fits.
 STANDS_FOR = {
     "amqp": {"rabbitmq"},
+    "nats_login": {"nats"},
     "intake/amqp_properties": {"rabbitmq"},
     "intake/shelves": {"redis"},
     "backends/_redis": {"redis"},

@@ -14,6 +14,7 @@ from deadletter.core.safe import clean
 from deadletter.office.preflight import BLOCKED, Plan, Verdict
 from deadletter.office.replay import unsent
 
+from .caring import tell_why
 from .desk import AtDesk, Desk
 from .options import AtMost, Reason
 from .paging import pages, tell_of_more
@@ -72,7 +73,9 @@ async def status(
     """
     if campaign:
         async with desk.office() as office:
-            show_campaign(desk, await office.replay.status(campaign))
+            found_one = await office.replay.status(campaign)
+            show_campaign(desk, found_one)
+            await tell_why(desk, office, found_one)
         return
     most = limit or (None if desk.as_json else _SHOWN)
     found: list[Campaign] = []

@@ -117,6 +117,7 @@ class LocalOffice:
             to=wish.to,
             cap=wish.cap,
             rate=wish.rate,
+            care=wish.care,
             hold=hold,
         )
         return await self._replay.status(campaign.id)  # now with its counts

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Protocol
 from msgspec import Struct
 
 from deadletter.core.campaign import Campaign
+from deadletter.core.care import AT_ONCE, Care
 from deadletter.core.editing import Changes
 from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
@@ -47,6 +48,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     to: str | None = None
     cap: int = CAP
     rate: float | None = None
+    care: Care = AT_ONCE
 
 
 class SomeLetters(Protocol):
@@ -105,6 +107,7 @@ class SomeReplays(Protocol):
         rate: float | None = None,
         stop: asyncio.Event | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_wait: Callable[[int], None] | None = None,
     ) -> Campaign:
         """See to it that what is left of a campaign is sent, or `stop` is set."""
 

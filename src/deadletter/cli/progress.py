@@ -25,6 +25,24 @@ from .desk import Desk
 Advance = Callable[[int], None]
 
 
+class Bar:
+    """A bar that moves when called with so many steps, and may say something."""
+
+    def __init__(self, progress: Progress | None, what: str, total: int | None) -> None:
+        self._progress = progress
+        self._what = what
+        self._task = None if progress is None else progress.add_task(what, total=total)
+
+    def __call__(self, steps: int) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, advance=steps, description=self._what)
+
+    def say(self, what: str) -> None:
+        """Show these words, until it moves again."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=what)
+
+
 class _Speed(ProgressColumn):
     """Steps a second, once there is something to go by."""
 
@@ -35,14 +53,14 @@ class _Speed(ProgressColumn):
 @contextmanager
 def bar(
     desk: Desk, what: str, total: int | None, *, in_bytes: bool = False
-) -> Iterator[Advance]:
+) -> Iterator[Bar]:
     """
     A bar of `total` steps; what it gives is called with how many were taken.
 
     Without a total it shows that something goes on, and how far it is.
     """
     if not desk.is_watched:
-        yield _quietly
+        yield Bar(None, what, total)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -52,8 +70,7 @@ def bar(
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=desk.err, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda steps: progress.advance(task, steps)
+        yield Bar(progress, what, total)
 
 
 @contextmanager
@@ -122,7 +139,3 @@ def _counted(ids: Iterable[str], advance: Advance) -> Iterator[str]:
     for one in ids:
         yield one
         advance(1)
-
-
-def _quietly(steps: int) -> None:
-    """Nobody looks."""

@@ -49,13 +49,17 @@ class RemoteReplays:
         rate: float | None = None,
         stop: asyncio.Event | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_wait: Callable[[int], None] | None = None,
     ) -> Campaign:
         left: int | None = None
 
         def is_over(now: Campaign) -> bool:
             nonlocal left
-            if on_progress is not None and left is not None:
-                on_progress(left - unsent(now))
+            sent = 0 if left is None else left - unsent(now)
+            if on_progress is not None and sent:
+                on_progress(sent)
+            elif on_wait is not None and now.care.in_steps and unsettled(now):
+                on_wait(unsettled(now))
             left = unsent(now)
             stopped = stop is not None and stop.is_set()
             return stopped or not left or now.state is not CampaignState.RUNNING
@@ -121,6 +125,7 @@ class RemoteReplays:
             to=wish.to,
             rate=wish.rate,
             cap=wish.cap,
+            care=wish.care,
             reason=wish.by.reason,
         )
         self._planned[planned.replay.id] = wish, planned

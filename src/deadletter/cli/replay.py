@@ -10,12 +10,13 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from deadletter.core.campaign import Campaign, CampaignState
-from deadletter.core.errors import Conflict
+from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.preflight import Verdict
 from deadletter.office.replay import CAP, unsent, unsettled
 
 from .asking import agreed
 from .campaigns import cancel, pause, show_campaign, show_plan, status
+from .caring import Caring, tell_why
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import Office, SomeReplays, Wish
@@ -35,6 +36,7 @@ for command in (status, report, pause, cancel):
 
 Rate = Annotated[float | None, Parameter(validator=Number(gt=0))]
 Cap = Annotated[int, Parameter(validator=Number(gte=1))]
+AT_ONCE = Caring()
 
 
 @app.default
@@ -46,6 +48,7 @@ async def replay(
     to: str | None = None,
     through: str | None = None,
     cap: Cap = CAP,
+    how: Caring = AT_ONCE,
     wait: Seconds = None,
     reason: Reason = "",
     yes: Yes = False,
@@ -54,9 +57,10 @@ async def replay(
     """
     Send letters back to be tried again, each to the mailbox it came from.
 
-    What is sent is chosen when it starts. A replay that was interrupted can be
-    resumed; a letter that fails again comes back to itself, with its new attempts.
-    Expired messages go without their expiry, and only if you agree.
+    What is sent is chosen when it starts. A letter that fails again comes back to
+    itself, with its new attempts; when too many do, the replay stops by itself. One
+    that stopped or was interrupted can be resumed. Expired messages go without their
+    expiry, and only if you agree.
 
     Args:
         letters: Ids, or a search.
@@ -71,11 +75,16 @@ async def replay(
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
-    by = desk.by(reason)
+    by, care = desk.by(reason), how.care()
+    if through is not None and care.in_steps:
+        raise ConfigError(
+            "what becomes of letters sent --through a server of others is not told to"
+            " us: --canary and --ramp would wait for ever"
+        )
     async with desk.office() as here, way_back(here, through, desk) as office:
         chosen = await choose(office.letters, letters, limit=limit)
         await check_way_back(office, chosen.ids, to)
-        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate)
+        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate, care=care)
         plan = await office.plan(wish)
         if dry_run:
             show_plan(desk, plan)
@@ -123,6 +132,7 @@ async def start(
     rate: Rate = None,
     to: str | None = None,
     cap: Cap = CAP,
+    how: Caring = AT_ONCE,
     reason: Reason = "",
     expect: int | None = None,
     yes: Yes = False,
@@ -149,7 +159,7 @@ async def start(
             raise Conflict(f"{count:,} letters match now, not {expect:,}")
         if count > ASK_FROM and expect is None:
             agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
-        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate)
+        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate, care=how.care())
         campaign = await office.begin(wish, hold=True)
     show_campaign(desk, campaign)
     desk.hint(f"Nothing is sent yet. Send it: dlq replay resume {campaign.id}")
@@ -198,9 +208,13 @@ async def _run(
     replay = office.replay
     with _interrupts() as stop:
         campaign = await starting
-        with bar(desk, "sending", unsent(campaign)) as advance:
+        with bar(desk, "sending", unsent(campaign)) as shown:
             campaign = await replay.run(
-                campaign.id, rate=rate, stop=stop, on_progress=advance
+                campaign.id,
+                rate=rate,
+                stop=stop,
+                on_progress=shown,
+                on_wait=lambda n: shown.say(f"waiting for {many(n, 'outcome')}"),
             )
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
@@ -211,6 +225,8 @@ async def _run(
     if wait is not None and unsettled(campaign):
         campaign = await _watch(desk, replay, campaign, wait)
     show_campaign(desk, campaign)
+    if campaign.state is CampaignState.PAUSED:
+        return await tell_why(desk, office, campaign)
     if unsettled(campaign) and wait is None:
         desk.hint(f"What became of them: dlq replay status {campaign.id}")
     elif unsettled(campaign) and wait is not None:

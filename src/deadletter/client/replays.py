@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from deadletter.core.campaign import Campaign
+from deadletter.core.care import AT_ONCE, Care
 from deadletter.office.preflight import Plan
 from deadletter.office.replay import CAP, ReplayPage
 from deadletter.ports import ReplayItems
@@ -41,6 +43,7 @@ class Replays:
         to: str | None = None,
         rate: float | None = None,
         cap: int = CAP,
+        care: Care = AT_ONCE,
         reason: str = "",
     ) -> Planned:
         """
@@ -56,6 +59,7 @@ class Replays:
             to=to,
             rate=rate,
             cap=cap,
+            care=msgspec.to_builtins(care),
             reason=reason,
         )
         return await self._connection.post(f"{API}/replays/plan", wish, Planned)

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from .care import AT_ONCE, Care
+
 
 class Outcome(StrEnum):
     """What became of one letter in one campaign."""
@@ -43,6 +45,7 @@ class Campaign(Struct, frozen=True, kw_only=True):
     to: str | None = None  # another mailbox than each letter's own
     rate: float | None = None  # letters a second; None is as fast as it goes
     cap: int = 5  # replays of one letter before it is quarantined
+    care: Care = AT_ONCE
     counts: dict[Outcome, int] = {}
 
 

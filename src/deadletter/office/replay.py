@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.care import AT_ONCE, Care, Halt, Wait
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.message import Lineage, Message
@@ -31,16 +32,19 @@ from .batches import Portion, whole_letters
 from .letters import Letters
 from .pace import Pace, until
 from .preflight import Plan, Preflight, Tally
+from .watch import LOOK, Watch
 
 MOST: Final = 200_000  # letters in one campaign
 CAP: Final = 5
 PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
 _PLANS: Final = 100_000  # looked at in one go: the stale ones are the last
 _STALE: Final = f"nobody started it within {PLAN_DAYS} days"
-_LOOK: Final = 0.2  # seconds between two looks at outcomes
+ITSELF: Final = "deadletter"  # who pauses a campaign that stops by itself
+STOPPED: Final = "stopped by itself"
 _SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 Progress: TypeAlias = Callable[[int], None]
+"""Told how many letters have gone, or how many outcomes are waited for."""
 
 
 class ReplayPage(Struct, frozen=True):
@@ -124,6 +128,7 @@ class Replay:
         limit: int = MOST,
         cap: int = CAP,
         rate: float | None = None,
+        care: Care = AT_ONCE,
         expect: int | None = None,
     ) -> Campaign:
         """
@@ -137,7 +142,9 @@ class Replay:
             raise Conflict(
                 f"{len(ids):,} letters match now, not {expect:,}: look at it again"
             )
-        return await self.begin(ids, by, query=text, to=to, cap=cap, rate=rate)
+        return await self.begin(
+            ids, by, query=text, to=to, cap=cap, rate=rate, care=care
+        )
 
     async def begin(
         self,
@@ -148,6 +155,7 @@ class Replay:
         to: str | None = None,
         cap: int = CAP,
         rate: float | None = None,
+        care: Care = AT_ONCE,
         hold: bool = False,
     ) -> Campaign:
         """
@@ -173,6 +181,7 @@ class Replay:
             to=to,
             rate=rate,
             cap=cap,
+            care=care,
         )
         await self._store.plan_replay(campaign, ids)
         return campaign
@@ -184,26 +193,42 @@ class Replay:
         rate: float | None = None,
         stop: asyncio.Event | None = None,
         on_progress: Progress | None = None,
+        on_wait: Progress | None = None,
     ) -> Campaign:
         """
         Send what is left of a campaign, until it is paused or `stop` is set.
 
-        The campaign is done when every copy has an outcome, which takes a worker.
+        It pauses by itself when more letters fail again than its care allows. The
+        campaign is done when every copy has an outcome, which takes a worker.
         A copy is the message as it was, body and headers untouched, but for an
         expiry that is over.
         """
         campaign = await self.status(campaign_id)
         stop = stop or asyncio.Event()
         pace = Pace(rate or campaign.rate, self._clock.monotonic)
+        watch = Watch(campaign, lambda: self.status(campaign.id), self._clock.monotonic)
         postman = self._postman
         portion = Portion() if postman is None else Portion(postman.at_once)
         while not stop.is_set():
             if wait := pace.wait():
                 await until(stop, wait)
                 continue
-            posted = await self._send_some(campaign, pace.size(portion.size))
+            step = await watch.step()
+            if isinstance(step, Halt):
+                await self._halt(campaign.id, step)
+                break
+            if isinstance(step, Wait):
+                if watch.campaign.state is not CampaignState.RUNNING:
+                    break
+                if on_wait is not None:
+                    on_wait(step.outcomes)
+                await until(stop, LOOK)
+                continue
+            size = pace.size(portion.size)
+            posted = await self._send_some(campaign, min(step.most or size, size))
             if not posted.letters:  # nothing left, or paused by somebody
                 break
+            watch.sent(posted.letters)
             pace.spend(posted.letters)
             portion.learn(posted.letters, posted.size)
             if on_progress is not None:
@@ -305,7 +330,11 @@ class Replay:
             left = deadline - self._clock.monotonic()
             if not unsettled(campaign) or left <= 0:
                 return campaign
-            await asyncio.sleep(min(_LOOK, left))
+            await asyncio.sleep(min(LOOK, left))
+
+    async def _halt(self, campaign_id: str, halt: Halt) -> None:
+        with suppress(Conflict):  # it has ended meanwhile
+            await self.pause(campaign_id, By(ITSELF, f"{STOPPED}: {halt.reason}"))
 
     def _is_stale(self, plan: Campaign) -> bool:
         return self._clock.now() - plan.created_at > timedelta(days=PLAN_DAYS)

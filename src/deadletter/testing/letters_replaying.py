@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import State
 from deadletter.core.message import Lineage
@@ -333,7 +334,7 @@ class ReplayingContract(OfficeBench):
     async def test_campaigns_are_listed_latest_first(self, store: LetterStore) -> None:
         campaigns = [
             a_campaign("c-1", to="elsewhere", rate=2.5, cap=7, reason="why not"),
-            a_campaign("c-2"),
+            a_campaign("c-2", care=Care(canary=3, ramp=True, halt_on=0.25)),
             a_campaign("c-3"),
         ]
         for campaign in campaigns:

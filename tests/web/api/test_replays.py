@@ -102,6 +102,45 @@ async def test_a_replay_can_be_paused_resumed_and_cancelled(
     assert late.status_code == 409
 
 
+async def test_a_replay_stops_by_itself_when_its_canary_fails(
+    api: Api, place: Place
+) -> None:
+    letters = make_letters(9)
+    await place.store.keep(letters)
+    wish = {"query": "*", "expect": 9, "care": {"canary": 2}}
+    name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
+    await is_sent(api, name, 2)
+    got = await place.engine.broker.source("orders").receive(limit=9, wait=1, lease=9)
+    lineages = [one.message.lineage for one in got if one.message.lineage]
+    assert len(lineages) == 2
+
+    await place.store.settle_replays(
+        [ReplaySettled(one.letter_id, 1, Outcome.FAILED) for one in lineages]
+    )
+
+    async def is_paused() -> bool:
+        found = (await api.get(f"/api/v1/replays/{name}")).json()
+        return bool(found["state"] == "paused")
+
+    await eventually(is_paused)
+    told = (await api.get("/api/v1/audit", params={"target": name})).json()
+    assert "2 of 2 failed again, where 10% may" in told["entries"][-1]["reason"]
+
+
+@pytest.mark.parametrize(
+    "care", [{"canary": 0}, {"halt_on": 2}, {"halt_on": -0.1}, {"speed": 1}]
+)
+async def test_care_that_makes_no_sense_is_refused(
+    api: Api, place: Place, care: dict[str, Any]
+) -> None:
+    await place.store.keep(make_letters(2))
+
+    answer = await api.post("/api/v1/replays/plan", json={"query": "*", "care": care})
+
+    assert answer.status_code == 400
+    assert next(iter(care)) in answer.text
+
+
 async def test_letters_go_only_where_the_server_was_told_they_may(
     api: Api, place: Place
 ) -> None:

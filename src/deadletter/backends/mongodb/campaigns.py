@@ -6,6 +6,7 @@ from datetime import datetime
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.care import read, written
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By
@@ -202,6 +203,7 @@ async def _start(turn: Turn, campaign: Campaign) -> None:
         "to": stored(campaign.to),
         "rate": campaign.rate,
         "cap": campaign.cap,
+        "care": written(campaign.care),
         "items": 0,
         "counts": {},
     }
@@ -251,6 +253,7 @@ def _campaign(found: Document) -> Campaign:
         to=shown(found["to"]),
         rate=found["rate"],
         cap=found["cap"],
+        care=read(found.get("care")),
         counts=_counts(found),
     )
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.care import read, written
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.letter import By
@@ -22,7 +23,7 @@ from .replay_items import count
 from .text import legible, storable
 
 _LATEST: Final = """
-SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap
+SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care
 FROM deadletter.campaigns
 WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
 AND ($4::text IS NULL OR actor = $4) AND ($5::int IS NULL OR seq < $5)
@@ -42,8 +43,8 @@ FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
 """
 _START: Final = """
 INSERT INTO deadletter.campaigns
-    (id, query, created_at, actor, reason, state, mailbox, rate, cap)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING
+    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING
 """
 _SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
 _ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
@@ -145,12 +146,13 @@ def _row(campaign: Campaign) -> Sequence[Any]:
             campaign.to,
             campaign.rate,
             campaign.cap,
+            written(campaign.care),
         )
     )
 
 
 def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap = row
+    _, id_, query, created_at, actor, reason, state, to, rate, cap, care = row
     return Campaign(
         id=id_,
         query=query,
@@ -161,5 +163,6 @@ def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
         to=to,
         rate=rate,
         cap=cap,
+        care=read(care),
         counts=counts,
     )

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.care import read, written
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
@@ -20,7 +21,9 @@ from .replay_items import count
 from .rows import micros, when
 from .sql import Row, fetch, ids, numbers, shown, stored
 
-_COLUMNS: Final = "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap"
+_COLUMNS: Final = (
+    "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care"
+)
 _LATEST: Final = """
 SELECT * FROM campaigns
 WHERE substr(id, 1, length(:begins)) = :begins
@@ -40,8 +43,9 @@ _FIND: Final = """
 SELECT seq, id, state, cap, actor, items, taken, mailbox FROM campaigns WHERE id = ?
 """
 _START: Final = """
-INSERT INTO campaigns (id, query, created_at, actor, reason, state, mailbox, rate, cap)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO campaigns
+    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SET: Final = "UPDATE campaigns SET state = ? WHERE seq = ?"
 # In the order given, and each letter once, also when it is planned again.
@@ -172,11 +176,12 @@ def _row(campaign: Campaign) -> Row:
         stored(campaign.to),
         campaign.rate,
         campaign.cap,
+        written(campaign.care),
     )
 
 
 def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap = row
+    _, id_, query, created_at, actor, reason, state, to, rate, cap, care = row
     return Campaign(
         id=id_,
         query=query,
@@ -187,5 +192,6 @@ def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
         to=to,
         rate=rate,
         cap=cap,
+        care=read(care),
         counts=counts,
     )

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
+from deadletter.core.care import AT_ONCE, Care
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.office.choosing import Chosen
@@ -61,6 +62,7 @@ class Wish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: To | None = None
     rate: Rate | None = None
     cap: Cap = CAP
+    care: Care = AT_ONCE
 
 
 class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,6 +208,7 @@ async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned
         to=wish.to,
         cap=wish.cap,
         rate=wish.rate,
+        care=wish.care,
         hold=True,
     )
     campaign = await place.replay.status(campaign.id)  # now with its counts

@@ -1,0 +1,121 @@
+"""
+How carefully letters are sent back, and when that stops by itself.
+
+A few go first. What became of them decides whether more go, and how many.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+ENOUGH: Final = 20  # outcomes from which on a share says something
+USUAL: Final = 0.5
+CAREFUL: Final = 0.1  # where there is a canary or a ramp
+GROWTH: Final = 10  # times as many at each step of a ramp
+
+Canary: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=100_000,
+        description="So many letters go first; the others when those were handled.",
+    ),
+]
+Share: TypeAlias = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=1,
+        description="It stops by itself when a larger share of the letters than this"
+        " fails again; 1 is never. Otherwise 0.1 with a canary or a ramp, else 0.5.",
+    ),
+]
+
+
+class Care(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How careful a campaign is: all at once, unless it is told otherwise."""
+
+    canary: Canary | None = None
+    ramp: bool = False  # then ten times as many at each step: 1, 10, 100 …
+    halt_on: Share | None = None
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether it waits for outcomes before it goes on."""
+        return self.ramp or self.canary is not None
+
+    @property
+    def share(self) -> float:
+        """The share of letters that may fail again."""
+        if self.halt_on is not None:
+            return self.halt_on
+        return CAREFUL if self.in_steps else USUAL
+
+    def bound(self, sent: int, settled: int) -> int | None:
+        """How many may be out before the next look back; None is all of them."""
+        if not self.in_steps:
+            return None
+        bound = self.canary or 1
+        while min(sent, settled) >= bound:
+            if not self.ramp:
+                return None
+            bound *= GROWTH
+        return bound
+
+
+AT_ONCE: Final = Care()
+
+
+def written(care: Care) -> str | None:
+    """As stores keep it; nothing where there is nothing to say."""
+    return None if care == AT_ONCE else msgspec.json.encode(care).decode()
+
+
+def read(kept: str | None) -> Care:
+    """What was kept."""
+    return AT_ONCE if kept is None else msgspec.json.decode(kept, type=Care)
+
+
+class Send(Struct, frozen=True):
+    """Go on, with at most so many; None is as many as one likes."""
+
+    most: int | None = None
+
+
+class Wait(Struct, frozen=True):
+    """Send no more before so many of those sent have an outcome."""
+
+    outcomes: int
+
+
+class Halt(Struct, frozen=True):
+    """Send no more before somebody has had a look."""
+
+    reason: str
+
+
+Step: TypeAlias = Send | Wait | Halt
+
+
+def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
+    """What to do when so many were sent, and so many of them have these outcomes."""
+    settled = handled + failed
+    bound = care.bound(sent, settled)
+    if bound is not None and failed > care.share * bound:
+        return Halt(f"{_failed(failed, f'the first {bound:,}')}, {_allowed(care)}")
+    # The end of a step says something, however few they were.
+    says_something = settled >= (sent if care.in_steps else ENOUGH)
+    if (says_something or settled >= ENOUGH) and failed > care.share * settled:
+        return Halt(f"{_failed(failed, f'{settled:,}')}, {_allowed(care)}")
+    if bound is None:
+        return Send()
+    return Send(bound - sent) if sent < bound else Wait(bound - settled)
+
+
+def _failed(failed: int, of: str) -> str:
+    return f"{failed:,} of {of} failed again"
+
+
+def _allowed(care: Care) -> str:
+    return f"where {care.share:.0%} may"

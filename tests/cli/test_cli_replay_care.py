@@ -1,0 +1,109 @@
+"""dlq replay --canary, --ramp, --halt-on."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from cli.conftest import Command
+from cli.test_cli_replay import confirm
+from deadletter.core.campaign import Outcome
+from office.making import make_letters
+
+
+def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
+    """Run a replay in a process of its own, beside a consumer that does this."""
+    running = subprocess.Popen(
+        [sys.executable, "-m", "deadletter.cli", "replay", *words],
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while running.poll() is None:
+        assert time.monotonic() < deadline
+        confirm(dlq, outcome)
+        time.sleep(0.05)
+    out, err = running.communicate(timeout=20)
+    return running.returncode, out, err
+
+
+def test_a_canary_that_fails_ends_it_and_says_what_to_do(dlq: Command) -> None:
+    dlq.keep(*make_letters(12))
+
+    code, out, err = careful(dlq, "*", "--canary", "3", outcome=Outcome.FAILED)
+
+    assert code == 6
+    assert "It stopped by itself: " in out
+    assert "failed again, where 10% may." in out
+    assert "9  not sent yet" in out
+    assert "--outcome failed" in out + err
+    assert "dlq replay resume" in out + err
+    (campaign,) = dlq.do(lambda engine: engine.letters.campaigns())
+    told = dlq("replay", "status", campaign.id)
+    assert told.code == 0
+    assert "It stopped by itself: " in told.out
+    assert dlq("replay", "status", campaign.id, "--json").document["care"] == {
+        "canary": 3,
+        "ramp": False,
+        "halt_on": None,
+    }
+
+
+def test_a_ramp_goes_to_the_end_when_all_is_well(dlq: Command) -> None:
+    dlq.keep(*make_letters(15))
+
+    code, out, _ = careful(
+        dlq, "*", "--ramp", "--wait", "20", outcome=Outcome.CONFIRMED
+    )
+
+    assert code == 0
+    assert "15  handled" in out
+
+
+def test_who_paused_it_and_why_is_told(dlq: Command) -> None:
+    dlq.keep(*make_letters(2))
+    planned = dlq("replay", "start", "*", "--canary", "1", "--json").document
+    dlq("replay", "pause", planned["id"], "--reason", "lunch", "--actor", "anna")
+
+    told = dlq("replay", "status", planned["id"])
+
+    assert "Paused by anna: lunch." in told.out
+    assert planned["care"]["canary"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "help_"),
+    [
+        (["--halt-on", "some"], "20% or 0.2, or the word never"),
+        (["--halt-on", "120%"], "not '120%'"),
+        (["--halt-on", "nan"], "20% or 0.2"),
+        (["--canary", "0"], "canary"),
+        (["--ramp", "--through", "redis://localhost:1"], "wait for ever"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    dlq: Command, words: Sequence[str], help_: str
+) -> None:
+    dlq.keep(*make_letters(2))
+
+    ran = dlq("replay", "*", *words)
+
+    assert ran.code == 2
+    assert help_ in " ".join(ran.err.split())
+    assert not dlq.do(lambda engine: engine.letters.campaigns())
+
+
+@pytest.mark.parametrize(
+    ("said", "share"), [("20%", 0.2), ("0.2", 0.2), ("never", 1.0), ("0", 0.0)]
+)
+def test_a_share_is_said_in_several_ways(dlq: Command, said: str, share: float) -> None:
+    dlq.keep(*make_letters(2))
+
+    planned = dlq("replay", "start", "*", "--halt-on", said, "--json").document
+
+    assert planned["care"]["halt_on"] == share

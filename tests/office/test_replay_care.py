@@ -1,0 +1,188 @@
+"""A replay that looks at what becomes of its letters, and stops by itself."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.care import Care
+from deadletter.core.letter import By, State
+from deadletter.office.replay import ITSELF, Replay
+from deadletter.office.watch import PATIENCE
+from deadletter.ports import Engine, LetterStore, ReplaySettled
+from deadletter.testing.fakes import FakeClock
+from deadletter.testing.waiting import eventually
+from office.making import BY, make_letters
+from office.sending import received
+
+
+@asynccontextmanager
+async def consumer(
+    engine: Engine,
+    store: LetterStore,
+    fails: Callable[[int], bool],
+    clock: FakeClock | None = None,
+) -> AsyncIterator[list[int]]:
+    """Settles copies as they come; gives how many there were each time."""
+    seen: list[int] = []
+
+    async def consume() -> None:
+        while True:
+            copies = await received(engine)
+            lineages = [one.message.lineage for one in copies if one.message.lineage]
+            news = []
+            for number, one in enumerate(lineages, sum(seen)):
+                outcome = Outcome.FAILED if fails(number) else Outcome.CONFIRMED
+                news.append(ReplaySettled(one.letter_id, one.generation, outcome))
+            if news:
+                seen.append(len(news))
+                await store.settle_replays(news)
+            await asyncio.sleep(0.01)
+            if clock is not None:
+                clock.advance(seconds=0.05)
+
+    task = asyncio.create_task(consume())
+    try:
+        yield seen
+    finally:
+        task.cancel()
+
+
+async def ready(
+    replay: Replay, store: LetterStore, letters: int, care: Care
+) -> Campaign:
+    await store.keep(make_letters(letters))
+    return await replay.start("is:pending", BY, care=care)
+
+
+async def test_a_canary_goes_first_and_the_others_when_it_was_handled(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 30, Care(canary=5))
+    waited: list[int] = []
+
+    async with consumer(engine, store, lambda _: False) as seen:
+        campaign = await replay.run(campaign.id, on_wait=waited.append)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert seen[0] == 5
+    assert waited[0] == 5
+    assert campaign.state is CampaignState.DONE
+    assert campaign.counts == {Outcome.CONFIRMED: 30}
+
+
+async def test_a_ramp_grows_with_every_step_that_went_well(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 150, Care(ramp=True))
+
+    async with consumer(engine, store, lambda _: False) as seen:
+        await replay.run(campaign.id)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert campaign.counts == {Outcome.CONFIRMED: 150}
+    sums = [sum(seen[: n + 1]) for n in range(len(seen))]
+    assert {1, 10, 100} <= set(sums)
+
+
+async def test_it_stops_by_itself_when_the_canary_fails(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 30, Care(canary=5))
+
+    async with consumer(engine, store, lambda number: number % 2 == 0):
+        campaign = await replay.run(campaign.id)
+
+    assert campaign.state is CampaignState.PAUSED
+    assert campaign.counts[Outcome.PLANNED] == 25
+    assert (await store.counts())["orders"][State.PENDING] >= 25
+    last = (await store.audit(target=campaign.id, limit=10))[-1]
+    assert last.actor == ITSELF
+    assert last.reason.startswith("stopped by itself: ")
+    assert "of 5 failed again, where 10% may" in last.reason
+
+
+async def test_who_resumes_it_begins_with_a_canary_again(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 30, Care(canary=5))
+    async with consumer(engine, store, lambda _: True):
+        campaign = await replay.run(campaign.id)
+    assert campaign.counts == {Outcome.FAILED: 5, Outcome.PLANNED: 25}
+
+    await replay.resume(campaign.id, By("anna", "mended"))
+    async with consumer(engine, store, lambda _: False) as seen:
+        await replay.run(campaign.id)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert seen[0] == 5
+    assert campaign.state is CampaignState.DONE
+    assert campaign.counts == {Outcome.FAILED: 5, Outcome.CONFIRMED: 25}
+
+
+async def test_any_replay_stops_when_most_of_it_fails(
+    replay: Replay, engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    campaign = await ready(replay, store, 400, Care())
+
+    async with consumer(engine, store, lambda _: True, clock):
+        campaign = await asyncio.wait_for(replay.run(campaign.id, rate=100), 30)
+
+    assert campaign.state is CampaignState.PAUSED
+    assert 20 <= campaign.counts[Outcome.FAILED] < 400
+    assert campaign.counts[Outcome.PLANNED] > 0
+
+
+async def test_without_anything_left_to_send_nothing_is_waited_for(
+    replay: Replay, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 5, Care(canary=5))
+
+    campaign = await asyncio.wait_for(replay.run(campaign.id), 10)
+
+    assert campaign.counts == {Outcome.SENT: 5}
+
+
+async def test_somebody_may_pause_it_while_it_waits(
+    replay: Replay, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 9, Care(canary=5))
+    running = asyncio.create_task(replay.run(campaign.id))
+
+    async def is_out() -> bool:
+        return (await replay.status(campaign.id)).counts.get(Outcome.SENT) == 5
+
+    await eventually(is_out)
+    await replay.pause(campaign.id, BY)
+
+    assert (await asyncio.wait_for(running, 10)).state is CampaignState.PAUSED
+    assert (await store.audit(target=campaign.id, limit=10))[-1].actor == "anna"
+
+
+async def test_when_nobody_works_it_says_so(
+    replay: Replay, store: LetterStore, clock: FakeClock
+) -> None:
+    campaign = await ready(replay, store, 9, Care(canary=5))
+
+    campaign = await replay.run(
+        campaign.id, on_wait=lambda _: clock.advance(seconds=PATIENCE)
+    )
+
+    assert campaign.state is CampaignState.PAUSED
+    last = (await store.audit(target=campaign.id, limit=10))[-1]
+    assert "5 of those sent have no outcome after 15 minutes" in last.reason
+
+
+@pytest.mark.parametrize("care", [Care(halt_on=1), Care(canary=5, halt_on=1)])
+async def test_never_is_never(
+    replay: Replay, engine: Engine, store: LetterStore, care: Care
+) -> None:
+    campaign = await ready(replay, store, 40, care)
+
+    async with consumer(engine, store, lambda _: True):
+        await replay.run(campaign.id)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert campaign.counts == {Outcome.FAILED: 40}
