@@ -47,6 +47,7 @@ class Reader:
         self.said: dict[int, list[str]] = {}  # by the line of a command
         self._believes = believes  # what is said now, whatever the page shows
         self._module = ModuleType("page")
+        self._behind: list[subprocess.Popen[str]] = []
         self.known: dict[str, str] = {}  # ids on the page, and what they are here
         sys.modules["page"] = self._module
 
@@ -62,9 +63,12 @@ class Reader:
             _edit(block.text)
         elif block.language == "console":
             line = block.line
-            for command in commands(block.text):
-                self._type(command, line)
-                line += 1 + len(command.shown)
+            try:
+                for command in commands(block.text):
+                    self._type(command, line)
+                    line += 1 + len(command.shown)
+            finally:
+                self._leave()
 
     def _type(self, command: Command, line: int) -> None:
         text = command.text
@@ -72,6 +76,10 @@ class Reader:
             text = text.replace(shown, here)
         words = shlex.split(text, comments=True)
         match words:
+            case ["dlq", *rest, "&"]:
+                _parse(rest)
+                self._behind.append(_started(rest))
+                return
             case ["export", setting]:
                 name, _, value = setting.partition("=")
                 os.environ[name] = value
@@ -91,10 +99,17 @@ class Reader:
                 return  # pip, curl, an editor: a reader's own business
         self._compare(command, seen(_anywhere(output)), code, line)
 
+    def _leave(self) -> None:
+        """End what a block has left running behind it."""
+        while self._behind:
+            worker = self._behind.pop()
+            worker.send_signal(signal.SIGINT)
+            worker.communicate(timeout=_PATIENCE)
+
     def _compare(self, command: Command, said: list[str], code: int, line: int) -> None:
         shown = [one for one in command.shown if one != "^C"]
         self.said[line] = said
-        is_refused = any(one.startswith("dlq: ") for one in shown)
+        is_refused = any(one.startswith(("dlq: ", "It stopped")) for one in shown)
         if code == 1 or (bool(code) != is_refused and not self._believes):
             raise Wrong(f"`{command.text}` ended with {code}: {'; '.join(said)}")
         if any(one.strip() for one in shown):
@@ -162,12 +177,7 @@ def _ran(script: str) -> tuple[str, int]:
 
 def _worked(words: list[str]) -> tuple[str, int]:
     """Let a worker empty its mailboxes, then press Ctrl-C."""
-    worker = subprocess.Popen(
-        [sys.executable, "-u", "-m", "deadletter.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    worker = _started(words)
     try:
         deadline = time.monotonic() + _PATIENCE
         while worker.poll() is None and not _is_quiet():
@@ -179,6 +189,15 @@ def _worked(words: list[str]) -> tuple[str, int]:
     finally:
         worker.kill()
     return output, worker.returncode
+
+
+def _started(words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "deadletter.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def _is_quiet() -> bool:
