@@ -21,13 +21,14 @@ from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import still_open
-from deadletter.core.message import Message, as_headers, as_seconds, checked
+from deadletter.core.message import Delivery, Message, as_headers, as_seconds, checked
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
 from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
+from deadletter.runtime.handing import handed
 from deadletter.runtime.handlers import Middleware
 from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition
 from deadletter.runtime.loop import Loop
@@ -237,6 +238,21 @@ class App:
         await sink.send(messages, delay=as_seconds("delay", delay))
         return [message.id for message in messages]
 
+    async def handle(self, mailbox: str, message: Message) -> object:
+        """
+        Hand a message to the handler of a mailbox, here and now; what it answers.
+
+        For tests: nothing is received, tried again or kept, and what the handler
+        raises is raised. It runs in this process, without its middleware.
+        """
+        if mailbox not in self._handlers:
+            raise ConfigError(f"mailbox {mailbox!r} has no handler")
+        return await handed(
+            self._handlers[mailbox].function,
+            Delivery(message=message, mailbox=mailbox),
+            self._clock,
+        )
+
     async def work(
         self,
         stop: asyncio.Event | None = None,
@@ -292,7 +308,7 @@ class App:
                 watchdog_threshold=watchdog,
                 install_signals=install_signals,
             )
-            return await _until(stop, group)
+            return await (group.run() if stop is None else group.run_until(stop))
 
     def run(
         self,
@@ -375,21 +391,6 @@ async def _open_letters(letters: LetterStore) -> dict[str, int]:
     """How many letters of each mailbox still need somebody."""
     counts = await letters.counts()
     return {source: still_open(states) for source, states in counts.items()}
-
-
-async def _until(stop: asyncio.Event | None, group: LoopGroup) -> int:
-    if stop is None:
-        return await group.run()
-
-    async def watch(stop: asyncio.Event) -> None:
-        await stop.wait()
-        group.stop()
-
-    watching = asyncio.create_task(watch(stop))
-    try:
-        return await group.run()
-    finally:
-        watching.cancel()
 
 
 def _nobody(event: Event) -> None:

@@ -22,6 +22,7 @@ _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
     ("groups", "groups:app", LOOK, "What broke, by cause."),
     ("show", "show:show", LOOK, "Tell one letter's whole story."),
+    ("repro", "repro:repro", LOOK, "Write a test that fails as a letter did."),
     ("stats", "stats:stats", LOOK, "Count what is where."),
     ("review", "moves:review", DECIDE, "Say that you have looked at letters."),
     ("note", "moves:note", DECIDE, "Write a note on letters."),

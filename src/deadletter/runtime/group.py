@@ -89,6 +89,19 @@ class LoopGroup:
                 metrics=metrics,
             )
 
+    async def run_until(self, stop: asyncio.Event) -> int:
+        """Run all loops until this is set, or as `run` does."""
+
+        async def watch() -> None:
+            await stop.wait()
+            self.stop()
+
+        watching = asyncio.create_task(watch())
+        try:
+            return await self.run()
+        finally:
+            watching.cancel()
+
     async def run(self) -> int:
         """
         Run all loops until stopped by `stop()` or a signal.
