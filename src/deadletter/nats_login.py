@@ -20,6 +20,8 @@ from nats import errors as theirs
 from nats.aio.client import Client
 
 from deadletter.core.errors import BackendError, ConfigError, Unavailable
+from deadletter.core.urls import unreadable
+from deadletter.tls import context
 
 TLS: Final = ("cafile", "certfile", "keyfile")
 CREDS: Final = "creds"
@@ -48,7 +50,7 @@ def split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigError(f"this NATS URL cannot be read: {error}") from error
+        raise unreadable("NATS") from error
     if parts.scheme not in {"nats", "tls"}:
         raise ConfigError("a NATS URL begins with nats:// or tls://")
     return parts
@@ -65,7 +67,7 @@ def read_login(parts: SplitResult, given: dict[str, str]) -> Login:
         try:
             _ = urlsplit(f"nats://{host}").port
         except ValueError as error:
-            raise ConfigError(f"this NATS URL cannot be read: {error}") from error
+            raise unreadable("NATS") from error
     return Login(
         servers=[f"{parts.scheme}://{host}" for host in named],
         where=", ".join(named),
@@ -91,8 +93,10 @@ async def connected(login: Login, **options: Any) -> Client:
     client = _Client(tls=login.tls)
     try:
         await client.connect(**_options(login), **options)
-    except BaseException:
+    except BaseException as error:
         await farewell(client)
+        if login.creds and type(error).__module__.partition(".")[0] == "nkeys":
+            raise _no_creds(login.creds) from error
         raise
     return client
 
@@ -113,10 +117,12 @@ def at_start(error: Exception, login: Login) -> ConfigError | BackendError:
             " nats://user:password@host:4222, or the file with our credentials"
             f" (?creds=) ({text})"
         )
+    if isinstance(error, theirs.InvalidUserCredentialsError) and login.creds:
+        return _no_creds(login.creds)
     if isinstance(error, theirs.SecureConnWantedError):
         return ConfigError(
-            f"{where} does not speak TLS, so we told it nothing: make it, or begin the"
-            f" URL with nats:// ({text})"
+            f"{where} does not ask for TLS, so we told it nothing: have it require TLS,"
+            f" or begin the URL with nats:// ({text})"
         )
     if isinstance(error, ssl.SSLError):
         return ConfigError(
@@ -155,7 +161,9 @@ def _options(login: Login) -> dict[str, Any]:
         "password": login.password,
         "token": login.token,
         "user_credentials": _creds(login.creds) if login.creds else None,
-        "tls": _context(login) if login.tls else None,
+        "tls": context("NATS", login.cafile, login.certfile, login.keyfile)
+        if login.tls
+        else None,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -168,20 +176,13 @@ def _creds(file: str) -> str:
     except OSError as error:
         raise ConfigError(f"?creds= of the NATS URL cannot be read: {error}") from error
     if not all(part in content for part in _IN_CREDS):
-        raise ConfigError(
-            f"?creds= of the NATS URL names {file}, which has no credentials in it: it"
-            " takes the file that nsc, or your account's page, has made for a user"
-        )
+        raise _no_creds(file)
     return file
 
 
-def _context(login: Login) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=login.cafile)
-        if login.certfile:
-            context.load_cert_chain(login.certfile, login.keyfile)
-    except OSError as error:
-        raise ConfigError(
-            f"cafile, certfile or keyfile of the NATS URL cannot be read: {error}"
-        ) from error
-    return context
+def _no_creds(file: str) -> ConfigError:
+    return ConfigError(
+        f"?creds= of the NATS URL names {file}, which has no credentials in it, or"
+        " damaged ones: it takes the file that nsc, or your account's page, has made"
+        " for a user"
+    )

@@ -4,12 +4,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from cli.conftest import Command
 from cli.test_cli_replay import confirm
+from client.serving import served
+from deadletter.core.access import Role
 from deadletter.core.campaign import Outcome
 from office.making import make_letters
 
@@ -96,6 +100,42 @@ def test_what_makes_no_sense_is_refused(
     assert ran.code == 2
     assert help_ in " ".join(ran.err.split())
     assert not dlq.do(lambda engine: engine.letters.campaigns())
+
+
+@pytest.mark.parametrize("sources", [(), ("orders",)])
+def test_through_a_server_it_stops_and_says_why_as_well(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, sources: tuple[str, ...]
+) -> None:
+    dlq.keep(*make_letters(6))
+    with served(dlq.url, access="on") as server:
+        monkeypatch.setenv("DLQ_TOKEN", server.token(Role.OPERATOR, *sources))
+        words = ["--canary", "2", "--server", server.url]
+
+        code, out, _ = careful(dlq, "source:orders", *words, outcome=Outcome.FAILED)
+        (campaign,) = dlq.do(lambda engine: engine.letters.campaigns())
+        told = dlq("replay", "status", campaign.id, "--server", server.url)
+
+    assert code == 6
+    assert "It stopped by itself: 2 of 2 failed again" in out
+    assert told.code == 0
+    assert "It stopped by itself: 2 of 2 failed again" in told.out
+
+
+def test_what_was_planned_with_a_canary_is_not_resumed_through_others(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def opened(office: Any, url: str, desk: Any) -> AsyncIterator[Any]:
+        yield office
+
+    monkeypatch.setattr("deadletter.cli.replay.way_back", opened)
+    dlq.keep(*make_letters(2))
+    planned = dlq("replay", "start", "*", "--canary", "1", "--json").document
+
+    ran = dlq("replay", "resume", planned["id"], "--through", "redis://localhost")
+
+    assert ran.code == 2
+    assert "wait for ever" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from deadletter.core.care import (
     Halt,
     Send,
     Wait,
+    checked,
     next_step,
     read,
     written,
 )
+from deadletter.core.errors import ConfigError
 
 CANARY = Care(canary=10)
 RAMP = Care(ramp=True)
@@ -42,6 +44,10 @@ RAMP = Care(ramp=True)
         (Care(canary=4, halt_on=0.5), 4, 2, 2, Send()),
         (Care(canary=4, halt_on=1), 4, 0, 4, Send()),
         (Care(halt_on=1), 500, 0, 500, Send()),
+        (CANARY, 1, 0, 1, Send(9)),  # one of ten may
+        (CANARY, 11, 9, 2, Send()),  # past the canary, and too few since
+        (Care(ramp=True, halt_on=0.2), 2, 1, 1, Send(8)),
+        (Care(halt_on=0.29), 100, 71, 29, Send()),  # not one in a thousand more
     ],
 )
 def test_the_next_step(
@@ -57,6 +63,7 @@ def test_the_next_step(
         (Care(canary=10, halt_on=0), 9, 1, "1 of 10 failed again, where 0% may"),
         (RAMP, 0, 1, "1 of 1 failed"),
         (RAMP, 20, 3, "3 of 23 failed again"),  # of 100, and yet enough
+        (Care(halt_on=0.004), 99, 1, "1 of 100 failed again, where 0.4% may"),
         (AT_ONCE, 9, 11, "11 of 20 failed again, where 50% may"),
     ],
 )
@@ -102,6 +109,18 @@ def test_whatever_happens_it_ends_with_all_sent_or_too_many_failures(
         bound = care.bound(sent, handled + failed)
         assert bound is None or sent <= max(bound, settled * 10)
     assert settled < ENOUGH or failed <= care.share * settled + 1
+
+
+@pytest.mark.parametrize(
+    "care", [Care(canary=0), Care(halt_on=1.5), Care(halt_on=-0.1)]
+)
+def test_care_that_makes_no_sense_is_refused(care: Care) -> None:
+    with pytest.raises(ConfigError, match="cannot be sent with this care"):
+        checked(care)
+
+
+def test_what_a_later_version_has_kept_is_read_as_far_as_it_is_known() -> None:
+    assert read('{"canary": 3, "mood": "good"}') == Care(canary=3)
 
 
 @given(cares)

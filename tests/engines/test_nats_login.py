@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from servers import Server
 from servers.common import HOST
 from servers.fixtures import serve
 from servers.nats_accounts import NatsWithAccounts
+from servers.secure import SecureNats
 
 pytestmark = pytest.mark.xdist_group("nats_server")
 
@@ -23,6 +25,12 @@ pytestmark = pytest.mark.xdist_group("nats_server")
 @pytest.fixture(scope="module")
 def accounts(started_servers: list[Server]) -> Iterator[Server]:
     yield from serve(NatsWithAccounts, started_servers)
+
+
+@pytest.fixture
+def secure(started_servers: list[Server]) -> Iterator[SecureNats]:
+    for server in serve(SecureNats, started_servers):
+        yield cast("SecureNats", server)
 
 
 async def test_a_file_of_credentials_lets_us_in(accounts: Server) -> None:
@@ -63,13 +71,63 @@ async def to_drain(url: str) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("SEED-----\nSU", "SEED-----\n"),
+        lambda text: text[: text.index("SEED-----\n") + 20],
+        lambda text: "BEGIN NATS USER JWT\nBEGIN USER NKEY SEED\n",
+    ],
+)
+async def test_damaged_credentials_are_told(
+    accounts: Server, tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    whole = cast("NatsWithAccounts", accounts).creds.read_text()
+    file = tmp_path / "me.creds"
+    file.write_text(change(whole))
+
+    with pytest.raises(ConfigError, match=r"\?creds="):
+        await connect(
+            f"{accounts.url.partition('?')[0]}?creds={file}", clock=SystemClock()
+        )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://me:hush/word@localhost",
+        "nats://me:hush#word@localhost",
+        "nats://me:hush?word@localhost",
+        "nats://me:hush\u2100@localhost",
+        "nats://localhost:hush",
+    ],
+)
+async def test_a_url_that_is_none_keeps_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await connect(url, clock=SystemClock())
+
+    assert "hush" not in str(caught.value)
+
+
+async def test_a_wire_whose_tls_broke_does_not_hold_up_the_end(
+    secure: SecureNats,
+) -> None:
+    engine = await connect(secure.url, clock=SystemClock())
+    secure.stop()
+    secure.papers.write()  # of an authority that we do not know
+    secure.start()
+    await asyncio.sleep(1.0)  # for some tries to come back
+
+    await asyncio.wait_for(engine.close(), 10)
+
+
 @pytest.mark.parametrize("open_it", [as_engine, to_drain])
 async def test_a_server_without_tls_is_told_nothing_when_tls_was_asked_for(
     open_it: Callable[[str], Awaitable[None]],
 ) -> None:
     async with eavesdropping() as (port, heard):
         url = f"tls://me:s3cret@{HOST}:{port}"
-        with pytest.raises(ConfigError, match="does not speak TLS"):
+        with pytest.raises(ConfigError, match="does not ask for TLS"):
             await open_it(url)
 
         await eventually(lambda: heard)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from deadletter import App, DLQPolicy
 from deadletter.assembly.engines import opened
 from deadletter.assembly.foreign import opened_foreign
-from deadletter.core.errors import ConfigError, DeadLetterError
+from deadletter.backends.kafka.errors import in_our_words
+from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
 from deadletter.testing.waiting import eventually
 from servers import Server
 from servers.fixtures import serve
@@ -57,10 +59,12 @@ def server(
 
 
 @pytest.fixture(autouse=True)
-def what_the_libraries_leave_open(server: Secure) -> Iterator[None]:
+def what_the_libraries_leave_open(
+    request: pytest.FixtureRequest,
+) -> Iterator[None]:
     """MongoDB's forgets the socket of a handshake that failed."""
     yield
-    if server.name == "mongodb":
+    if "mongodb" in request.node.name:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
@@ -124,6 +128,58 @@ async def test_the_dead_letters_of_others_are_drained_over_it(server: Secure) ->
     with pytest.raises(DeadLetterError, match=r"TLS|[Ss]ecurity|certificate"):
         async with opened_foreign(server.strange):
             pass
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("postgresql://localhost?sslmode=verify-full&sslrootcert=", "sslrootcert"),
+        ("postgresql://localhost?sslkey=", "sslkey"),
+        ("rediss://localhost?ssl_ca_certs=", "ssl_ca_certs"),
+        ("bullmqs://localhost?ssl_certfile=", "ssl_certfile"),
+        ("mongodb://localhost?tls=true&tlsCAFile=", "tlsCAFile"),
+        ("amqps://localhost?cafile=", "cafile"),
+        ("tls://localhost?certfile=", "certfile"),
+        ("kafka://localhost?security.protocol=SSL&ssl.ca.location=", "ssl.ca.location"),
+    ],
+)
+@pytest.mark.parametrize("file", ["/nowhere/ca.pem", "/"])
+async def test_a_file_that_cannot_be_read_is_told(
+    url: str, named: str, file: str
+) -> None:
+    if url.startswith("kafka"):
+        file = "/nowhere/ca.pem"  # there it may be a directory
+    with pytest.raises(ConfigError) as caught:
+        await _open(f"{url}{file}")
+
+    assert named in str(caught.value)
+    assert "running" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["tls", "amqps"])
+async def test_a_key_without_its_certificate_is_refused(
+    scheme: str, tmp_path: Path
+) -> None:
+    (key := tmp_path / "key.pem").touch()
+
+    with pytest.raises(ConfigError, match="certfile"):
+        await _open(f"{scheme}://localhost?keyfile={key}")
+
+
+@pytest.mark.parametrize("scheme", ["tls", "amqps"])
+async def test_a_file_that_is_no_certificate_is_told(
+    scheme: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "ca.pem").write_text("hello")
+
+    with pytest.raises(ConfigError, match="no certificate"):
+        await _open(f"{scheme}://localhost?cafile={file}")
+
+
+def test_trouble_with_tls_while_a_worker_runs_may_pass() -> None:
+    code = KafkaError._SSL
+
+    assert isinstance(in_our_words(KafkaError(code), "polling"), Unavailable)
 
 
 async def _open(url: str) -> None:

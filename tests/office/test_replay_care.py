@@ -8,6 +8,7 @@ import pytest
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.care import Care
+from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.letter import By, State
 from deadletter.office.replay import ITSELF, Replay
 from deadletter.office.watch import PATIENCE
@@ -143,6 +144,82 @@ async def test_without_anything_left_to_send_nothing_is_waited_for(
     campaign = await asyncio.wait_for(replay.run(campaign.id), 10)
 
     assert campaign.counts == {Outcome.SENT: 5}
+
+
+async def test_what_is_all_sent_is_not_stopped_by_failures(
+    replay: Replay, engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    campaign = await ready(replay, store, 30, Care())
+
+    async with consumer(engine, store, lambda _: True, clock):
+        await asyncio.wait_for(replay.run(campaign.id, rate=20), 30)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert campaign.state in {CampaignState.DONE, CampaignState.PAUSED}
+    if campaign.state is CampaignState.PAUSED:  # while there was something to spare
+        assert campaign.counts[Outcome.PLANNED]
+
+
+async def test_a_canary_that_is_all_there_is_ends_the_replay(
+    replay: Replay, engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    campaign = await ready(replay, store, 5, Care(canary=5))
+
+    async with consumer(engine, store, lambda _: True, clock):
+        await asyncio.wait_for(replay.run(campaign.id), 30)
+        campaign = await replay.wait_confirmed(campaign.id, timeout=60)
+
+    assert campaign.state is CampaignState.DONE
+    assert campaign.counts == {Outcome.FAILED: 5}
+
+
+async def test_what_a_killed_process_left_is_sent_with_a_canary_again(
+    replay: Replay, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 20, Care(canary=5))
+    await store.take_replay(campaign.id, limit=20)  # and then it was killed
+    running = asyncio.create_task(replay.run(campaign.id))
+
+    async def is_out() -> bool:
+        return (await replay.status(campaign.id)).counts.get(Outcome.SENT) == 5
+
+    await eventually(is_out)
+    await replay.pause(campaign.id, BY)
+
+    assert (await running).counts[Outcome.SENDING] == 15
+
+
+async def test_a_store_out_of_reach_is_no_reason_for_another_canary(
+    replay: Replay, store: LetterStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = await ready(replay, store, 20, Care(canary=5))
+    status, asked = replay.status, 0
+
+    async def flapping(campaign_id: str) -> Campaign:
+        nonlocal asked
+        asked += 1
+        if 2 < asked < 6:
+            raise Unavailable("gone for a moment")
+        return await status(campaign_id)
+
+    monkeypatch.setattr(replay, "status", flapping)
+
+    running = asyncio.create_task(replay.run(campaign.id))
+    await eventually(lambda: asked > 6)
+    await replay.pause(campaign.id, BY)
+
+    assert (await running).counts == {Outcome.SENT: 5, Outcome.PLANNED: 15}
+
+
+async def test_care_that_makes_no_sense_is_never_kept(
+    replay: Replay, store: LetterStore
+) -> None:
+    await store.keep(make_letters(2))
+
+    with pytest.raises(ConfigError, match="canary"):
+        await replay.start("*", BY, care=Care(canary=0))
+
+    assert await replay.latest() == []
 
 
 async def test_somebody_may_pause_it_while_it_waits(

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.urls import unreadable
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _TLS: Final = ("cafile", "certfile", "keyfile")
@@ -39,7 +40,7 @@ def read_url(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"this RabbitMQ URL cannot be read: {error}") from error
+        raise unreadable("RabbitMQ") from error
     if parts.scheme not in _PORTS:
         raise ConfigError("a RabbitMQ URL begins with amqp:// or amqps://")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -17,7 +17,7 @@ from pamqp import frame as rare
 from pamqp.base import Frame
 from pamqp.header import ProtocolHeader
 
-from deadletter.core.errors import ConfigError
+from deadletter.tls import context
 
 from . import frames
 from .address import Address
@@ -270,15 +270,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
     """What a broker with TLS is spoken to with; None where it has none."""
     if not address.tls:
         return None
-    try:
-        context = ssl.create_default_context(cafile=address.cafile)
-        if address.certfile:
-            context.load_cert_chain(address.certfile, address.keyfile)
-    except OSError as error:
-        raise ConfigError(
-            f"cafile, certfile or keyfile of the RabbitMQ URL cannot be read: {error}"
-        ) from error
-    return context
+    return context("RabbitMQ", address.cafile, address.certfile, address.keyfile)
 
 
 def _said(close: spec.Connection.Close) -> Closed:

@@ -17,7 +17,7 @@ from .exit_codes import ExitCode
 from .office import Office
 from .options import Flag
 
-_MOST_SAID: Final = 1_000  # acts on one replay
+_MOST_SAID: Final = 100  # acts on one replay
 _NEVER: Final = "never"
 
 

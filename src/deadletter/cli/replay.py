@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.preflight import Verdict
 from deadletter.office.replay import CAP, unsent, unsettled
@@ -76,11 +77,8 @@ async def replay(
         yes: Do not ask.
     """
     by, care = desk.by(reason), how.care()
-    if through is not None and care.in_steps:
-        raise ConfigError(
-            "what becomes of letters sent --through a server of others is not told to"
-            " us: --canary and --ramp would wait for ever"
-        )
+    if through is not None:
+        _check_outcomes(care)
     async with desk.office() as here, way_back(here, through, desk) as office:
         chosen = await choose(office.letters, letters, limit=limit)
         await check_way_back(office, chosen.ids, to)
@@ -191,6 +189,8 @@ async def resume(
         reason: Why; goes into the audit.
     """
     async with desk.office() as here, way_back(here, through, desk) as office:
+        if through is not None:
+            _check_outcomes((await office.replay.status(campaign)).care)
         resuming = office.resume(
             campaign, desk.by(reason), rate=rate, take_over=take_over
         )
@@ -261,6 +261,14 @@ def _interrupts() -> Iterator[asyncio.Event]:
     finally:
         for one in signals:
             loop.remove_signal_handler(one)
+
+
+def _check_outcomes(care: Care) -> None:
+    if care.in_steps:
+        raise ConfigError(
+            "what becomes of letters sent --through a server of others is not told to"
+            " us: with --canary or --ramp it would wait for ever"
+        )
 
 
 def _targets(targets: dict[str, int]) -> str:

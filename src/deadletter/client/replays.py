@@ -59,7 +59,7 @@ class Replays:
             to=to,
             rate=rate,
             cap=cap,
-            care=msgspec.to_builtins(care),
+            care=None if care == AT_ONCE else msgspec.to_builtins(care),
             reason=reason,
         )
         return await self._connection.post(f"{API}/replays/plan", wish, Planned)

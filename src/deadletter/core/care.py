@@ -9,6 +9,8 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from .errors import ConfigError
+
 ENOUGH: Final = 20  # outcomes from which on a share says something
 USUAL: Final = 0.5
 CAREFUL: Final = 0.1  # where there is a canary or a ramp
@@ -33,7 +35,7 @@ Share: TypeAlias = Annotated[
 ]
 
 
-class Care(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Care(Struct, frozen=True, kw_only=True):
     """How careful a campaign is: all at once, unless it is told otherwise."""
 
     canary: Canary | None = None
@@ -63,8 +65,25 @@ class Care(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             bound *= GROWTH
         return bound
 
+    def ends_with(self, sent: int) -> bool:
+        """Whether this many are a whole step."""
+        if not self.in_steps:
+            return False
+        step = self.canary or 1
+        while self.ramp and step < sent:
+            step *= GROWTH
+        return sent == step
+
 
 AT_ONCE: Final = Care()
+
+
+def checked(care: Care) -> Care:
+    """The same, once it is known to make sense."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(care), Care)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a replay cannot be sent with this care: {error}") from error
 
 
 def written(care: Care) -> str | None:
@@ -101,12 +120,16 @@ Step: TypeAlias = Send | Wait | Halt
 def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
     """What to do when so many were sent, and so many of them have these outcomes."""
     settled = handled + failed
+
+    def is_too_much(failed: int, of: int) -> bool:
+        return failed > 0 and failed / of > care.share
+
     bound = care.bound(sent, settled)
-    if bound is not None and failed > care.share * bound:
+    if bound is not None and is_too_much(failed, bound):
         return Halt(f"{_failed(failed, f'the first {bound:,}')}, {_allowed(care)}")
     # The end of a step says something, however few they were.
-    says_something = settled >= (sent if care.in_steps else ENOUGH)
-    if (says_something or settled >= ENOUGH) and failed > care.share * settled:
+    enough = sent if care.ends_with(sent) else ENOUGH
+    if settled >= enough and is_too_much(failed, settled):
         return Halt(f"{_failed(failed, f'{settled:,}')}, {_allowed(care)}")
     if bound is None:
         return Send()
@@ -118,4 +141,4 @@ def _failed(failed: int, of: str) -> str:
 
 
 def _allowed(care: Care) -> str:
-    return f"where {care.share:.0%} may"
+    return f"where {care.share * 100:.3g}% may"

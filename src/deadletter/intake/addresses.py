@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.redact import redact
+from deadletter.core.urls import unreadable
 
 
 class SqsAddress(Struct, frozen=True, kw_only=True):
@@ -86,5 +86,5 @@ def host_and_port(url: str, usual: int) -> str:
         parts = urlsplit(url)
         port = parts.port or usual
     except ValueError as error:
-        raise ConfigError(f"{redact(url)!r} cannot be read: {error}") from error
+        raise unreadable(url.partition("://")[0]) from error
     return f"{parts.hostname or 'localhost'}:{port}"

@@ -30,7 +30,7 @@ from deadletter.core.errors import (
     Unavailable,
 )
 from deadletter.core.message import Headers, Message
-from deadletter.nats_login import at_start, connected, read_login, split
+from deadletter.nats_login import at_start, connected, farewell, read_login, split
 from deadletter.ports import Clock
 
 ADVISORIES: Final = "advisories"
@@ -91,8 +91,7 @@ class Nats:
 
     async def close(self) -> None:
         """Let go of the connection."""
-        with suppress(*_KNOWN):
-            await self._client.close()
+        await farewell(self._client)
 
 
 class NatsDrain:

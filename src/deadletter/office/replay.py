@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.care import AT_ONCE, Care, Halt, Wait
-from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.care import AT_ONCE, Care, Halt, Wait, checked
+from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
 from deadletter.core.message import Lineage, Message
 from deadletter.core.query import show
@@ -181,7 +181,7 @@ class Replay:
             to=to,
             rate=rate,
             cap=cap,
-            care=care,
+            care=checked(care),
         )
         await self._store.plan_replay(campaign, ids)
         return campaign
@@ -215,8 +215,10 @@ class Replay:
                 continue
             step = await watch.step()
             if isinstance(step, Halt):
-                await self._halt(campaign.id, step)
-                break
+                if await self._halted(campaign.id, step):
+                    break
+                await until(stop, LOOK)
+                continue
             if isinstance(step, Wait):
                 if watch.campaign.state is not CampaignState.RUNNING:
                     break
@@ -332,9 +334,12 @@ class Replay:
                 return campaign
             await asyncio.sleep(min(LOOK, left))
 
-    async def _halt(self, campaign_id: str, halt: Halt) -> None:
-        with suppress(Conflict):  # it has ended meanwhile
-            await self.pause(campaign_id, By(ITSELF, f"{STOPPED}: {halt.reason}"))
+    async def _halted(self, campaign_id: str, halt: Halt) -> bool:
+        with suppress(Unavailable):  # it must not go on because nobody could be told
+            with suppress(Conflict):  # it has ended meanwhile
+                await self.pause(campaign_id, By(ITSELF, f"{STOPPED}: {halt.reason}"))
+            return True
+        return False
 
     def _is_stale(self, plan: Campaign) -> bool:
         return self._clock.now() - plan.created_at > timedelta(days=PLAN_DAYS)

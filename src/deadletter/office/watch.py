@@ -1,10 +1,12 @@
 """Looking at what becomes of letters while more of them are sent."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from deadletter.core.campaign import Campaign, Outcome
 from deadletter.core.care import Halt, Send, Step, Wait, next_step
+from deadletter.core.errors import Unavailable
 
 LOOK: Final = 0.2  # seconds between two looks at outcomes
 PATIENCE: Final = 900.0  # seconds without any outcome, until nobody seems to work
@@ -40,25 +42,36 @@ class Watch:
     async def step(self) -> Step:
         """What to do now."""
         now = self._monotonic()
-        due = now - self._looked_at >= LOOK
-        if due or (self._care.in_steps and self._sent):
-            self.campaign = await self._look()
+        step = self._judged()
+        if now - self._looked_at >= LOOK or isinstance(step, Wait):
             self._looked_at = now
-        handled = self._since(Outcome.CONFIRMED)
-        failed = self._since(Outcome.FAILED)
-        if handled + failed != self._settled:
-            self._settled, self._moved_at = handled + failed, now
-        step = next_step(self._care, self._sent, handled, failed)
-        if not isinstance(step, Wait):
+            with suppress(Unavailable):  # no news is no reason to begin anew
+                self.campaign = await self._look()
+            step = self._judged()
+        settled = self._since(Outcome.CONFIRMED) + self._since(Outcome.FAILED)
+        if settled != self._settled:
+            self._settled, self._moved_at = settled, now
+        if isinstance(step, Send):
             return step
-        if not self.campaign.counts.get(Outcome.PLANNED):
-            return Send()  # there is nothing that could wait
+        if not self._unsent():
+            return Send()  # there is nothing that could wait, or be spared
+        if isinstance(step, Halt):
+            return step
         if now - self._moved_at > PATIENCE:
             return Halt(
                 f"{step.outcomes:,} of those sent have no outcome after"
                 f" {PATIENCE / 60:.0f} minutes: is a worker running?"
             )
         return step
+
+    def _judged(self) -> Step:
+        handled = self._since(Outcome.CONFIRMED)
+        failed = self._since(Outcome.FAILED)
+        return next_step(self._care, self._sent, handled, failed)
+
+    def _unsent(self) -> int:
+        counts = self.campaign.counts
+        return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
 
     def _since(self, outcome: Outcome) -> int:
         counts = self.campaign.counts

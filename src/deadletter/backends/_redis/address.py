@@ -6,11 +6,17 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.urls import unreadable
+from deadletter.tls import check_files
 
 _PLAIN: Final = frozenset({"redis", "valkey"})
 _TLS: Final = frozenset({"rediss", "valkeys"})
 _UNIX: Final = frozenset({"redis+unix", "valkey+unix"})
-_TLS_PARAMETERS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_PARAMETERS: Final[tuple[str, ...]] = (
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+)
 
 
 class Address(Struct, frozen=True):
@@ -28,7 +34,7 @@ def read_url(url: str, *, prefix: str = "dlq") -> Address:
         parts = urlsplit(url)
         port = parts.port or 6379
     except ValueError as error:
-        raise ConfigError(f"this Redis URL cannot be read: {error}") from error
+        raise unreadable("Redis") from error
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     prefix = given.pop("prefix", prefix)
     options: dict[str, Any] = {}
@@ -48,9 +54,9 @@ def read_url(url: str, *, prefix: str = "dlq") -> Address:
     else:
         raise ConfigError("a Redis URL begins with redis://, rediss:// or valkey://")
     if parts.scheme in _TLS:
-        for name in _TLS_PARAMETERS:
-            if name in given:
-                options[name] = given.pop(name)
+        files = {name: given.pop(name) for name in _TLS_PARAMETERS if name in given}
+        check_files("Redis", files)
+        options |= files
     if given:
         raise ConfigError(
             f"unknown parameter {min(given)!a} in the Redis URL; known are: prefix,"

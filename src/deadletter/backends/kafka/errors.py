@@ -61,7 +61,6 @@ _TABLE: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
     ),
     KafkaError.SASL_AUTHENTICATION_FAILED: (ConfigError, _NO_ENTRY),
     KafkaError._AUTHENTICATION: (ConfigError, _NO_ENTRY),
-    KafkaError._SSL: (ConfigError, _NO_TLS),
     KafkaError._INVALID_ARG: (ConfigError, "the Kafka URL has a wrong setting"),
     KafkaError.TOPIC_EXCEPTION: (ConfigError, "this cannot be a topic's name"),
     KafkaError.INVALID_REPLICATION_FACTOR: (
@@ -73,11 +72,7 @@ _TABLE: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
 }
 # Said while we connect, these are the reason why nobody answers.
 _TELLING: Final = frozenset(
-    {
-        KafkaError._SSL,
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-    }
+    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
 _EMPTY: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})
 AWAY: Final = frozenset(
@@ -148,7 +143,8 @@ def at_start(
     for said in heard:
         if said.code() in _TELLING:
             return in_our_words(said, what)
-        if "SSL alert" in said.str():  # it was not the first thing that was wrong
+        # An alert that comes late is told as a transport that broke.
+        if said.code() == KafkaError._SSL or "SSL alert" in said.str():
             return ConfigError(f"{what}: {_NO_TLS} ({said.str()})")
     ours = translated(error, what)
     if isinstance(ours, Unavailable):

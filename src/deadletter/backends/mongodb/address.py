@@ -7,8 +7,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.tls import check_files
 
 _DATABASE: Final = "deadletter"
+_FILES: Final = ("tlsCAFile", "tlsCertificateKeyFile", "tlsCRLFile")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 _URL: Final = re.compile(r"(mongodb(?:\+srv)?)://([^/?#]+)(?:/([^?#]*))?(?:\?([^#]*))?")
 
@@ -43,6 +45,8 @@ def read_url(url: str) -> Address:
             prefix = value
         else:
             theirs.append((name, value))
+    named = dict(theirs)
+    check_files("MongoDB", {one: named[one] for one in _FILES if named.get(one)})
     # Whom one logs in to is the database in the path, if there is one: it must
     # not appear in it because we have a name for it.
     their_path = quote(path, safe="%")

@@ -16,6 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from deadletter.core.errors import Refused, Unavailable
+from deadletter.nats_login import farewell
 
 from .errors import KNOWN, Unheard, answered, translated
 
@@ -159,7 +160,7 @@ class Link:
         """Finish what is under way, and disconnect."""
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
-        await self.client.close()
+        await farewell(self.client)
 
     async def _requests(self, sendings: Sequence[Sending]) -> list[Msg]:
         if not sendings:

@@ -6,9 +6,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.urls import unreadable
+from deadletter.tls import check_files
 
 _POOL: Final = 4
 _MOST: Final = 100
+_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -28,7 +31,7 @@ def read_url(url: str) -> Address:
     try:
         shown = f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}"
     except ValueError as error:
-        raise ConfigError(f"the port in the PostgreSQL URL is none: {error}") from error
+        raise unreadable("PostgreSQL") from error
     ours: dict[str, str] = {}
     theirs: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -36,6 +39,8 @@ def read_url(url: str) -> Address:
             ours[name] = value
         else:
             theirs.append((name, value))
+    named = dict(theirs)
+    check_files("PostgreSQL", {one: named[one] for one in _FILES if named.get(one)})
     dsn = urlunsplit(
         ("postgresql", parts.netloc, parts.path, urlencode(theirs), parts.fragment)
     )

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.urls import unreadable
 
 _PARAMETERS: Final = frozenset({"region", "prefix", "claim_check"})
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d+")
@@ -40,7 +41,7 @@ def read_url(url: str) -> Address:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigError(f"this SQS URL cannot be read: {error}") from error
+        raise unreadable("SQS") from error
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in given.keys() - _PARAMETERS:
         raise ConfigError(

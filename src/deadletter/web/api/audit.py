@@ -17,6 +17,7 @@ from deadletter.web.given import Here, Who
 from deadletter.web.paging import Limit
 from deadletter.web.place import Place
 
+_OF_REPLAYS: Final = frozenset({"replay", "campaign"})
 LAST: Final = 2**53  # as far as every JSON reader counts
 
 
@@ -41,7 +42,8 @@ async def list_audit(
     """
     What was done, oldest first. Entries are chained: each hash covers the one before.
 
-    Those limited to some mailboxes see what was done with their letters.
+    Those limited to some mailboxes see what was done with their letters, and with the
+    replays they started.
     """
     found = await place.store.audit(target=target, after=after, limit=limit)
     return Acts(
@@ -53,13 +55,17 @@ async def list_audit(
 async def visible(
     place: Place, who: Pass, entries: Sequence[AuditEntry]
 ) -> Sequence[AuditEntry]:
-    """Those entries that are about the caller's letters and mailboxes."""
+    """Those that are about the caller's letters and mailboxes, and own replays."""
     if not who.sources or not entries:
         return entries
     targets = tuple({pattern((entry.target,)) for entry in entries})
     node = of_sources(Term("id", Op.IS, targets), who.sources)
     page = await place.letters.search(node, limit=len(targets))
     seen = {head.id for head in page.heads}.union(who.sources)
+    about = {entry.target for entry in entries if entry.action in _OF_REPLAYS} - seen
+    for target in about:
+        found = await place.store.campaigns(limit=1, begins=target, actor=who.name)
+        seen.update(one.id for one in found)
     return [entry for entry in entries if entry.target in seen]
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
-from deadletter.core.care import AT_ONCE, Care
+from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.office.choosing import Chosen
@@ -56,13 +56,21 @@ To: TypeAlias = Annotated[
 ]
 
 
+class Careful(Care, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How carefully letters are sent."""
+
+
 class Wish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Letters to send back, and how."""
 
     to: To | None = None
     rate: Rate | None = None
     cap: Cap = CAP
-    care: Care = AT_ONCE
+    care: Careful = Careful()
+
+    def as_care(self) -> Care:
+        """The care as it is kept."""
+        return Care(**structs.asdict(self.care))
 
 
 class Start(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -208,7 +216,7 @@ async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned
         to=wish.to,
         cap=wish.cap,
         rate=wish.rate,
-        care=wish.care,
+        care=wish.as_care(),
         hold=True,
     )
     campaign = await place.replay.status(campaign.id)  # now with its counts
