@@ -159,8 +159,9 @@ def test_outcomes_are_waited_for(dlq: Command) -> None:
 
     ran = dlq("replay", "*", "--wait", "0.3")
 
-    assert ran.code == 0
+    assert ran.code == 6
     assert "1  sent, no outcome yet" in ran.out
+    assert "Not all have an outcome after 300 ms" in ran.err
 
 
 def test_a_replay_is_reported(dlq: Command) -> None:

@@ -1,6 +1,7 @@
 """dlq replay --canary, --ramp, --halt-on."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,15 +19,19 @@ from deadletter.core.campaign import Outcome
 from office.making import make_letters
 
 
-def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
-    """Run a replay in a process of its own, beside a consumer that does this."""
-    running = subprocess.Popen(
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "deadletter.cli", "replay", *words],
         env=os.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
+    """Run a replay in a process of its own, beside a consumer that does this."""
+    running = start(*words)
     deadline = time.monotonic() + 30
     while running.poll() is None:
         assert time.monotonic() < deadline
@@ -87,6 +92,9 @@ def test_who_paused_it_and_why_is_told(dlq: Command) -> None:
         (["--halt-on", "120%"], "not '120%'"),
         (["--halt-on", "nan"], "20% or 0.2"),
         (["--canary", "0"], "canary"),
+        (["--rate", "inf"], "rate"),
+        (["--rate", "nan"], "rate"),
+        (["--cap", "99999999999999999999"], "cap"),
         (["--ramp", "--through", "redis://localhost:1"], "wait for ever"),
     ],
 )
@@ -100,6 +108,53 @@ def test_what_makes_no_sense_is_refused(
     assert ran.code == 2
     assert help_ in " ".join(ran.err.split())
     assert not dlq.do(lambda engine: engine.letters.campaigns())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"), [(Outcome.FAILED, 6), (Outcome.CONFIRMED, 0)]
+)
+def test_a_script_is_told_how_it_went(
+    dlq: Command, outcome: Outcome, code: int
+) -> None:
+    dlq.keep(*make_letters(3))
+
+    ended, out, _ = careful(dlq, "*", "--wait", "20", outcome=outcome)
+
+    assert ended == code
+    assert ("3  handled" in out) is (code == 0)
+
+
+def test_an_interrupt_while_outcomes_are_waited_for_tells_the_id(dlq: Command) -> None:
+    dlq.keep(*make_letters(3))
+    running = start("*", "--wait", "30")
+
+    def is_sent() -> bool:
+        campaigns = dlq.do(lambda engine: engine.letters.campaigns())
+        return bool(campaigns and campaigns[0].counts.get(Outcome.SENT) == 3)
+
+    deadline = time.monotonic() + 20
+    while not is_sent():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.3)  # until it waits
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=20)
+
+    assert running.returncode == 130
+    assert "3  sent, no outcome yet" in out
+
+
+def test_that_nobody_seems_to_work_is_told(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.cli.caring._LONG", 0.5)
+    monkeypatch.setattr("deadletter.office.watch.PATIENCE", 2.0)
+    dlq.keep(*make_letters(3))
+
+    ran = dlq("replay", "*", "--canary", "1")
+
+    assert ran.code == 6
+    assert ran.err.count("is a worker running? Ctrl-C pauses the replay.") == 1
 
 
 @pytest.mark.parametrize("sources", [(), ("orders",)])

@@ -47,7 +47,10 @@ RAMP = Care(ramp=True)
         (CANARY, 1, 0, 1, Send(9)),  # one of ten may
         (CANARY, 11, 9, 2, Send()),  # past the canary, and too few since
         (Care(ramp=True, halt_on=0.2), 2, 1, 1, Send(8)),
-        (Care(halt_on=0.29), 100, 71, 29, Send()),  # not one in a thousand more
+        (Care(canary=100, halt_on=0.29), 100, 71, 29, Send()),  # not a bit more
+        (Care(halt_on=0.2), 0, 0, 0, Send(20)),  # said, so it has to hold
+        (Care(halt_on=0.2), 20, 20, 0, Send(180)),
+        (Care(canary=20, halt_on=0.2), 20, 20, 0, Send()),
     ],
 )
 def test_the_next_step(
@@ -63,7 +66,7 @@ def test_the_next_step(
         (Care(canary=10, halt_on=0), 9, 1, "1 of 10 failed again, where 0% may"),
         (RAMP, 0, 1, "1 of 1 failed"),
         (RAMP, 20, 3, "3 of 23 failed again"),  # of 100, and yet enough
-        (Care(halt_on=0.004), 99, 1, "1 of 100 failed again, where 0.4% may"),
+        (Care(canary=100, halt_on=0.004), 99, 1, "1 of 100 .*, where 0.4% may"),
         (AT_ONCE, 9, 11, "11 of 20 failed again, where 50% may"),
     ],
 )
@@ -141,4 +144,4 @@ def test_nothing_ends_while_no_more_fail_than_may(
 
     step = next_step(Care(halt_on=share), settled, settled - failed, failed)
 
-    assert step == Send()
+    assert isinstance(step, Send)

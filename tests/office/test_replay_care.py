@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,43 @@ async def test_a_store_out_of_reach_is_no_reason_for_another_canary(
     await replay.pause(campaign.id, BY)
 
     assert (await running).counts == {Outcome.SENT: 5, Outcome.PLANNED: 15}
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{"rate": float("inf")}, {"rate": float("nan")}, {"rate": 1e9}, {"cap": 10**30}],
+)
+async def test_numbers_that_make_no_sense_are_never_kept(
+    replay: Replay, store: LetterStore, wish: dict[str, Any]
+) -> None:
+    await store.keep(make_letters(2))
+
+    with pytest.raises(ConfigError, match=r"rate|cap"):
+        await replay.start("*", BY, **wish)
+
+    assert await replay.latest() == []
+
+
+async def test_the_last_letter_is_not_waited_for(
+    replay: Replay, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 1, Care())
+
+    campaign = await asyncio.wait_for(replay.run(campaign.id, rate=0.01), 5)
+
+    assert campaign.counts == {Outcome.SENT: 1}
+
+
+async def test_a_share_that_was_said_holds_however_quick_sending_is(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 300, Care(halt_on=0.01))
+
+    async with consumer(engine, store, lambda _: True):
+        campaign = await replay.run(campaign.id)
+
+    assert campaign.state is CampaignState.PAUSED
+    assert campaign.counts[Outcome.PLANNED] == 280
 
 
 async def test_care_that_makes_no_sense_is_never_kept(

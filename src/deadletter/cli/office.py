@@ -128,6 +128,7 @@ class SomeReplays(Protocol):
         campaign_id: str,
         *,
         timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        stop: asyncio.Event | None = None,
         on_look: Callable[[Campaign], None] | None = None,
     ) -> Campaign:
         """Wait until every copy sent has an outcome, or `timeout` seconds are over."""

@@ -100,6 +100,7 @@ class RemoteReplays:
         campaign_id: str,
         *,
         timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        stop: asyncio.Event | None = None,
         on_look: Callable[[Campaign], None] | None = None,
     ) -> Campaign:
         deadline = time.monotonic() + timeout
@@ -107,7 +108,8 @@ class RemoteReplays:
         def is_over(now: Campaign) -> bool:
             if on_look is not None:
                 on_look(now)
-            return not unsettled(now) or time.monotonic() >= deadline
+            stopped = stop is not None and stop.is_set()
+            return stopped or not unsettled(now) or time.monotonic() >= deadline
 
         return await self._replays.watch(campaign_id, is_over)
 

@@ -13,11 +13,11 @@ from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.preflight import Verdict
-from deadletter.office.replay import CAP, unsent, unsettled
+from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP, unsent, unsettled
 
 from .asking import agreed
 from .campaigns import cancel, pause, show_campaign, show_plan, status
-from .caring import Caring, tell_why
+from .caring import Caring, Waiting, how_it_went, tell_why
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import Office, SomeReplays, Wish
@@ -25,7 +25,7 @@ from .options import AtMost, Flag, Reason, Seconds, Yes
 from .progress import bar
 from .report import report
 from .targets import choose
-from .times import many, span
+from .times import many
 from .way_back import check_way_back, way_back
 
 ASK_FROM = 100  # letters; fewer are sent without a question
@@ -35,8 +35,8 @@ app = App(name="replay", help_format="markdown")
 for command in (status, report, pause, cancel):
     app.command(command)
 
-Rate = Annotated[float | None, Parameter(validator=Number(gt=0))]
-Cap = Annotated[int, Parameter(validator=Number(gte=1))]
+Rate = Annotated[float | None, Parameter(validator=Number(gt=0, lte=FASTEST))]
+Cap = Annotated[int, Parameter(validator=Number(gte=1, lte=HIGHEST_CAP))]
 AT_ONCE = Caring()
 
 
@@ -214,28 +214,32 @@ async def _run(
                 rate=rate,
                 stop=stop,
                 on_progress=shown,
-                on_wait=lambda n: shown.say(f"waiting for {many(n, 'outcome')}"),
+                on_wait=Waiting(desk, shown),
             )
+        if wait is not None and unsettled(campaign) and not stop.is_set():
+            campaign = await _watch(desk, replay, campaign, wait, stop)
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
         resume = f"dlq replay resume {campaign.id}"
         desk.err.print(f"Paused. Go on with: {resume}", soft_wrap=True)
         return ExitCode.INTERRUPTED
-    if wait is not None and unsettled(campaign):
-        campaign = await _watch(desk, replay, campaign, wait)
     show_campaign(desk, campaign)
     if campaign.state is CampaignState.PAUSED:
         return await tell_why(desk, office, campaign)
-    if unsettled(campaign) and wait is None:
+    if unsettled(campaign) and (wait is None or stop.is_set()):
         desk.hint(f"What became of them: dlq replay status {campaign.id}")
-    elif unsettled(campaign) and wait is not None:
-        desk.hint(f"Not all have an outcome after {span(wait)}. Is a worker up?")
-    return ExitCode.OK
+    if stop.is_set():
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if wait is None else how_it_went(desk, campaign, wait)
 
 
 async def _watch(
-    desk: Desk, replay: SomeReplays, campaign: Campaign, wait: float
+    desk: Desk,
+    replay: SomeReplays,
+    campaign: Campaign,
+    wait: float,
+    stop: asyncio.Event,
 ) -> Campaign:
     seen = unsettled(campaign)
     with bar(desk, "waiting for outcomes", seen) as advance:
@@ -245,7 +249,9 @@ async def _watch(
             advance(seen - unsettled(now))
             seen = unsettled(now)
 
-        return await replay.wait_confirmed(campaign.id, timeout=wait, on_look=look)
+        return await replay.wait_confirmed(
+            campaign.id, timeout=wait, stop=stop, on_look=look
+        )
 
 
 @contextmanager
@@ -267,7 +273,7 @@ def _check_outcomes(care: Care) -> None:
     if care.in_steps:
         raise ConfigError(
             "what becomes of letters sent --through a server of others is not told to"
-            " us: with --canary or --ramp it would wait for ever"
+            " us: with --canary, --ramp or --halt-on it would wait for ever"
         )
 
 

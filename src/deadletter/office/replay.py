@@ -1,7 +1,6 @@
 """Sending letters back: planned, watched, resumable after a crash at any point."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,10 +12,8 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.care import AT_ONCE, Care, Halt, Wait, checked
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
-from deadletter.core.message import Lineage, Message
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
-from deadletter.core.replaying import copied
 from deadletter.ports import (
     Clock,
     Dice,
@@ -25,17 +22,19 @@ from deadletter.ports import (
     Outlet,
     Posted,
     Postman,
-    ReplayTaken,
 )
 
 from .batches import Portion, whole_letters
 from .letters import Letters
 from .pace import Pace, until
+from .posting import post
 from .preflight import Plan, Preflight, Tally
 from .watch import LOOK, Watch
 
 MOST: Final = 200_000  # letters in one campaign
 CAP: Final = 5
+HIGHEST_CAP: Final = 1_000
+FASTEST: Final = 1e6  # letters a second; without a rate it is as fast as it goes
 PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
 _PLANS: Final = 100_000  # looked at in one go: the stale ones are the last
 _STALE: Final = f"nobody started it within {PLAN_DAYS} days"
@@ -165,12 +164,14 @@ class Replay:
         """
         if not ids:
             raise NotFound("no letter matches, so there is nothing to replay")
-        if cap < 1:
+        if not 1 <= cap <= HIGHEST_CAP:
             raise ConfigError(
-                "the cap is how often a letter may be replayed: at least 1"
+                f"the cap is how often a letter may be replayed: 1 to {HIGHEST_CAP:,}"
             )
-        if rate is not None and rate <= 0:
-            raise ConfigError("the rate is letters a second: more than 0")
+        if rate is not None and not 0 < rate <= FASTEST:
+            raise ConfigError(
+                f"the rate is letters a second: more than 0, up to {FASTEST:,.0f}"
+            )
         campaign = Campaign(
             id=self._dice.new_id(),
             query=query,
@@ -210,7 +211,7 @@ class Replay:
         postman = self._postman
         portion = Portion() if postman is None else Portion(postman.at_once)
         while not stop.is_set():
-            if wait := pace.wait():
+            if (wait := pace.wait()) and watch.gone < unsent(campaign):
                 await until(stop, wait)
                 continue
             step = await watch.step()
@@ -321,18 +322,20 @@ class Replay:
         campaign_id: str,
         *,
         timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        stop: asyncio.Event | None = None,
         on_look: Callable[[Campaign], None] | None = None,
     ) -> Campaign:
-        """Wait until every copy sent has an outcome, or `timeout` seconds are over."""
+        """Wait until every copy sent has an outcome, `timeout` or `stop` ends it."""
+        stop = stop or asyncio.Event()
         deadline = self._clock.monotonic() + timeout
         while True:
             campaign = await self.status(campaign_id)
             if on_look is not None:
                 on_look(campaign)
             left = deadline - self._clock.monotonic()
-            if not unsettled(campaign) or left <= 0:
+            if not unsettled(campaign) or left <= 0 or stop.is_set():
                 return campaign
-            await asyncio.sleep(min(LOOK, left))
+            await until(stop, min(LOOK, left))
 
     async def _halted(self, campaign_id: str, halt: Halt) -> bool:
         with suppress(Unavailable):  # it must not go on because nobody could be told
@@ -352,26 +355,8 @@ class Replay:
     async def _send_some(self, campaign: Campaign, limit: int) -> Posted:
         if self._postman is not None:
             return await self._postman.send_back(campaign.id, limit=limit)
-        taken = await self._store.take_replay(campaign.id, limit=limit)
-        await self._send(campaign, taken)
-        return Posted(len(taken), sum(len(one.message.body) for one in taken))
-
-    async def _send(self, campaign: Campaign, taken: Sequence[ReplayTaken]) -> None:
-        if not taken:
-            return
         now = self._clock.now()
-        copies: defaultdict[str, list[Message]] = defaultdict(list)
-        for one in taken:
-            lineage = Lineage(
-                letter_id=one.letter_id,
-                generation=one.generation,
-                campaign=campaign.id,
-            )
-            copy = copied(one.message, lineage, now)
-            copies[campaign.to or one.source].append(copy)
-        for mailbox, messages in copies.items():
-            await self._broker.sink(mailbox).send(messages)
-        await self._store.sent_replay(campaign.id, [one.letter_id for one in taken])
+        return await post(self._store, self._broker, campaign, limit=limit, now=now)
 
     async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
         campaign = await self.status(campaign_id)

@@ -33,11 +33,11 @@ class Watch:
         self._before = campaign.counts
         self._looked_at = self._moved_at = monotonic()
         self._settled = 0
-        self._sent = 0
+        self.gone = 0  # letters
 
     def sent(self, letters: int) -> None:
         """That many have gone."""
-        self._sent += letters
+        self.gone += letters
 
     async def step(self) -> Step:
         """What to do now."""
@@ -67,7 +67,7 @@ class Watch:
     def _judged(self) -> Step:
         handled = self._since(Outcome.CONFIRMED)
         failed = self._since(Outcome.FAILED)
-        return next_step(self._care, self._sent, handled, failed)
+        return next_step(self._care, self.gone, handled, failed)
 
     def _unsent(self) -> int:
         counts = self.campaign.counts

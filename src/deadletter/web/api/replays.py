@@ -14,7 +14,7 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.office.choosing import Chosen
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP, ReplayPage
+from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP, ReplayPage
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import ReplayItems
 from deadletter.web.auth.guards import needs
@@ -36,13 +36,15 @@ Name: TypeAlias = Annotated[
 ]
 Rate: TypeAlias = Annotated[
     float,
-    Meta(gt=0, le=1e6, description="Letters a second; without, as fast as it goes."),
+    Meta(
+        gt=0, le=FASTEST, description="Letters a second; without, as fast as it goes."
+    ),
 ]
 Cap: TypeAlias = Annotated[
     int,
     Meta(
         ge=1,
-        le=1_000,
+        le=HIGHEST_CAP,
         description="Letters that were replayed so often are quarantined instead.",
     ),
 ]
