@@ -2,10 +2,10 @@
 
 import errno
 import os
-import sqlite3
 import stat
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,8 +15,6 @@ from deadletter.core.errors import ConfigError, Refused
 from deadletter.ports import Durability, Engine
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import LEASE, a_message
-
-LETTER: Final = b"To whom it may concern: " * 100
 
 
 async def opened(url: str) -> Engine:
@@ -30,14 +28,6 @@ def path(tmp_path: Path) -> Path:
 
 def files_in(directory: Path) -> list[Path]:
     return list(directory.iterdir())
-
-
-def written(path: Path) -> None:
-    path.write_bytes(LETTER)
-
-
-def contents(path: Path) -> bytes:
-    return path.read_bytes()
 
 
 def overwrite(path: Path, *, behind: int) -> None:
@@ -108,39 +98,11 @@ async def test_a_url_that_cannot_be_says_what_to_change(
     assert files_in(tmp_path) == []
 
 
-async def test_a_file_that_is_no_database_is_left_as_it_is(path: Path) -> None:
-    written(path)
-
-    with pytest.raises(ConfigError, match="not a SQLite database"):
-        await opened(f"sqlite:///{path}")
-
-    assert contents(path) == LETTER
-
-
-async def test_a_file_with_other_tables_of_our_names_is_refused(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE messages (something_else)")
-    connection.close()
-
-    with pytest.raises(ConfigError, match="use a file of its own"):
-        await opened(f"sqlite:///{path}")
-
-
-async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
-    await (await opened(f"sqlite:///{path}")).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=9999")
-    connection.close()
-
-    with pytest.raises(ConfigError, match=r"newer deadletter \(schema 9999"):
-        await opened(f"sqlite:///{path}")
-
-
 @pytest.mark.parametrize(
     ("number", "saying"),
     [
         (errno.EROFS, "read-only: remount it"),
-        (errno.EACCES, "may not read and write it: change its owner"),
+        (errno.EACCES, "not write into its directory: change the directory's owner"),
         (errno.ENOSPC, "disk is full: free some space"),
         (errno.EIO, "Input/output error"),
     ],
@@ -152,6 +114,25 @@ async def test_a_file_that_cannot_be_made_says_why(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(ConfigError, match=saying):
+        await opened(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "saying"),
+    [
+        (0, "may not read and write it: change its owner"),
+        (os.ST_RDONLY, "read-only: remount it"),
+    ],
+)
+async def test_a_file_that_may_not_be_written_says_why(
+    flags: int, saying: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await opened(f"sqlite:///{path}")).close()
+    mount = SimpleNamespace(f_flag=flags)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: mount)
 
     with pytest.raises(ConfigError, match=saying):
         await opened(f"sqlite:///{path}")

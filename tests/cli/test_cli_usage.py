@@ -1,8 +1,10 @@
 """Words that cannot be understood, help, version, completion, exit codes."""
 
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,18 @@ def test_a_file_that_is_no_office_is_a_sentence(dlq: Command, tmp_path: Path) ->
 
     assert ran.code == 2
     assert "is not a SQLite database" in ran.err
+
+
+def test_a_file_of_somebody_else_is_a_sentence(dlq: Command, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE users (a)")
+    before = (tmp_path / "app.db").read_bytes()
+
+    ran = dlq("list", "--url", f"sqlite:///{tmp_path}/app.db")
+
+    assert ran.code == 2
+    assert "deadletter shares no file, name one of its own" in ran.err
+    assert (tmp_path / "app.db").read_bytes() == before
 
 
 def test_an_unexpected_error_is_a_sentence_and_a_traceback_only_on_request(

@@ -2,9 +2,11 @@
 
 import json
 import socket
+import sqlite3
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,21 @@ def test_a_check_makes_nothing(dlq: Dlq, tmp_path: Path) -> None:
     assert code == 0
     assert "the first start makes one" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_leaves_a_file_of_somebody_else_as_it_is(
+    dlq: Dlq, tmp_path: Path
+) -> None:
+    file = tmp_path / "office.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE users (a)")
+    before = file.read_bytes()
+
+    code, said = dlq("--check", "--port", "0")
+
+    assert code == 2
+    assert "somebody else's" in said
+    assert file.read_bytes() == before
 
 
 def checked(said: str) -> dict[str, tuple[str, str]]:

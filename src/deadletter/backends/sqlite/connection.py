@@ -49,9 +49,17 @@ for _kind, _itself in _AS_THEY_ARE.items():
 
 
 def connect(
-    path: Path, *, synchronous: Synchronous, only_reads: bool = False
+    path: Path,
+    *,
+    synchronous: Synchronous,
+    look: Callable[[sqlite3.Connection], object],
+    only_reads: bool = False,
 ) -> sqlite3.Connection:
-    """A connection in the one mode we use; the file must be there."""
+    """
+    A connection in the one mode we use; the file must be there.
+
+    `look` reads what it holds before anything is written, and raises if it is not ours.
+    """
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -61,6 +69,7 @@ def connect(
         cached_statements=_STATEMENTS,
     )
     try:
+        patiently(lambda: look(connection))
         patiently(lambda: _set_up(connection, synchronous))
         if only_reads:
             connection.execute("PRAGMA query_only=ON")

@@ -38,7 +38,10 @@ class Link:
         if self._connection is None:
             self._file = identity(self._path)
             self._connection = connect(
-                self._path, synchronous=self._synchronous, only_reads=self._only_reads
+                self._path,
+                synchronous=self._synchronous,
+                look=self.check,
+                only_reads=self._only_reads,
             )
         return self._connection
 

@@ -3,26 +3,32 @@
 import errno
 import os
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Final
 
 from deadletter.core.errors import ConfigError
 
 from .connection import Synchronous, connect, explained, is_busy
-from .schema import migrate
+from .schema import look, migrate
 
 _OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
 
+_DIRECTORY: Final = (
+    "we may not write into its directory: change the directory's owner or its mode,"
+    " or change the path"
+)
 _SAYINGS: Final = {
     errno.ENOENT: "its directory does not exist: create it, or change the path",
     errno.ENOTDIR: "a part of its path is not a directory: change the path",
     errno.EISDIR: "it is a directory: name a file in it",
-    errno.EACCES: "we may not read and write it: change its owner or its mode",
-    errno.EPERM: "we may not read and write it: change its owner or its mode",
+    errno.EACCES: _DIRECTORY,
+    errno.EPERM: _DIRECTORY,
     errno.EROFS: "the file system is read-only: remount it, or change the path",
     errno.ENOSPC: "the disk is full: free some space",
     errno.ENAMETOOLONG: "the path is too long: shorten it",
 }
+_making: Final = threading.Lock()
 
 
 def prepare(path: Path, synchronous: Synchronous) -> int:
@@ -37,36 +43,64 @@ def prepare(path: Path, synchronous: Synchronous) -> int:
             f" {'.'.join(map(str, _OLDEST))} or newer"
         )
     try:
-        _create(path)
-    except OSError as error:
-        saying = _SAYINGS.get(error.errno or 0, str(error))
-        raise ConfigError(f"cannot use {path}: {saying}") from error
-    try:
-        connection = connect(path, synchronous=synchronous)
+        _create(_real(path))
+        connection = connect(path, synchronous=synchronous, look=look)
         try:
             return migrate(connection)
         finally:
             connection.close()
+    except OSError as error:
+        saying = _SAYINGS.get(error.errno or 0, str(error))
+        raise ConfigError(f"cannot use {path}: {saying}") from error
+    except ConfigError as error:
+        raise ConfigError(f"cannot use {path}: {error}") from error
     except sqlite3.Error as error:
         raise _refusal(error, path) from error
 
 
 def _create(path: Path) -> None:
-    # Nobody else may read what is in messages; SQLite gives its side files the
-    # mode of this one.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    if not _make(path):
+        _check_access(path)
     # The name must survive a power cut too, whoever of several has just made it.
-    directory = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
 
 
+def _make(path: Path) -> bool:
+    """Make the file, unless it is there."""
+    # One that is there is not opened: closing it again would let go of the locks of all
+    # connections this process has to it, and another would take the log away from them.
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with _making:
+        try:
+            # Nobody else may read what is in messages; SQLite gives its side files the
+            # mode of this one.
+            os.close(os.open(path, flags, 0o600))
+        except FileExistsError:
+            return False
+    return True
+
+
+def _check_access(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError(_SAYINGS[errno.EISDIR])
+    if os.access(path, os.R_OK | os.W_OK):
+        return
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise ConfigError(_SAYINGS[errno.EROFS])
+    raise ConfigError("we may not read and write it: change its owner or its mode")
+
+
 def _refusal(error: sqlite3.Error, path: Path) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database: use another file")
+    # Its log is made beside it.
+    if code == sqlite3.SQLITE_CANTOPEN and not os.access(_real(path).parent, os.W_OK):
+        return ConfigError(f"cannot use {path}: {_DIRECTORY}")
     if code == sqlite3.SQLITE_READONLY:
         return ConfigError(
             f"{path} cannot be written: check its permissions and its mount"
@@ -76,3 +110,8 @@ def _refusal(error: sqlite3.Error, path: Path) -> Exception:
             f"{path} holds tables of something else ({error}): use a file of its own"
         )
     return explained(error, path)
+
+
+def _real(path: Path) -> Path:
+    """Where links lead: there the file is made, and its log beside it."""
+    return Path(os.path.realpath(path))

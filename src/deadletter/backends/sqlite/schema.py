@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -10,8 +11,11 @@ from deadletter.core.errors import ConfigError
 from .connection import patiently
 
 MIGRATIONS: Final = files(__package__) / "migrations"
+# Made by the first migration, and there ever since: a file without them is not ours.
+_OURS: Final = frozenset({"mailboxes", "tally", "messages", "ledger"})
 
 
+@cache
 def known() -> list[tuple[int, str]]:
     """Number and text of every migration, in order."""
     found = [
@@ -28,6 +32,21 @@ def version(connection: sqlite3.Connection) -> int:
     return int(number)
 
 
+def look(connection: sqlite3.Connection) -> int:
+    """
+    The schema version of a file that is ours or empty, without changing anything.
+
+    Raises ConfigError for one that is somebody else's, or of a newer version.
+    """
+    # Another process may migrate it meanwhile: both are of one moment.
+    connection.execute("BEGIN")
+    try:
+        return _present(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def migrate(connection: sqlite3.Connection) -> int:
     """
     Bring the file up to date and say which version that is.
@@ -35,12 +54,11 @@ def migrate(connection: sqlite3.Connection) -> int:
     Safe however many processes do it at once: one migrates, in one transaction,
     and the others wait for it and find nothing left to do.
     """
-    migrations = known()
-    newest = migrations[-1][0]
+    newest = known()[-1][0]
     if patiently(lambda: version(connection)) != newest:
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
-            _apply(connection, migrations, newest)
+            _apply(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -49,20 +67,36 @@ def migrate(connection: sqlite3.Connection) -> int:
     return newest
 
 
-def _apply(
-    connection: sqlite3.Connection, migrations: list[tuple[int, str]], newest: int
-) -> None:
-    present = version(connection)
-    if present > newest:
-        raise ConfigError(
-            f"the file was written by a newer deadletter (schema {present}, this one"
-            f" knows {newest}): upgrade deadletter, or use another file"
-        )
-    for number, text in migrations:
+def _apply(connection: sqlite3.Connection) -> None:
+    present = _present(connection)
+    for number, text in known():
         if number > present:
             for statement in statements(text):
                 connection.execute(statement)
-    connection.execute(f"PRAGMA user_version={newest}")
+    connection.execute(f"PRAGMA user_version={known()[-1][0]}")
+
+
+def _present(connection: sqlite3.Connection) -> int:
+    present, newest = version(connection), known()[-1][0]
+    names = _names(connection)
+    if not (_OURS.issubset(names) if present else not names):
+        held = f"it holds {names[0]!a}" if names else f"its user_version is {present}"
+        raise ConfigError(
+            f"it is somebody else's ({held}) and was left as it is: deadletter shares"
+            " no file, name one of its own"
+        )
+    if present > newest:
+        raise ConfigError(
+            f"it was written by a newer deadletter (schema {present}, this one"
+            f" knows {newest}): upgrade deadletter, or use another file"
+        )
+    return present
+
+
+def _names(connection: sqlite3.Connection) -> list[str]:
+    """What the file holds, but for what SQLite keeps there for itself."""
+    found = connection.execute("SELECT name FROM sqlite_master ORDER BY name")
+    return [name for (name,) in found if not name.startswith("sqlite_")]
 
 
 def statements(text: str) -> Iterator[str]:

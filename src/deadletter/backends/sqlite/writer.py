@@ -22,7 +22,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from deadletter.core.errors import Unavailable
+from deadletter.core.errors import BackendError, Unavailable
 
 from .connection import AUTOCHECKPOINT, is_busy, patiently
 from .jobs import Group, Job, Turn, report, run_alone, run_together, settle
@@ -222,7 +222,7 @@ class Writer:
 
     def _finish_here(self, group: Group) -> None:
         """Commit on an event loop, without copying the log, which may take long."""
-        with suppress(sqlite3.Error):  # the commit will say the same
+        with suppress(sqlite3.Error, BackendError):  # the commit will say the same
             if not self._alone:
                 self._link.get().execute("PRAGMA wal_autocheckpoint=0")
         self._alone += 1
@@ -237,7 +237,7 @@ class Writer:
     def _finish_on_thread(self, group: Group) -> None:
         if self._alone:
             self._alone = 0
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, BackendError):
                 self._link.get().execute(AUTOCHECKPOINT)
         self._finish(group)
 
