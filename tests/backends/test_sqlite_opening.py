@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends.sqlite import open_engine, schema
+from deadletter.backends.sqlite import open_engine, opening, schema
 from deadletter.backends.sqlite.engine import Database
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.ports import Durability, Engine
@@ -135,6 +136,21 @@ async def test_a_file_that_may_not_be_written_says_why(
     monkeypatch.setattr(os, "statvfs", lambda _: mount)
 
     with pytest.raises(ConfigError, match=saying):
+        await opened(f"sqlite:///{path}")
+
+
+async def test_a_directory_where_no_log_can_be_made_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("attempt to write a readonly database")
+        error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DIRECTORY
+        raise error
+
+    monkeypatch.setattr(opening, "connect", refuse)
+    monkeypatch.setattr(os, "access", lambda where, _: where != path.parent)
+
+    with pytest.raises(ConfigError, match="not write into its directory: change"):
         await opened(f"sqlite:///{path}")
 
 

@@ -166,6 +166,23 @@ async def test_a_file_has_room_and_a_small_log(
     assert worse["disk"].health is Health.FAIL
 
 
+@pytest.mark.parametrize("name", ["some.db", "some.db-wal"])
+async def test_a_file_that_others_may_read_is_a_warning(
+    engine: Engine, clock: FakeClock, tmp_path: Path, name: str
+) -> None:
+    files = [tmp_path / "some.db", tmp_path / "some.db-wal"]
+    for file in files:
+        file.touch(0o600)
+
+    well = {check.name for check in await examine(engine, clock, files[0])}
+    (tmp_path / name).chmod(0o640)
+    found = {check.name: check for check in await examine(engine, clock, files[0])}
+
+    assert "privacy" not in well
+    assert found["privacy"].health is Health.WARN
+    assert f"chmod go= {tmp_path / name}" in found["privacy"].text
+
+
 async def test_an_engine_out_of_reach_is_a_finding_not_a_crash(
     engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

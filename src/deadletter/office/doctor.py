@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ OLD: Final = timedelta(days=7)
 LARGE_WAL: Final = 256 * 1024 * 1024
 LITTLE_SPACE: Final = 512 * 1024 * 1024
 NO_SPACE: Final = 64 * 1024 * 1024
+OTHERS: Final = 0o077  # what people who are not the owner may do
 AHEAD: Final = timedelta(minutes=5)
 _DURABLE: Final = frozenset({Durability.POWER_SAFE, Durability.REPLICATED})
 
@@ -53,7 +55,7 @@ class Check(Struct, frozen=True):
 
 async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check]:
     """Look at everything that tends to go wrong; `file` is where the engine lives."""
-    checks = [_versions(), check_durability(engine), *_disk(file)]
+    checks = [_versions(), check_durability(engine), *_disk(file), *_privacy(file)]
     try:
         queues = await engine.broker.queues()
         checks.append(_ok("reachable", f"{len(queues)} mailboxes answer."))
@@ -115,6 +117,20 @@ def _disk(file: Path | None) -> list[Check]:
     else:
         checks.append(_ok("disk", room))
     return checks
+
+
+def _privacy(file: Path | None) -> list[Check]:
+    """A warning where others may read what people put into messages."""
+    if file is None:
+        return []
+    beside = (file, file.with_name(f"{file.name}-wal"))
+    for one in beside:
+        if one.exists() and one.stat().st_mode & OTHERS:
+            text = (
+                f"Others than its owner may use {one}: `chmod go= {quote(str(one))}`."
+            )
+            return [_warn("privacy", text)]
+    return []
 
 
 def _topology(queues: Sequence[QueueInfo]) -> Check:

@@ -28,6 +28,7 @@ _SAYINGS: Final = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.ENAMETOOLONG: "the path is too long: shorten it",
 }
+_UNMADE: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _making: Final = threading.Lock()
 
 
@@ -99,7 +100,7 @@ def _refusal(error: sqlite3.Error, path: Path) -> Exception:
     if code == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database: use another file")
     # Its log is made beside it.
-    if code == sqlite3.SQLITE_CANTOPEN and not os.access(_real(path).parent, os.W_OK):
+    if code in _UNMADE and not os.access(_real(path).parent, os.W_OK):
         return ConfigError(f"cannot use {path}: {_DIRECTORY}")
     if code == sqlite3.SQLITE_READONLY:
         return ConfigError(
