@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from deadletter.core.errors import ConfigError, Conflict
 
 from .desk import AtDesk
+from .interrupts import standard_input
 from .options import AtMost, Flag, Reason
 from .progress import reading, writing
 from .times import many
@@ -120,7 +121,7 @@ def _writing(out: str, *, force: bool) -> Iterator[BinaryIO]:
 @contextmanager
 def _reading(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD:
-        yield sys.stdin.buffer
+        yield standard_input()
         return
     try:
         file = Path(name).open("rb")  # noqa: SIM115 -- closed below

@@ -8,6 +8,7 @@ from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.safe import clean
 
 from .desk import Desk
+from .interrupts import interruptible
 
 
 def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:
@@ -31,8 +32,13 @@ def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> Non
 
 
 def _asked(desk: Desk, question: str) -> str:
-    desk.err.print(Text(clean(question), style="bold"), end="", soft_wrap=True)
+    words = Text(clean(question), style="bold")
     try:
-        return input()
+        with interruptible():
+            desk.err.print(words, end="", soft_wrap=True)
+            return input()
     except EOFError:
         return ""
+    except KeyboardInterrupt:
+        desk.err.print()  # what is said next does not stand behind the question
+        raise

@@ -1,10 +1,11 @@
 """Bodies and headers as people give them: in files, pipes and words."""
 
-import sys
 from pathlib import Path
 from typing import Final
 
 from deadletter.core.errors import ConfigError
+
+from .interrupts import interruptible, standard_input
 
 LARGEST: Final = 256 * 1024 * 1024
 
@@ -13,7 +14,8 @@ def read_body(file: Path) -> bytes:
     """The bytes of a file; - is standard input."""
     try:
         if str(file) == "-":
-            data = sys.stdin.buffer.read(LARGEST + 1)
+            with interruptible():
+                data = standard_input().read(LARGEST + 1)
         else:
             with file.open("rb") as opened:
                 data = opened.read(LARGEST + 1)
