@@ -18,7 +18,7 @@ _TOP = 5
 async def overview(*, desk: AtDesk) -> None:
     """What is open now, and what to type next."""
     file = desk.file() if desk.server is None else None
-    if file is not None and not file.exists():
+    if file is not None and not file.exists() and not desk.as_json:
         _welcome(desk)
         return
     async with desk.office() as office:
@@ -68,9 +68,6 @@ def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:
 
 
 def _welcome(desk: Desk) -> None:
-    if desk.as_json:
-        desk.document({"open": 0, "letters": {}, "groups": [], "waiting": 0})
-        return
     desk.tell(f"There is no office at {desk.file()} yet.")
     steps = Table.grid(padding=(0, 2, 0, 0))
     steps.add_row(Text("dlq send orders '{\"id\": 1}'", "cyan"), "send a message")
