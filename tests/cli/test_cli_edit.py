@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,115 @@ def test_the_body_that_died_can_be_had_as_it_was(
     )
 
     assert (now, died) == (b"\xff", letter.message.body)
+
+
+@pytest.fixture
+def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where drafts are, as long as they are."""
+    place = tmp_path / "drafts"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("false", "ended with an error"),
+        ("/no/such/editor", "set EDITOR"),
+        ("'half", "EDITOR is not a command"),
+        (" ", "set EDITOR"),
+    ],
+)
+def test_an_editor_that_fails_is_a_sentence_and_leaves_nothing_behind(
+    dlq: Command,
+    letter: DeadLetter,
+    drafts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    command: str,
+    said: str,
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", command)
+
+    ran = dlq("edit", letter.id, "--yes")
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert not list(drafts.iterdir())
+
+
+def test_what_an_editor_that_fails_wrote_is_kept(
+    dlq: Command, letter: DeadLetter, editor: Any, drafts: Path
+) -> None:
+    editor("path.write_text('precious')\nraise SystemExit(1)")
+
+    ran = dlq("edit", letter.id, "--yes")
+
+    (kept,) = drafts.rglob("*.json")
+    assert ran.code == 2
+    assert f"What you wrote is in {kept}" in ran.err
+
+
+def test_an_interrupt_at_the_question_says_where_the_draft_is(
+    dlq: Command,
+    letter: DeadLetter,
+    editor: Any,
+    drafts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    editor("path.write_text('precious')")
+    monkeypatch.setattr("deadletter.cli.edit.agreed", interrupted)
+
+    ran = dlq("edit", letter.id)
+
+    (kept,) = drafts.rglob("*.json")
+    assert ran.code == 130
+    assert str(kept) in ran.err
+
+
+def test_an_interrupt_while_an_editor_runs_is_the_editors(
+    dlq: Command, letter: DeadLetter, editor: Any, drafts: Path
+) -> None:
+    editor(
+        "import os, signal, time\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(0.3)\n"
+        "path.write_text('done')"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "deadletter.cli", "edit", letter.id, "--yes"],
+        capture_output=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0
+    assert message_of(dlq, letter).message.body == b"done"
+
+
+def looks(dlq: Command, letter: DeadLetter) -> int:
+    """How often the audit says that somebody looked."""
+    entries = dlq.do(lambda engine: engine.letters.audit(target=letter.id))
+    return sum(entry.action == "reveal" for entry in entries)
+
+
+def test_only_who_is_shown_the_contents_has_looked_at_them(
+    dlq: Command, letter: DeadLetter, editor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlq("edit", letter.id, "--body", "/no/such/file", "--yes")
+    dlq("edit", letter.id, "--set", "nonsense", "--yes")
+    dlq("edit", letter.id, "--set", "tenant=us", "--yes")
+    monkeypatch.setenv("EDITOR", "")
+    dlq("edit", letter.id, "--yes")
+    assert looks(dlq, letter) == 0
+
+    dlq("edit", letter.id, "--set", "tenant=asia", "--reveal", "--yes")
+    assert looks(dlq, letter) == 1
+    editor("")
+    dlq("edit", letter.id)
+    assert looks(dlq, letter) == 2

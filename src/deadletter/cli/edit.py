@@ -1,15 +1,17 @@
 """dlq edit: mend a letter's message before it is sent back."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
+from msgspec.structs import replace
 from rich.text import Text
 
 from deadletter.core.editing import Changes, check_revision
-from deadletter.core.errors import ConfigError, DeadLetterError
+from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Headers
 from deadletter.core.safe import clean
@@ -18,7 +20,7 @@ from deadletter.office.diff import Difference, Sign, differences
 from .asking import agreed
 from .bodies import header_of, read_body
 from .desk import AtDesk, Desk
-from .editor import Draft
+from .editor import Draft, editor
 from .options import Flag, Reason, Yes
 from .tables import short
 from .targets import letter_id
@@ -60,31 +62,47 @@ async def edit(
         yes: Do not ask.
     """
     by, letter = desk.by(reason), letter_id(letter)
+    changes = Changes(
+        body=UNSET if body is None else read_body(body),
+        content_type=UNSET if content_type is None else content_type,
+        key=UNSET if key is None else key,
+    )
+    new = [header_of(text) for text in set_]
+    in_editor = changes == Changes() and not new and not unset
+    command = editor() if in_editor else []
     async with desk.office() as office:
-        head, before = await office.message(letter, by)
+        head = await office.letters.head(letter)
         check_revision(head, head.revision)
-        changes = Changes(
-            body=UNSET if body is None else read_body(body),
-            headers=_headers(before.headers, set_, unset),
-            content_type=UNSET if content_type is None else content_type,
-            key=UNSET if key is None else key,
-        )
-        draft = None
-        if changes == Changes():
-            draft = Draft(before.body, short(head.id))
-            changes = Changes(body=await draft.edited())
-        found = differences(before, changes.made_to(before), reveal=reveal)
-        try:
+        head, before = await office.message(head.id, by, shown=in_editor or reveal)
+        draft = Draft(command, before.body, short(head.id)) if in_editor else None
+        with _looked_after(desk, draft):
+            if draft is not None:
+                changes = Changes(body=await draft.edited())
+            elif new or unset:
+                headers = _headers(before.headers, new, unset)
+                changes = replace(changes, headers=headers)
+            found = differences(before, changes.made_to(before), reveal=reveal)
             if found:
                 _ask(desk, head, found, yes=yes)
                 head = await office.edit(head, changes, by)
-        except DeadLetterError:
-            if draft is not None:
-                desk.err.print(f"What you wrote is in {draft.file}", soft_wrap=True)
-            raise
-        if draft is not None:
-            draft.forget()
     _report(desk, head, found)
+
+
+@contextmanager
+def _looked_after(desk: Desk, draft: Draft | None) -> Iterator[None]:
+    """Take a draft away afterwards, or say where it is if it came to nothing."""
+    if draft is None:
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        if draft.is_changed:
+            desk.warn(f"What you wrote is in {draft.file}")
+        else:
+            draft.forget()
+        raise
+    draft.forget()
 
 
 def _ask(
@@ -117,11 +135,8 @@ def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Te
 
 
 def _headers(
-    headers: Headers, given: Sequence[str], removed: Sequence[str]
-) -> Headers | UnsetType:
-    if not given and not removed:
-        return UNSET
-    new = [header_of(text) for text in given]
+    headers: Headers, new: Sequence[tuple[str, bytes]], removed: Sequence[str]
+) -> Headers:
     names = {name for name, _ in new} | set(removed)
     missing = set(removed) - {name for name, _ in headers}
     if missing:

@@ -3,22 +3,25 @@
 import asyncio
 import os
 import shlex
+import shutil
 import tempfile
 from pathlib import Path
 
 from deadletter.core.errors import ConfigError
 
+from .interrupts import left_to_child
+
 
 class Draft:
     """A file that nobody else may read, there until it is forgotten."""
 
-    def __init__(self, body: bytes, name: str) -> None:
+    def __init__(self, command: list[str], body: bytes, name: str) -> None:
         if _is_odd(body):
             raise ConfigError(
                 "the body is not text, and an editor would spoil it: give another one"
                 " with --body FILE"
             )
-        self._command = _editor()
+        self._command = command
         self._before = body
         suffix = ".json" if body.lstrip()[:1] in (b"{", b"[") else ".txt"
         self.file = Path(tempfile.mkdtemp(prefix="dlq-edit-")) / f"{name}{suffix}"
@@ -26,28 +29,57 @@ class Draft:
     async def edited(self) -> bytes:
         """What somebody has made of it."""
         self.file.write_bytes(self._before)
-        process = await asyncio.create_subprocess_exec(*self._command, str(self.file))
-        if await process.wait() != 0:
+        with left_to_child():
+            code = await self._run()
+        if code != 0:
             raise ConfigError(
                 f"{self._command[0]} ended with an error: nothing was changed"
             )
-        after = self.file.read_bytes()
+        return self._after()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether somebody has written something."""
+        return self.file.exists() and self._after() != self._before
+
+    def forget(self) -> None:
+        """Take it away, and whatever the editor left beside it."""
+        shutil.rmtree(self.file.parent, ignore_errors=True)
+
+    async def _run(self) -> int:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, str(self.file)
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"the editor {self._command[0]} cannot be run ({error.strerror}): set"
+                " EDITOR to one that can, or give --body FILE"
+            ) from error
+        return await process.wait()
+
+    def _after(self) -> bytes:
+        try:
+            after = self.file.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read what was written: {error.strerror}"
+            ) from error
         if not self._before.endswith(b"\n") and after.endswith(b"\n"):
             return after[:-1]  # editors end every line, also the last one
         return after
 
-    def forget(self) -> None:
-        """Take it away, and whatever the editor left beside it."""
-        for file in self.file.parent.iterdir():
-            file.unlink()
-        self.file.parent.rmdir()
 
-
-def _editor() -> list[str]:
+def editor() -> list[str]:
+    """The command of the editor that somebody named."""
     given = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not given:
+    try:
+        words = shlex.split(given or "")
+    except ValueError as error:
+        raise ConfigError(f"EDITOR is not a command ({error}): set it") from error
+    if not words:
         raise ConfigError("no editor is named: set EDITOR, or give --body FILE")
-    return shlex.split(given)
+    return words
 
 
 def _is_odd(body: bytes) -> bool:

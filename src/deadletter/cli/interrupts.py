@@ -17,8 +17,7 @@ def interruptible() -> Iterator[None]:
     asyncio would only cancel its task then, which a read does not notice.
     """
     before = signal.getsignal(signal.SIGINT)
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or before in (signal.SIG_IGN, None):
+    if not _is_ours(before):
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,9 +27,29 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def left_to_child() -> Iterator[None]:
+    """Leave interrupts to a program that has the terminal meanwhile."""
+    before = signal.getsignal(signal.SIGINT)
+    if not _is_ours(before):
+        yield
+        return
+    # Unlike what is ignored, what is handled is not passed on to a child.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def standard_input() -> BinaryIO:
     """The bytes of standard input; waiting for more of them can be interrupted."""
     return BufferedReader(_Standard())
+
+
+def _is_ours(handler: object) -> bool:
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and handler not in {signal.SIG_IGN, None}
 
 
 class _Standard(RawIOBase):

@@ -93,10 +93,11 @@ class LocalOffice:
         )
 
     async def message(
-        self, text: str, by: By, *, original: bool = False
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
     ) -> tuple[LetterHead, Message]:
         letter = await self._letters.get(text)
-        await record_reveal(self.store, letter, by)
+        if shown:
+            await record_reveal(self.store, letter, by)
         return letter.head, letter.as_it_died if original else letter.message
 
     async def edit(self, head: LetterHead, changes: Changes, by: By) -> LetterHead:

@@ -149,9 +149,13 @@ class Office(Protocol):
         """One letter and its story; what is masked is shown if asked for, audited."""
 
     async def message(
-        self, text: str, by: By, *, original: bool = False
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
     ) -> tuple[LetterHead, Message]:
-        """A letter's message, every byte of it; audited."""
+        """
+        A letter's message, every byte of it; audited.
+
+        Unless it is `shown` to somebody, only who hands it out over a network says so.
+        """
 
     async def edit(self, head: LetterHead, changes: Changes, by: By) -> LetterHead:
         """Change a letter's message, if it is still as it was seen."""

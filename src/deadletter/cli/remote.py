@@ -83,7 +83,7 @@ class RemoteOffice:
         )
 
     async def message(
-        self, text: str, by: By, *, original: bool = False
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
     ) -> tuple[LetterHead, Message]:
         letters = self._client.letters
         head = (await letters.get(text)).head
