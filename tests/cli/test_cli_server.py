@@ -283,6 +283,26 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
     assert "bo reviewed it" in dlq("show", letter.id).out
 
 
+@pytest.mark.parametrize("token", ["dlq_a\nSECRET", "a SECRET", "ünïSECRET"])
+def test_a_token_that_cannot_be_is_not_shown_but_where_it_is(
+    dlq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+    ask = Asking(dlq, "http://127.0.0.1:1")
+
+    monkeypatch.setenv("DLQ_TOKEN_FILE", str(file))
+    in_file = ask("list")
+    monkeypatch.setenv("DLQ_TOKEN", token)
+    in_variable = ask("list")
+
+    assert in_file.code == in_variable.code == 2
+    assert f"in {file} is not a token" in in_file.err
+    assert "in DLQ_TOKEN is not a token" in in_variable.err
+    assert "SECRET" not in in_file.err + in_variable.err
+
+
 def test_an_actor_cannot_be_claimed_to_a_server(dlq: Command) -> None:
     ran = dlq("--server", "http://127.0.0.1:1", "--actor", "eve", "list")
 

@@ -217,6 +217,15 @@ async def test_the_token_goes_with_every_request_and_nowhere_else() -> None:
     assert "dlq_x" not in repr(client)
 
 
+@pytest.mark.parametrize("token", ["dlq_a\nSECRET", "dlq_SECRET ", "ünïSECRET"])
+def test_a_token_that_cannot_be_is_refused_and_never_shown(token: str) -> None:
+    for kind in (Client, QueueClient):
+        with pytest.raises(ConfigError, match="one word of ASCII") as raised:
+            kind(URL, token=token)
+
+        assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "url", ["", "localhost:8418", "ftp://a", "http://", "http://me:secret@host"]
 )

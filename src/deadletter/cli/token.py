@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.plain import is_word
 
 NAME: Final = "DLQ_TOKEN"
 _MOST: Final = 4096  # characters
@@ -18,7 +19,7 @@ def given_token(environ: Mapping[str, str]) -> str | None:
     A file that others may read is refused, as ssh does.
     """
     if token := environ.get(NAME, "").strip():
-        return token
+        return _checked(token, NAME)
     name = environ.get(f"{NAME}_FILE")
     return _read(Path(name)) if name else None
 
@@ -34,4 +35,13 @@ def _read(file: Path) -> str:
         raise ConfigError(f"others may read {file}, which holds a token: chmod 600 it")
     if not token:
         raise ConfigError(f"there is no token in {file}")
+    return _checked(token, str(file))
+
+
+def _checked(token: str, where: str) -> str:
+    if not is_word(token):
+        raise ConfigError(
+            f"what is in {where} is not a token: it is one word of ASCII, without"
+            " spaces or line breaks"
+        )
     return token

@@ -12,7 +12,7 @@ import msgspec
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.errors import ConfigError, NotFound, Refused, Unavailable
-from deadletter.core.plain import plain
+from deadletter.core.plain import is_word, plain
 from deadletter.system import SystemDice
 
 from .answers import Later, Unreachable, error_of, wait_of
@@ -52,7 +52,7 @@ class Connection:
         self._dice = SystemDice()
         headers = {"accept": "application/json"}
         if token:
-            headers["authorization"] = f"Bearer {token}"
+            headers["authorization"] = _bearer(token)
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
@@ -255,6 +255,15 @@ def _checked(url: str) -> str:
     if parts.username or parts.password:
         raise ConfigError("a server's URL holds no password: give a token instead")
     return url.rstrip("/")
+
+
+def _bearer(token: str) -> str:
+    if not is_word(token):  # which httpx would show to everybody
+        raise ConfigError(
+            "the token is not one word of ASCII: is there a space or a line break in"
+            " it?"
+        )
+    return f"Bearer {token}"
 
 
 def _given(params: Params | None) -> dict[str, str]:

@@ -24,6 +24,11 @@ def plain_line(text: str) -> str:
     return plain(text).replace("\n", "\\n")
 
 
+def is_word(text: str) -> bool:
+    """Whether it is printable ASCII without spaces, as a secret in a header is."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def cut(text: str, limit: int) -> str:
     """The text, or its beginning with a mark where the rest is missing."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
