@@ -58,7 +58,7 @@ async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check
     checks = [_versions(), check_durability(engine), *_disk(file), *_privacy(file)]
     try:
         queues = await engine.broker.queues()
-        checks.append(_ok("reachable", f"{len(queues)} mailboxes answer."))
+        checks.append(_ok("reachable", _answering(queues)))
         checks += [_topology(queues), await _limits(engine.broker, queues)]
         checks.append(_suspects(queues))
         if engine.letters is None:
@@ -133,6 +133,11 @@ def _privacy(file: Path | None) -> list[Check]:
     return []
 
 
+def _answering(queues: Sequence[QueueInfo]) -> str:
+    count = len(queues)
+    return "1 mailbox answers." if count == 1 else f"{count} mailboxes answer."
+
+
 def _topology(queues: Sequence[QueueInfo]) -> Check:
     names = {queue.options.name for queue in queues}
     has_dead = {queue.options.name for queue in queues if queue.options.dead_queue}
@@ -150,7 +155,10 @@ def _topology(queues: Sequence[QueueInfo]) -> Check:
             continue
         text = f"{problem}. Change it with `dlq queues update {name} --dead-queue …`."
         return Check("dead queues", Health.FAIL, text)
-    return _ok("dead queues", f"{len(has_dead)} of {len(names)} mailboxes have one.")
+    have = "has" if len(has_dead) == 1 else "have"
+    mailboxes = "mailbox" if len(names) == 1 else "mailboxes"
+    text = f"{len(has_dead)} of {len(names)} {mailboxes} {have} one."
+    return _ok("dead queues", text)
 
 
 async def _limits(broker: Broker, queues: Sequence[QueueInfo]) -> Check:
