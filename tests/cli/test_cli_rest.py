@@ -72,6 +72,45 @@ def test_what_cannot_be_sent_is_refused(dlq: Command, words: list[str]) -> None:
     assert dlq(*words).code == 2
 
 
+def test_an_empty_id_is_refused(dlq: Command) -> None:
+    ran = dlq("send", "orders", "{}", "--id", "")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "--id is empty" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to change: --dead-queue"),
+        (["--never-expire", "--expire-after", "3"], "contradict"),
+        (["--no-dead-queue", "--dead-queue", "dead"], "contradict"),
+        (["--expire-after", "1e300"], "at most 3,153,600,000"),
+    ],
+)
+def test_changes_of_a_queue_that_cannot_be_are_refused(
+    dlq: Command, words: list[str], said: str
+) -> None:
+    dlq("queues", "create", "dead")
+    dlq("queues", "create", "orders")
+
+    ran = dlq("queues", "update", "orders", *words)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_the_doctor_counts_as_people_do(dlq: Command) -> None:
+    dlq("queues", "create", "dead")
+    one = dlq("doctor").out
+    dlq("queues", "create", "orders", "--dead-queue", "dead")
+    two = dlq("doctor").out
+
+    assert "1 mailbox answers." in one
+    assert "2 mailboxes answer." in two
+    assert "1 of 2 mailboxes has one." in two
+
+
 def test_queues_are_made_changed_and_deleted(dlq: Command) -> None:
     assert dlq("queues", "create", "orders-dlq").code == 0
     made = dlq(
@@ -123,7 +162,7 @@ def test_deleting_a_queue_asks(dlq: Command) -> None:
     assert ran.code == 2
     assert "delete mailbox orders and 2 messages in it" in ran.err
     assert dlq("queues", "delete", "nowhere", "--yes").code == 3
-    assert dlq("queues", "update", "nowhere").code == 3
+    assert dlq("queues", "update", "nowhere", "--max-attempts", "1").code == 3
 
 
 @pytest.mark.parametrize(

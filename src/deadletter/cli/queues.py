@@ -4,6 +4,7 @@ from typing import Any
 
 from cyclopts import App
 
+from deadletter.core.errors import ConfigError
 from deadletter.ports import QueueOptions
 
 from .asking import agreed
@@ -129,6 +130,10 @@ async def update(
         reference: A note for people.
         reason: Why; goes into the audit.
     """
+    if never_expire and expire_after is not None:
+        raise ConfigError("--never-expire and --expire-after contradict: give one")
+    if no_dead_queue and dead_queue is not None:
+        raise ConfigError("--no-dead-queue and --dead-queue contradict: give one")
     changes: dict[str, Any] = {}
     if dead_queue is not None or no_dead_queue:
         changes["dead_queue"] = dead_queue
@@ -138,6 +143,11 @@ async def update(
         changes["expire_after"] = expire_after
     if reference is not None:
         changes["reference"] = reference
+    if not changes:
+        raise ConfigError(
+            "say what to change: --dead-queue, --max-attempts, --expire-after or"
+            " --reference"
+        )
     by = desk.by(reason)
     async with desk.office() as office:
         options = await office.update_queue(name, changes, by)

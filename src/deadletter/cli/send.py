@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message, as_headers, as_seconds
 
 from .bodies import given_body, header_of
@@ -49,6 +50,8 @@ async def send(
         delay: Seconds before it can be received.
         expires_in: Seconds after which it is of no use any more.
     """
+    if message_id == "":
+        raise ConfigError("--id is empty: give the message an id, or leave it out")
     data = given_body(body, file)
     now = desk.clock.now()
     message = Message(

@@ -14,7 +14,7 @@ _TEXTS: Final = (
     *("id", "content_type", "key", "reply_to", "idempotency_key"),
     *("traceparent", "tracestate"),
 )
-_LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
+LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
 
 
 class Lineage(Struct, frozen=True, kw_only=True, gc=False):
@@ -124,11 +124,11 @@ def checked(message: Message) -> Message:
 
 def as_seconds(name: str, seconds: object) -> float:
     """A time to wait, refused if no clock could tell when it is over."""
-    if isinstance(seconds, int | float) and seconds <= _LONGEST:
+    if isinstance(seconds, int | float) and seconds <= LONGEST:
         return seconds
     raise ConfigError(
         f"{name}={seconds!a} is not a time to wait: use a number of seconds, at most "
-        f"{_LONGEST:,.0f}."
+        f"{LONGEST:,.0f}."
     )
 
 

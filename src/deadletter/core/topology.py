@@ -5,10 +5,10 @@ Pure checks, made by every engine in the same transaction as the change itself.
 """
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Final, Protocol
 
 from .errors import ConfigError, Conflict, NotFound
+from .message import LONGEST
 
 MAX_NAME: Final = 512
 MAX_ATTEMPTS: Final = 65_536
@@ -98,8 +98,11 @@ def _check_numbers(options: Options) -> None:
             f" not {options.max_attempts}"
         )
     expiry = options.expire_after
-    if expiry is not None and not (expiry > 0 and isfinite(expiry)):
-        raise ConfigError(f"expire_after is a number of seconds above 0, not {expiry}")
+    if expiry is not None and not 0 < expiry <= LONGEST:
+        raise ConfigError(
+            f"expire_after is a number of seconds above 0, at most {LONGEST:,.0f}, not"
+            f" {expiry}"
+        )
     if len(options.reference) > MAX_REFERENCE:
         raise ConfigError(f"a reference has at most {MAX_REFERENCE} characters")
 
