@@ -149,3 +149,22 @@ def test_a_list_goes_on_only_where_one_ended(dlq: Command) -> None:
 
     assert done.code == 2
     assert "left off" in done.err
+
+
+@pytest.mark.parametrize("width", [42, 50, 53, 60, 61, 71, 72, 99, 100])
+def test_the_name_of_a_group_can_be_typed_however_narrow_the_terminal_is(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    dlq.keep(
+        make_letter(source="orders-in-europe-dlq", fingerprint=NAME),
+        make_letter(2, source="orders-in-europe", fingerprint="1-b"),
+    )
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    fresh = dlq("groups").out
+    dlq("groups", "ack", "1-b", "--owner", "somebody")
+    known = dlq("groups").out
+
+    for out in (fresh, known):
+        (name,) = [word for word in out.split() if word.startswith(NAME[:6])]
+        assert dlq("list", f"group:{name}", "--json").document["fingerprint"] == NAME

@@ -33,6 +33,9 @@ from .tables import (
 from .times import ago, local, many
 
 _NARROW: Final = 100
+_TIGHT: Final = 61  # columns; with fewer, there is no room for shares and times
+_TIGHTEST: Final = 53  # columns; with fewer, nor for the status
+_STATUS: Final = 11  # columns that the status takes
 _SHORT: Final = 10
 _SHOWN: Final = 25  # groups, unless somebody says how many
 _MOST_SAID: Final = 100
@@ -194,10 +197,14 @@ async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
 def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     """Groups, one line each."""
     # As long as nobody has said anything, there is nothing to show of it.
-    with_status = any(line.status is not GroupStatus.NEW for line in lines)
+    has_status = any(line.status is not GroupStatus.NEW for line in lines)
+    # Names of groups are there to be typed, so others give way to them.
+    with_status = has_status and width >= _TIGHTEST
+    is_tight = width < _TIGHT + _STATUS * with_status
     shown = table()
     number_column(shown, "open")
-    number_column(shown, "share")
+    if not is_tight:
+        number_column(shown, "share")
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
     if with_status:
         firm_column(shown, "status", most=24 if width >= _NARROW else 9)
@@ -205,12 +212,13 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     if width >= WIDE:
         number_column(shown, "ever")
         firm_column(shown, "first seen")
-    firm_column(shown, "last seen")
+    if not is_tight:
+        firm_column(shown, "last seen")
     firm_column(shown, "group")
     for line in lines:
         cells: list[RenderableType] = [
             number(line.open, "bold"),
-            cell(f"{line.share:.0%}", "dim"),
+            *([] if is_tight else [cell(f"{line.share:.0%}", "dim")]),
             Name(line.source),
         ]
         if with_status:
@@ -218,7 +226,9 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
         cells.append(cell(_what(line)))
         if width >= WIDE:
             cells += [number(line.total), cell(ago(line.first_seen, now))]
-        cells += [cell(ago(line.last_seen, now)), cell(group_name(line, width), "cyan")]
+        if not is_tight:
+            cells.append(cell(ago(line.last_seen, now)))
+        cells.append(cell(group_name(line, width), "cyan"))
         shown.add_row(*cells)
     return shown
 
