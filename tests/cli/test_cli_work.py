@@ -288,3 +288,45 @@ def test_a_port_that_is_taken_is_said_by_the_supervisor(
 
     assert process.returncode == 2
     assert f"cannot answer health checks on 127.0.0.1:{port}" in err
+
+
+SLOW = """
+import asyncio, time
+from deadletter.assembly import App
+
+app = App()
+
+@app.handler("orders")
+async def charge(order: dict) -> None:
+    print("charging", flush=True)
+    await asyncio.sleep(60)
+
+@app.handler("mails")
+def mail(order: dict) -> None:
+    print("mailing", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("mailbox", ["orders", "mails"])
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_the_second_interrupt_does_not_wait_and_is_exit_code_130(
+    dlq: Command,
+    start: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+    mailbox: str,
+    count: str,
+) -> None:
+    (tmp_path / "shop.py").write_text(SLOW)
+    dlq("send", mailbox, "{}")
+    worker = start("shop:app", "--processes", count)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+
+    worker.send_signal(signal.SIGINT)
+    time.sleep(0.5)  # two at the same moment would count as one
+    worker.send_signal(signal.SIGINT)
+    _, err = worker.communicate(timeout=30)
+
+    assert worker.returncode == 130, err
+    assert "Traceback" not in err

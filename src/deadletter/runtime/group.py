@@ -20,7 +20,7 @@ from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
 from .loop import Loop
-from .signals import on_termination
+from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 
 _LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
@@ -106,7 +106,8 @@ class LoopGroup:
         """
         Run all loops until stopped by `stop()` or a signal.
 
-        Gives the exit code: 0 when every loop ended by itself, and in time.
+        Gives the exit code: 0 when every loop ended by itself, and in time; 130 when
+        somebody did not let them.
         """
         self._event_loop = asyncio.get_running_loop()
         with ExitStack() as stack:
@@ -194,6 +195,8 @@ class LoopGroup:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=_LAST_WORDS)
+        if late and self._hurry.is_set():
+            return INTERRUPTED
         return 1 if late or self._ended_badly else 0
 
     async def _until_ended(self, tasks: set[asyncio.Task[None]]) -> None:

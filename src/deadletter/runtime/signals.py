@@ -10,6 +10,7 @@ from typing import Final
 from deadletter.ports import Clock
 
 TERMINATION: Final = (signal.SIGTERM, signal.SIGINT)
+INTERRUPTED: Final = 128 + signal.SIGINT  # the exit code of who was told twice
 _SAME: Final = 0.1  # seconds: systemd signals us and our supervisor, who passes it on
 
 

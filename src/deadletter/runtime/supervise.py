@@ -24,6 +24,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.ports import Clock
 
 from .lifeline import LISTENER_FD, PLACE, SUPERVISOR_FD
+from .signals import INTERRUPTED
 
 AGAIN: Final = Exponential(0.5, factor=2.0, cap=30.0, jitter=0.0)
 _HEALTHY_AFTER: Final = 60.0  # a child that ran this long has got over its troubles
@@ -64,9 +65,10 @@ def supervise(
     Keep `processes` children running until SIGTERM or SIGINT; give the exit code.
 
     Then children get a SIGTERM, `grace` seconds, and are killed. It is 0 only when
-    each of them ended with 0. Must be called in the main thread. `DLQ_PLACE` in a
-    child's environment is its number, from 0; one that replaces another has its. Of
-    `listeners`, if there are any, each place has one to answer probes on.
+    each of them ended with 0, and 130 when a second signal ended them. Must be called
+    in the main thread. `DLQ_PLACE` in a child's environment is its number, from 0; one
+    that replaces another has its. Of `listeners`, if there are any, each place has one
+    to answer probes on.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes cannot work: ask for 1 or more")
@@ -105,7 +107,9 @@ class _Supervisor:
             self._kill()
             os.close(held_open)
             os.close(lifeline)
-        return 0 if self._was_clean else 1
+        if self._was_clean:
+            return 0
+        return INTERRUPTED if self._signals > 1 else 1
 
     def _watch(self, lifeline: int, sleep: Callable[[float | None], None]) -> None:
         told = 0
