@@ -1,5 +1,6 @@
 """Words that cannot be understood, help, version, completion, exit codes."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -196,7 +197,13 @@ def test_the_command_runs_as_a_process(dlq: Command) -> None:
     assert "\x1b" not in ran.stdout
 
 
-@pytest.mark.parametrize("words", [["list"], ["groups"], ["show"], ["stats"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["list"], ["groups"], ["show"], ["stats"], []),
+        *(["--help"], ["show", "--help"], ["groups", "ack", "--help"], ["--version"]),
+    ],
+)
 def test_nobody_who_reads_is_no_error(dlq: Command, words: list[str]) -> None:
     letter = make_letter()
     dlq.keep(letter)
@@ -230,3 +237,22 @@ def test_a_reader_that_has_seen_enough_is_no_error(dlq: Command) -> None:
 
     assert ran.stderr == ""
     assert ran.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:surrogateescape"])
+def test_what_cannot_be_written_is_spelled_out(dlq: Command, encoding: str) -> None:
+    dlq.keep(make_letter(error_text="größe ✓ 😀"))
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+
+    def ran(*words: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "deadletter.cli", *words],
+            env=environ,
+            capture_output=True,
+            encoding=encoding.partition(":")[0],
+            check=True,
+        ).stdout
+
+    assert "\\u2713 " in ran("verify")
+    assert "by cause" in ran()
+    assert json.loads(ran("list", "--json"))["error_text"] == "größe ✓ 😀"

@@ -14,10 +14,12 @@ from deadletter.core.safe import clean, clean_lines
 
 from .app import NAMES, build
 from .exit_codes import ExitCode, code_for
+from .streams import take_everything
 
 
 def run(words: Sequence[str]) -> int:
     """Do what the words say; the exit code tells how it went."""
+    take_everything(sys.stdout, sys.stderr)
     try:
         code = build(words).meta(
             words,
@@ -27,6 +29,10 @@ def run(words: Sequence[str]) -> int:
         )
         sys.stdout.flush()
     except BrokenPipeError:
+        return _nobody_reads()
+    except SystemExit as ended:  # as rich says it, who prints the help
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
         return _nobody_reads()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
