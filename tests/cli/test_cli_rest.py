@@ -108,7 +108,7 @@ def test_the_doctor_counts_as_people_do(dlq: Command) -> None:
 
     assert "1 mailbox answers." in one
     assert "2 mailboxes answer." in two
-    assert "1 of 2 mailboxes has one." in two
+    assert "1 of 2 mailboxes have one." in two
 
 
 def test_queues_are_made_changed_and_deleted(dlq: Command) -> None:

@@ -155,10 +155,8 @@ def _topology(queues: Sequence[QueueInfo]) -> Check:
             continue
         text = f"{problem}. Change it with `dlq queues update {name} --dead-queue …`."
         return Check("dead queues", Health.FAIL, text)
-    have = "has" if len(has_dead) == 1 else "have"
-    mailboxes = "mailbox" if len(names) == 1 else "mailboxes"
-    text = f"{len(has_dead)} of {len(names)} {mailboxes} {have} one."
-    return _ok("dead queues", text)
+    have = "mailbox has" if len(names) == 1 else "mailboxes have"
+    return _ok("dead queues", f"{len(has_dead)} of {len(names)} {have} one.")
 
 
 async def _limits(broker: Broker, queues: Sequence[QueueInfo]) -> Check:
