@@ -116,7 +116,8 @@ class _Desk(Desk):
     """A desk before an engine that is open already, with a camera."""
 
     def __init__(self, engine: Engine, clock: Clock, dice: Dice) -> None:
-        super().__init__(url="memory://", actor="anna@desk")
+        super().__init__(actor="anna@desk")
+        self.url = "memory://"  # as if set elsewhere: nobody types it
         self.clock, self.dice = clock, dice  # type: ignore[assignment]
         self.out = self.err = Console(
             record=True,

@@ -83,6 +83,12 @@ class Asking:
     def __call__(self, *words: str) -> Ran:
         return self._dlq("--server", self._url, *words)
 
+    def unnamed(self, *words: str) -> Ran:
+        """The same, with the server in the environment: what is said is the same."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DLQ_SERVER", self._url)
+            return self._dlq(*words)
+
 
 @pytest.fixture
 def server(dlq: Command) -> Iterator[Any]:

@@ -44,7 +44,7 @@ def test_looking_through_a_server_shows_the_same(
         ("replay", "plan", "*"),
     ):
         for form in ((), ("--json",)):
-            here, asked = dlq(*form, *words), there(*form, *words)
+            here, asked = dlq(*form, *words), there.unnamed(*form, *words)
             assert (here.code, bool(here.out)) == (0, True)
             assert asked == here, words
     assert there("--json", "replay", "status") == dlq("--json", "replay", "status")
@@ -141,7 +141,7 @@ def test_an_edit_through_a_server_shows_the_difference(
 
     assert "-     1" in ran.out
     assert "+     2" in ran.out
-    assert dlq("show", letter.id) == there("show", letter.id)
+    assert dlq("show", letter.id) == there.unnamed("show", letter.id)
     revealed = there("--json", "show", letter.id, "--reveal").document
     assert revealed == dlq("--json", "show", letter.id, "--reveal").document | {
         "story": revealed["story"]

@@ -12,6 +12,7 @@ import pytest
 
 from cli.conftest import Command
 from deadletter.cli.app import NAMES, build
+from deadletter.cli.desk import Desk
 from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import errors
 from office.making import make_letter
@@ -256,3 +257,29 @@ def test_what_cannot_be_written_is_spelled_out(dlq: Command, encoding: str) -> N
     assert "\\u2713 " in ran("verify")
     assert "by cause" in ran()
     assert json.loads(ran("list", "--json"))["error_text"] == "größe ✓ 😀"
+
+
+@pytest.mark.parametrize("words", [[], ["show", "ID"], ["list", "-n", "1"]])
+def test_what_to_type_next_asks_the_same_office(dlq: Command, words: list[str]) -> None:
+    letter = make_letter()
+    dlq.keep(letter, make_letter(2))
+    words = [letter.id if word == "ID" else word for word in words]
+
+    given, known = dlq("--url", dlq.url, *words), dlq(*words)
+
+    assert f"dlq --url {dlq.url} " in given.out + given.err
+    assert "--url" not in known.out + known.err
+
+
+@pytest.mark.parametrize(
+    ("url", "begins"),
+    [
+        ("sqlite:///my office.db", "dlq --url 'sqlite:///my office.db'"),
+        ("postgresql://me:secret@host/office", "dlq --url …"),
+        ("postgresql://host/office?password=secret", "dlq --url …"),
+    ],
+)
+def test_a_secret_in_a_url_is_not_repeated(url: str, begins: str) -> None:
+    assert Desk(url=url).dlq == begins
+    assert Desk(server="http://host:1").dlq == "dlq --server http://host:1"
+    assert Desk(office=url).dlq == begins.replace("--url", "--office")

@@ -111,7 +111,7 @@ async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
     async with desk.office() as office:
         found = await office.replay.pause(campaign, desk.by(reason))
     show_campaign(desk, found)
-    desk.hint(f"Go on with: dlq replay resume {found.id}")
+    desk.hint(f"Go on with: {desk.dlq} replay resume {found.id}")
 
 
 async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:

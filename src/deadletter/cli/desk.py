@@ -7,6 +7,7 @@ them to standard error, so that output can be piped as it is.
 
 import getpass
 import os
+import shlex
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -86,6 +87,19 @@ class Desk:
     def is_watched(self) -> bool:
         """Whether a person sees what we say while we work."""
         return self.err.is_terminal and not self.as_json
+
+    @cached_property
+    def dlq(self) -> str:
+        """How commands begin that ask the same office; for what to type next."""
+        given = {
+            "--url": self.given_url,
+            "--office": self.given_office,
+            "--server": self._given_server,
+        }
+        words = ["dlq"]
+        for option, value in given.items():
+            words += [option, _shown(value)] if value else []
+        return " ".join(words)
 
     def by(self, reason: str = "") -> By:
         """Who does this, and why."""
@@ -182,6 +196,12 @@ class Desk:
         """One JSON document, on one line."""
         text = msgspec.json.encode(value, enc_hook=str).decode()
         sys.stdout.write(clean_json(text) + "\n")
+
+
+def _shown(url: str) -> str:
+    """A URL as a word for the shell, unless there may be a secret in it."""
+    parts = urlsplit(url)
+    return "…" if "@" in parts.netloc or parts.query else shlex.quote(url)
 
 
 def file_of(url: str) -> Path | None:

@@ -121,7 +121,8 @@ def _report(desk: Desk, head: LetterHead, found: Sequence[Difference]) -> None:
         desk.tell("Nothing differs: the letter is as it was.")
     else:
         desk.tell(f"Letter {short(head.id)} edited.")
-        desk.hint(f"Next: dlq replay {short(head.id)} · dlq show {short(head.id)}")
+        dlq, name = desk.dlq, short(head.id)
+        desk.hint(f"Next: {dlq} replay {name} · {dlq} show {name}")
 
 
 def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Text]:

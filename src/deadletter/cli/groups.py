@@ -94,7 +94,7 @@ async def groups(
     if lines:
         desk.show(group_table(lines, desk.clock.now(), desk.out.width))
         name = group_name(lines[0], desk.out.width)
-        desk.hint(f"dlq list group:{name} shows the letters of a group.")
+        desk.hint(f"{desk.dlq} list group:{name} shows the letters of a group.")
     elif not desk.as_json:
         desk.tell(_nothing(status, everything=all_))
     words = ["groups", *(["--source", source] if source else [])]
@@ -269,7 +269,8 @@ async def _say(
             if line.open and status is GroupStatus.RESOLVED:
                 query = f"group:{line.fingerprint}"
                 letters = many(line.open, "letter")
-                desk.hint(f"{letters} of it still open: dlq replay {query} --dry-run")
+                dry = f"{desk.dlq} replay {query} --dry-run"
+                desk.hint(f"{letters} of it still open: {dry}")
 
 
 def _page(desk: Desk, line: GroupLine) -> None:

@@ -70,7 +70,8 @@ async def _show(
         page = await office.letters.search(" ".join(query), limit=limit, after=after)
     if page.heads:
         desk.show(_letters(page.heads, desk.clock.now(), desk.out.width))
-        desk.hint(f"dlq show {short(page.heads[0].id)} tells a letter's whole story.")
+        show = f"{desk.dlq} show {short(page.heads[0].id)}"
+        desk.hint(f"{show} tells a letter's whole story.")
     else:
         desk.tell(_nothing(query, cut=page.after is not None))
     return page.after

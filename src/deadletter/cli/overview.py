@@ -1,6 +1,5 @@
 """dlq without anything: what is open now, and what to type next."""
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -50,9 +49,10 @@ async def overview(*, desk: AtDesk) -> None:
         shown = group_table(top.groups, desk.clock.now(), desk.out.width - 2)
         desk.show(indented(shown))
         if top.after is not None:
-            desk.tell("  … and more: dlq groups", "dim")
+            desk.tell(f"  … and more: {desk.dlq} groups", "dim")
     desk.tell(_elsewhere(totals, waiting, suspects), "dim")
-    desk.show(_next(group_name(top.groups[0], desk.out.width) if top.groups else ""))
+    first = group_name(top.groups[0], desk.out.width) if top.groups else ""
+    _show_next(desk, first)
 
 
 def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:
@@ -77,18 +77,27 @@ def _welcome(desk: Desk) -> None:
     desk.show(indented(steps))
 
 
-def _next(group: str) -> Padding:
-    steps = Table.grid(padding=(0, 2, 0, 0))
+def _show_next(desk: Desk, group: str) -> None:
+    dlq = desk.dlq
     if group:
         query = f"group:{clean(group)}"
         rows = [
-            (f"dlq list {query}", "the letters of the first"),
-            ("dlq show ID", "one letter's whole story"),
-            (f"dlq replay {query} --dry-run", "what sending them back would do"),
+            (f"{dlq} list {query}", "the letters of the first"),
+            (f"{dlq} show ID", "one letter's whole story"),
+            (f"{dlq} replay {query} --dry-run", "what sending them back would do"),
         ]
     else:
-        rows = [("dlq stats", "what is where"), ("dlq verify", "does it all add up?")]
+        rows = [
+            (f"{dlq} stats", "what is where"),
+            (f"{dlq} verify", "does it all add up?"),
+        ]
     rows.append(("dlq --help", "everything else"))
+    steps = Table.grid(padding=(0, 2, 0, 0))
     for command, what in rows:
         steps.add_row(Text(command, "cyan"), Text(what))
-    return indented(steps, above=1)
+    if desk.dlq == "dlq":
+        desk.show(indented(steps, above=1))
+        return
+    desk.show(Text())
+    for command, _ in rows:  # too long for two columns, and to be copied whole
+        desk.tell(f"  {command}", "cyan")

@@ -52,5 +52,5 @@ def tell_of_more(
         return
     form = ["--json"] if desk.as_json else []
     most = [] if limit is None else ["-n", str(limit)]
-    again = shlex.join(["dlq", *words, *form, *most, "--after", after])
-    desk.warn(f"There is more: {again}")
+    again = shlex.join([*words, *form, *most, "--after", after])
+    desk.warn(f"There is more: {desk.dlq} {again}")

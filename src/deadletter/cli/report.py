@@ -123,5 +123,5 @@ def _tell_rest(
     elif gone > 0:
         desk.tell(f"{many(gone, 'letter')} of it purged since: not named.", "dim")
     if outcome is None and 0 < campaign.counts.get(Outcome.FAILED, 0) < named:
-        only = f"dlq replay report {campaign.id} --outcome {Outcome.FAILED}"
+        only = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
         desk.hint(f"Only those that failed again: {only}")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from rich.text import Text
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message
@@ -15,7 +16,7 @@ from .desk import AtDesk
 from .letters import head_fields
 from .office import Looked
 from .options import Flag
-from .story import told
+from .story import next_steps, told
 from .targets import letter_id
 
 
@@ -58,6 +59,8 @@ async def show(
         return
     for part in told(found, desk.clock.now(), stacks=stacks):
         desk.show(part)
+    desk.show(Text())
+    desk.tell(next_steps(found.view, desk.dlq), "dim")
 
 
 def _fields(found: Looked) -> dict[str, Any]:

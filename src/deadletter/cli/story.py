@@ -61,7 +61,6 @@ def told(story: Looked, now: datetime, *, stacks: bool) -> Iterator[RenderableTy
     yield _heading(f"Story (times in {time_zone(now)})")
     yield indented(_timeline(story))
     yield from _stacks(letter, every=stacks)
-    yield _next(letter)
 
 
 def _title(letter: LetterView) -> Text:
@@ -215,17 +214,20 @@ def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
         yield _lines("\n".join(shown))
 
 
-def _next(letter: LetterView) -> Text:
+def next_steps(letter: LetterView, dlq: str) -> str:
+    """What to type next, with commands that begin with `dlq`."""
     name = short(letter.head.id)
     if letter.head.state in OPEN:
-        text = f"Next: dlq replay {name} · dlq review {name} · dlq discard {name}"
+        steps = [f"{dlq} {verb} {name}" for verb in ("replay", "review", "discard")]
+        text = f"Next: {' · '.join(steps)}"
     elif letter.head.state is State.DISCARDED:
-        text = f"Next: dlq restore {name} · dlq purge {name}"
+        text = f"Next: {dlq} restore {name} · {dlq} purge {name}"
     elif letter.head.state is State.REPLAYING:
-        text = f"Its copy has no outcome yet. Next: dlq replay status · dlq show {name}"
+        steps = [f"{dlq} replay status", f"{dlq} show {name}"]
+        text = f"Its copy has no outcome yet. Next: {' · '.join(steps)}"
     else:
-        text = f"Next: dlq reopen {name}"
-    return Text(f"\n{text}", style="dim")
+        text = f"Next: {dlq} reopen {name}"
+    return text
 
 
 def _heading(text: str) -> Text:
