@@ -114,12 +114,12 @@ async def tell_why(desk: Desk, office: Office, campaign: Campaign) -> ExitCode:
     who = "It" if by_itself else f"Paused by {clean(last.actor)}:"
     if last.reason and not desk.as_json:
         desk.tell(f"{who} {clean(last.reason)}.", "yellow" if by_itself else "dim")
-    go_on = f"Go on with: dlq replay resume {campaign.id}"
+    go_on = f"Go on with: {desk.dlq} replay resume {campaign.id}"
     if not by_itself:
         desk.hint(go_on)
         return ExitCode.OK
     if campaign.counts.get(Outcome.FAILED):
-        report = f"dlq replay report {campaign.id} --outcome {Outcome.FAILED}"
+        report = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
         desk.err.print(f"See what failed: {report}", soft_wrap=True)
     desk.err.print(go_on, soft_wrap=True)
     return ExitCode.CHECK_FAILED

@@ -160,7 +160,7 @@ async def start(
         wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate, care=how.care())
         campaign = await office.begin(wish, hold=True)
     show_campaign(desk, campaign)
-    desk.hint(f"Nothing is sent yet. Send it: dlq replay resume {campaign.id}")
+    desk.hint(f"Nothing is sent yet. Send it: {desk.dlq} replay resume {campaign.id}")
     return ExitCode.OK
 
 
@@ -221,14 +221,14 @@ async def _run(
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
-        resume = f"dlq replay resume {campaign.id}"
+        resume = f"{desk.dlq} replay resume {campaign.id}"
         desk.err.print(f"Paused. Go on with: {resume}", soft_wrap=True)
         return ExitCode.INTERRUPTED
     show_campaign(desk, campaign)
     if campaign.state is CampaignState.PAUSED:
         return await tell_why(desk, office, campaign)
     if unsettled(campaign) and (wait is None or stop.is_set()):
-        desk.hint(f"What became of them: dlq replay status {campaign.id}")
+        desk.hint(f"What became of them: {desk.dlq} replay status {campaign.id}")
     if stop.is_set():
         return ExitCode.INTERRUPTED
     return ExitCode.OK if wait is None else how_it_went(desk, campaign, wait)
