@@ -21,7 +21,7 @@ from nats.aio.client import Client
 
 from deadletter.core.errors import BackendError, ConfigError, Unavailable
 from deadletter.core.urls import unreadable
-from deadletter.tls import context
+from deadletter.tls import context, disagreement
 
 TLS: Final = ("cafile", "certfile", "keyfile")
 CREDS: Final = "creds"
@@ -125,11 +125,8 @@ def at_start(error: Exception, login: Login) -> ConfigError | BackendError:
             f" or begin the URL with nats:// ({text})"
         )
     if isinstance(error, ssl.SSLError):
-        return ConfigError(
-            f"{where} and we do not agree on TLS: begin the URL with tls://, give its"
-            " authority's certificate as ?cafile=, and ours as ?certfile= and ?keyfile="
-            f" if it wants one ({text})"
-        )
+        said = text if login.tls else f"{text}; begin the URL with tls://"
+        return disagreement(where, "?cafile=", "?certfile= and ?keyfile=", said)
     if isinstance(error, BackendError):
         return error
     wishes = ""

@@ -19,6 +19,14 @@ def check_files(kind: str, named: Mapping[str, str]) -> None:
             ) from error
 
 
+def disagreement(where: str, authority: str, ours: str, said: object) -> ConfigError:
+    """Two sides that do not agree on TLS; parameters are named as the URL has them."""
+    return ConfigError(
+        f"{where} and we do not agree on TLS: give its authority's certificate as"
+        f" {authority}, and ours as {ours} if it wants one ({said})"
+    )
+
+
 def context(
     kind: str, cafile: str | None, certfile: str | None, keyfile: str | None
 ) -> ssl.SSLContext:

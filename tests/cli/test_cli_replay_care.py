@@ -15,23 +15,20 @@ from cli.conftest import Command
 from cli.test_cli_replay import confirm
 from client.serving import served
 from deadletter.core.access import Role
-from deadletter.core.campaign import Outcome
+from deadletter.core.campaign import Campaign, Outcome
+from deadletter.office.replay import Replay
 from office.making import make_letters
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
+    """Run a replay in a process of its own, beside a consumer that does this."""
+    running = subprocess.Popen(
         [sys.executable, "-m", "deadletter.cli", "replay", *words],
         env=os.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
-    """Run a replay in a process of its own, beside a consumer that does this."""
-    running = start(*words)
     deadline = time.monotonic() + 30
     while running.poll() is None:
         assert time.monotonic() < deadline
@@ -124,24 +121,22 @@ def test_a_script_is_told_how_it_went(
     assert ("3  handled" in out) is (code == 0)
 
 
-def test_an_interrupt_while_outcomes_are_waited_for_tells_the_id(dlq: Command) -> None:
+def test_an_interrupt_while_outcomes_are_waited_for_tells_the_id(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = Replay.wait_confirmed
+
+    async def interrupted(replay: Replay, name: str, **how: Any) -> Campaign:
+        signal.raise_signal(signal.SIGINT)
+        return await waiting(replay, name, **how)
+
+    monkeypatch.setattr(Replay, "wait_confirmed", interrupted)
     dlq.keep(*make_letters(3))
-    running = start("*", "--wait", "30")
 
-    def is_sent() -> bool:
-        campaigns = dlq.do(lambda engine: engine.letters.campaigns())
-        return bool(campaigns and campaigns[0].counts.get(Outcome.SENT) == 3)
+    ran = dlq("replay", "*", "--wait", "30")
 
-    deadline = time.monotonic() + 20
-    while not is_sent():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.3)  # until it waits
-    running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=20)
-
-    assert running.returncode == 130
-    assert "3  sent, no outcome yet" in out
+    assert ran.code == 130
+    assert "3  sent, no outcome yet" in ran.out
 
 
 def test_that_nobody_seems_to_work_is_told(

@@ -11,7 +11,7 @@ from client.serving import Served, beside, served
 from deadletter.client import Client
 from deadletter.client.events import Happening
 from deadletter.core.access import Pass, Role
-from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.editing import Changes
 from deadletter.core.errors import (
     ConfigError,
@@ -22,7 +22,7 @@ from deadletter.core.errors import (
 )
 from deadletter.core.letter import AuditEntry, GroupStatus, State
 from deadletter.office.groups import GroupPage
-from deadletter.office.replay import ReplayPage, unsent
+from deadletter.office.replay import ReplayPage
 from deadletter.ports import QueueOptions
 from office.making import make_letter, make_letters
 

@@ -1,6 +1,7 @@
 """Who we are on a NATS server: told to those who should know, and nobody else."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -116,7 +117,8 @@ async def test_a_wire_whose_tls_broke_does_not_hold_up_the_end(
     secure.stop()
     secure.papers.write()  # of an authority that we do not know
     secure.start()
-    await asyncio.sleep(1.0)  # for some tries to come back
+    client = engine._link.client
+    await eventually(lambda: isinstance(client.last_error, ssl.SSLError), within=20)
 
     await asyncio.wait_for(engine.close(), 10)
 

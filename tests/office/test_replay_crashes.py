@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.errors import Conflict
-from deadletter.office.replay import Replay, unsent
+from deadletter.office.replay import Replay
 from deadletter.ports import (
     Engine,
     LetterStore,

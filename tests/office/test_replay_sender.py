@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.core.campaign import CampaignState
+from deadletter.core.campaign import CampaignState, unsent
 from deadletter.core.errors import Conflict, Refused, Unavailable
 from deadletter.core.events import Event, LoopDied
-from deadletter.office.replay import Replay, unsent
+from deadletter.office.replay import Replay
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock

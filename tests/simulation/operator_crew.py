@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from deadletter.core.campaign import CampaignState
+from deadletter.core.campaign import CampaignState, unsent, unsettled
 from deadletter.core.errors import BackendError, NotFound
 from deadletter.core.letter import By, State
-from deadletter.office.replay import Replay, unsent, unsettled
+from deadletter.office.replay import Replay
 from deadletter.ports import Engine
 from deadletter.testing.world import Looping, Place
 

@@ -9,6 +9,7 @@ from deadletter.core.errors import (
     Refused,
     Unavailable,
 )
+from deadletter.tls import disagreement
 
 from .address import Address
 
@@ -74,11 +75,8 @@ def at_start(error: Exception, address: Address) -> DeadLetterError:
             f" is amqp://host/), and give our user permissions in it ({error.text})"
         )
     if isinstance(error, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
-        return ConfigError(
-            f"{where} and we do not agree on TLS: give its authority's certificate as"
-            " ?cafile=, ours as ?certfile= and ?keyfile= if it wants one, and the right"
-            f" port, mostly 5671 ({_text(error)})"
-        )
+        said = f"{_text(error)}; its port is mostly 5671"
+        return disagreement(where, "?cafile=", "?certfile= and ?keyfile=", said)
     if isinstance(error, OSError | Gone):
         wishes = "" if address.tls else " Does it want TLS (amqps://)?"
         return Unavailable(

@@ -1,6 +1,5 @@
 """dlq export, dlq import: letters into a file and back."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +8,10 @@ from typing import Annotated, BinaryIO, Final, Literal
 
 from cyclopts import Parameter
 
-from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.errors import ConfigError
 
 from .desk import AtDesk
+from .files import new_file
 from .interrupts import standard_input
 from .options import AtMost, Flag, Reason
 from .progress import reading, writing
@@ -104,17 +104,7 @@ def _writing(out: str, *, force: bool) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    # Nobody else may read it, nothing is followed, and nothing is overwritten
-    # unasked.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    flags |= os.O_TRUNC if force else os.O_EXCL
-    try:
-        descriptor = os.open(out, flags, 0o600)
-    except FileExistsError as error:
-        raise Conflict(f"{out} is there already: --force overwrites it") from error
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
+    with new_file(out, force=force) as file:
         yield file
 
 

@@ -9,10 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, unsent
 from deadletter.core.safe import clean
 from deadletter.office.preflight import BLOCKED, Plan, Verdict
-from deadletter.office.replay import unsent
 
 from .caring import tell_why
 from .desk import AtDesk, Desk
@@ -73,9 +72,9 @@ async def status(
     """
     if campaign:
         async with desk.office() as office:
-            found_one = await office.replay.status(campaign)
-            show_campaign(desk, found_one)
-            await tell_why(desk, office, found_one)
+            named = await office.replay.status(campaign)
+            show_campaign(desk, named)
+            await tell_why(desk, office, named)
         return
     most = limit or (None if desk.as_json else _SHOWN)
     found: list[Campaign] = []

@@ -7,11 +7,11 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.care import Care, went_wrong
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, unsettled
+from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError
 from deadletter.core.safe import clean
-from deadletter.office.replay import ITSELF, unsettled
+from deadletter.office.replay import ITSELF
 
 from .desk import Desk
 from .exit_codes import ExitCode
@@ -97,7 +97,7 @@ def how_it_went(desk: Desk, campaign: Campaign, waited: float) -> ExitCode:
         return ExitCode.CHECK_FAILED
     handled = campaign.counts.get(Outcome.CONFIRMED, 0)
     failed = campaign.counts.get(Outcome.FAILED, 0)
-    if went_wrong(campaign.care, handled, failed):
+    if campaign.care.is_too_much(failed, handled + failed):
         return ExitCode.CHECK_FAILED
     return ExitCode.OK
 

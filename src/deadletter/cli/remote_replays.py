@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from deadletter.client import Client
 from deadletter.client.replays import Planned
-from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.office.preflight import Plan
-from deadletter.office.replay import ReplayPage, unsent, unsettled
+from deadletter.office.replay import ReplayPage
 
 from .office import Wish
 

@@ -9,11 +9,11 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
 from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.preflight import Verdict
-from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP, unsent, unsettled
+from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
 
 from .asking import agreed
 from .campaigns import cancel, pause, show_campaign, show_plan, status

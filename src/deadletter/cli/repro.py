@@ -8,6 +8,7 @@ from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.repro import repro as files_of
 
 from .desk import AtDesk
+from .files import new_file
 from .options import Flag, Reason
 from .targets import letter_id
 
@@ -61,11 +62,12 @@ async def repro(
 
 def _write(into: Path, files: dict[str, str], *, force: bool) -> None:
     there = [name for name in files if (into / name).exists()]
-    if there and not force:
+    if there and not force:  # before any of them is written
         raise Conflict(f"{into / there[0]} is there already: --force overwrites it")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (into / name).write_text(text, "utf-8")
     except OSError as error:
         raise ConfigError(f"{into} cannot be written to: {error.strerror}") from error
+    for name, text in files.items():
+        with new_file(into / name, force=force) as file:
+            file.write(text.encode())

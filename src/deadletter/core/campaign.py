@@ -49,6 +49,18 @@ class Campaign(Struct, frozen=True, kw_only=True):
     counts: dict[Outcome, int] = {}
 
 
+def unsent(campaign: Campaign) -> int:
+    """Letters of it that have yet to be sent."""
+    counts = campaign.counts
+    return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
+
+
+def unsettled(campaign: Campaign) -> int:
+    """Copies whose consumer has not settled them yet."""
+    counts = campaign.counts
+    return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)
+
+
 class ReplayItem(Struct, frozen=True, kw_only=True):
     """
     One letter's part in one campaign: when, by whom, where to, and its outcome.

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from .errors import ConfigError
 from .message import Message
-from .redact import MASK, is_secret_name, redact
+from .redact import MASK, is_secret_name, redact, redact_bytes
 
 
 class Bytes(Struct, frozen=True):
@@ -73,7 +73,7 @@ def read(text: str | bytes) -> tuple[str, Message]:
 def masked(message: Message) -> Message:
     """The message with what looks like a secret masked; all else as it was."""
     headers = tuple(
-        (name, MASK.encode() if is_secret_name(name) else _redacted(value))
+        (name, MASK.encode() if is_secret_name(name) else redact_bytes(value))
         for name, value in message.headers
     )
     return msgspec.structs.replace(
@@ -85,7 +85,7 @@ def _masked_body(body: bytes) -> bytes:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return _redacted(body)
+        return redact_bytes(body)
     shown = _masked_value(value)
     if shown == value:
         return body  # every digit of it
@@ -105,11 +105,6 @@ def _masked_value(value: Any) -> Any:
     if isinstance(value, int | float) and redact(str(value)) != str(value):
         return 0  # the number of a card may be one in JSON, too
     return value
-
-
-def _redacted(data: bytes) -> bytes:
-    # As many characters as bytes, so that what is not masked stays as it is.
-    return redact(data.decode("latin-1")).encode("latin-1")
 
 
 def _shown(data: bytes) -> str | Bytes:

@@ -4,6 +4,7 @@ How carefully letters are sent back, and when that stops by itself.
 A few go first. What became of them decides whether more go, and how many.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -70,25 +71,24 @@ class Care(Struct, frozen=True, kw_only=True):
             return self.halt_on
         return CAREFUL if self.in_steps else USUAL
 
+    def is_too_much(self, failed: int, of: int) -> bool:
+        """Whether more of so many failed again than may."""
+        return failed > 0 and failed / of > self.share
+
     def bound(self, sent: int, settled: int) -> int | None:
         """How many may be out before the next look back; None is all of them."""
-        bound = self.first
-        if bound is None:
-            return None
-        while min(sent, settled) >= bound:
-            if not self.grows:
-                return None
-            bound *= GROWTH
-        return bound
+        return next((n for n in self._steps() if n > min(sent, settled)), None)
 
     def ends_with(self, sent: int) -> bool:
         """Whether this many are a whole step."""
+        return next((n for n in self._steps() if n >= sent), None) == sent
+
+    def _steps(self) -> Iterator[int]:
+        """How many are out at the end of each step."""
         step = self.first
-        if step is None:
-            return False
-        while self.grows and step < sent:
-            step *= GROWTH
-        return sent == step
+        while step is not None:
+            yield step
+            step = step * GROWTH if self.grows else None
 
 
 AT_ONCE: Final = Care()
@@ -136,25 +136,16 @@ Step: TypeAlias = Send | Wait | Halt
 def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
     """What to do when so many were sent, and so many of them have these outcomes."""
     settled = handled + failed
-
-    def is_too_much(failed: int, of: int) -> bool:
-        return failed > 0 and failed / of > care.share
-
     bound = care.bound(sent, settled)
-    if bound is not None and is_too_much(failed, bound):
+    if bound is not None and care.is_too_much(failed, bound):
         return Halt(f"{_failed(failed, f'the first {bound:,}')}, {_allowed(care)}")
     # The end of a step says something, however few they were.
     enough = sent if care.ends_with(sent) else ENOUGH
-    if settled >= enough and is_too_much(failed, settled):
+    if settled >= enough and care.is_too_much(failed, settled):
         return Halt(f"{_failed(failed, f'{settled:,}')}, {_allowed(care)}")
     if bound is None:
         return Send()
     return Send(bound - sent) if sent < bound else Wait(bound - settled)
-
-
-def went_wrong(care: Care, handled: int, failed: int) -> bool:
-    """Whether more failed again than may, when all is over."""
-    return failed > 0 and failed / (handled + failed) > care.share
 
 
 def _failed(failed: int, of: str) -> str:

@@ -121,6 +121,12 @@ def redact(text: str) -> str:
     return _CARD.sub(_mask_card, text) if _DIGITS.search(text) else text
 
 
+def redact_bytes(data: bytes) -> bytes:
+    """Bytes, text or not, with what looks like a secret in them masked."""
+    # As many characters as bytes, so that what is not masked stays as it is.
+    return redact(data.decode("latin-1")).encode("latin-1")
+
+
 def _redacted(text: str, lower: str) -> str:
     for words, pattern in _IN_ANY_CASE:
         for word in words:

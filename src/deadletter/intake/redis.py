@@ -23,6 +23,7 @@ from deadletter.core.errors import (
 )
 from deadletter.core.message import Message
 from deadletter.ports import Clock
+from deadletter.tls import disagreement
 
 from .addresses import redis_address
 from .shelves import SHELVES, Shelf
@@ -159,10 +160,8 @@ def _translated(where: str = "Redis") -> Iterator[None]:
 def _ours(error: Exception, where: str) -> DeadLetterError:
     text = str(error) or type(error).__name__
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
-        return ConfigError(
-            f"{where} and we do not agree on TLS: give its authority's certificate as"
-            f" ?ssl_ca_certs=, and ours as ?ssl_certfile= and ?ssl_keyfile= ({text})"
-        )
+        ours = "?ssl_certfile= and ?ssl_keyfile="
+        return disagreement(where, "?ssl_ca_certs=", ours, text)
     match error:
         case theirs.AuthenticationError() | theirs.AuthorizationError():
             return ConfigError(

@@ -16,9 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from deadletter.core.message import Headers, Message
-from deadletter.core.redact import MASK, is_secret_name, redact
-
-from .preview import masked
+from deadletter.core.redact import MASK, is_secret_name, redact, redact_bytes
 
 MOST_BYTES: Final = 1_000_000  # of a body
 MOST_LINES: Final = 1_000  # compared, on either side
@@ -171,7 +169,7 @@ def _laid_out(body: bytes) -> str | None:
 
 def _hex(body: bytes, *, reveal: bool) -> list[str]:
     some = body[: MOST_LINES * _ROW * 4]
-    some = some if reveal else masked(some)
+    some = some if reveal else redact_bytes(some)
     return [some[at : at + _ROW].hex(" ") for at in range(0, len(some), _ROW)]
 
 

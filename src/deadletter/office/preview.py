@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from deadletter.core.message import Headers
-from deadletter.core.redact import MASK, is_secret_name, redact
+from deadletter.core.redact import MASK, is_secret_name, redact, redact_bytes
 from deadletter.core.safe import clean, clean_lines
 
 MOST_BYTES: Final = 64 * 1024  # looked at
@@ -37,7 +37,7 @@ def preview(body: bytes, *, reveal: bool = False) -> list[str]:
         return ["(empty)"]
     text = _text(body)
     if text is None:
-        return _hex(body if reveal else masked(body[:MOST_BYTES]), len(body))
+        return _hex(body if reveal else redact_bytes(body[:MOST_BYTES]), len(body))
     lines = _json_lines(text, reveal=reveal) if len(body) <= MOST_BYTES else None
     if lines is None:
         lines = clean_lines(text if reveal else redact(text)).split("\n")
@@ -122,12 +122,6 @@ def _scalar(value: Any, *, reveal: bool) -> str:
 
 def _quoted(text: str) -> str:
     return clean(json.dumps(text, ensure_ascii=False))
-
-
-def masked(body: bytes) -> bytes:
-    """Bytes that are no text, with what looks like a secret in them masked."""
-    # As many characters as bytes, so that what is not masked stays as it is.
-    return redact(body.decode("latin-1")).encode("latin-1")
 
 
 def _hex(body: bytes, size: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
 from deadletter.core.care import AT_ONCE, Care, Halt, Wait, checked
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
@@ -365,15 +365,3 @@ class Replay:
         if campaign.state is not state:
             await self._store.set_campaign(campaign.id, state, by)
         return await self.status(campaign.id)
-
-
-def unsent(campaign: Campaign) -> int:
-    """Letters of it that have yet to be sent."""
-    counts = campaign.counts
-    return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
-
-
-def unsettled(campaign: Campaign) -> int:
-    """Copies whose consumer has not settled them yet."""
-    counts = campaign.counts
-    return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.campaign import Campaign, CampaignState, unsent
 from deadletter.core.errors import (
     BackendError,
     Conflict,
@@ -18,7 +18,7 @@ from deadletter.core.redact import redact
 from deadletter.ports import Clock, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .pace import until
-from .replay import Replay, unsent
+from .replay import Replay
 
 LEASE: Final = 30.0  # seconds after which others take over from one that is gone
 _PLACE: Final = "dlq.replays"  # no mailbox of anybody

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.campaign import Campaign, Outcome
+from deadletter.core.campaign import Campaign, Outcome, unsent
 from deadletter.core.care import Halt, Send, Step, Wait, next_step
 from deadletter.core.errors import Unavailable
 
@@ -53,7 +53,7 @@ class Watch:
             self._settled, self._moved_at = settled, now
         if isinstance(step, Send):
             return step
-        if not self._unsent():
+        if not unsent(self.campaign):
             return Send()  # there is nothing that could wait, or be spared
         if isinstance(step, Halt):
             return step
@@ -68,10 +68,6 @@ class Watch:
         handled = self._since(Outcome.CONFIRMED)
         failed = self._since(Outcome.FAILED)
         return next_step(self._care, self.gone, handled, failed)
-
-    def _unsent(self) -> int:
-        counts = self.campaign.counts
-        return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
 
     def _since(self, outcome: Outcome) -> int:
         counts = self.campaign.counts

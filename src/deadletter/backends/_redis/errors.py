@@ -6,6 +6,7 @@ from typing import Final
 from redis import exceptions as theirs
 
 from deadletter.core.errors import BackendError, ConfigError, Refused, Unavailable
+from deadletter.tls import disagreement
 
 from .address import Address
 
@@ -51,11 +52,8 @@ def at_start(error: Exception, address: Address) -> ConfigError | BackendError:
     """The error of the first call: mostly something was set up wrongly."""
     where = address.where
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
-        return ConfigError(
-            f"{where} and we do not agree on TLS: give its authority's certificate as"
-            " ?ssl_ca_certs=, and ours as ?ssl_certfile= and ?ssl_keyfile= if it wants"
-            f" one ({_text(error)})"
-        )
+        files = "?ssl_certfile= and ?ssl_keyfile="
+        return disagreement(where, "?ssl_ca_certs=", files, _text(error))
     match error:
         case theirs.AuthenticationError():
             return ConfigError(

@@ -11,6 +11,7 @@ from deadletter.core.errors import (
     Refused,
     Unavailable,
 )
+from deadletter.tls import disagreement
 
 TROUBLE: Final = (
     asyncpg.PostgresError,
@@ -90,11 +91,8 @@ def explained(error: BaseException, where: str) -> DeadLetterError:
         kind, saying = _entry(error.sqlstate or "XX000")
         return kind(f"PostgreSQL at {where}: {saying} ({_first_line(error)})")
     if isinstance(error, ssl.SSLError):
-        return ConfigError(
-            f"PostgreSQL at {where} and we do not agree on TLS: give its authority's"
-            " certificate as ?sslrootcert=, and ours as ?sslcert= and ?sslkey= if it"
-            f" wants one ({_first_line(error)})"
-        )
+        ours, said = "?sslcert= and ?sslkey=", _first_line(error)
+        return disagreement(f"PostgreSQL at {where}", "?sslrootcert=", ours, said)
     if isinstance(error, asyncpg.ClientConfigurationError):
         return ConfigError(f"the PostgreSQL URL cannot be read: {_first_line(error)}")
     if isinstance(error, asyncpg.InterfaceError) and "connection" not in str(error):
