@@ -153,6 +153,8 @@ def _sentence(event: dict[str, Any]) -> str:
         case "brake-closed":
             return f"{mailbox}: brake off after {event['seconds']:.0f} s"
         case "suspects-found":
-            return f"a worker died with {event['lost']} deliveries: each runs alone now"
+            lost = event["lost"]
+            held = "1 delivery" if lost == 1 else f"{lost} deliveries"
+            return f"a worker died with {held}: each runs alone now"
         case _:
             return "a worker process has started"
