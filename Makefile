@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run serve test coverage engines engines-again systems systems-again test-systems ledger test-all check fast types lint \
-  format bench services faults lock docs clean proto
+  format bench services faults faults-ci lock docs clean proto
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -46,14 +46,14 @@ $(EXAMPLES): example-%: $(READY)
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(REPORT)
 AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none $(REPORT)
 REPORT = --junitxml=.reports/$@.xml
-REPORTS = $(wildcard $(foreach one,test engines engines-again systems systems-again,.reports/$(one).xml))
+REPORTS = $(wildcard $(foreach one,test faults-ci engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
 ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/observe tests/web tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql promtool node
 CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
 test: $(READY) ## everything that needs no server
-	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems"
+	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems and not faults"
 	@echo "Not run: the engines and the five systems, on real servers. Of those:"
 	@$(BIN)/python tests/services.py --look
 	@echo "make engines tests on those that are here, make systems the five systems; make services gets what is missing."
@@ -115,8 +115,11 @@ bench: $(READY) ## every claim as a ratio, in one run beside the raw engine and 
 services: $(READY) ## get the servers that tests can use, and say which are here
 	@$(BIN)/python tests/services.py
 
-faults: $(READY) ## the long form: processes killed for real, many times
-	@$(BIN)/python -m pytest -q -m faults tests/faults --long
+faults-ci: $(READY) ## the short form of the fault tests, under three minutes: part of CI
+	@$(PYTEST) -m faults tests/faults
+
+faults: $(READY) ## the long form of the fault tests, printing counts: processes killed for real, many times
+	@$(BIN)/python -m pytest -q -s -m faults tests/faults --long
 
 proto: $(READY) ## the messages of the queue server, from querator.proto
 	@cd src/deadletter/web/queue_server && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. querator.proto
