@@ -7,10 +7,11 @@ from deadletter.core.errors import ConfigError
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.postman_contract import PostmanContract
+from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
 
 
-class TestMemory(QueueContract, UndertakerContract, PostmanContract):
+class TestMemory(QueueContract, ClockContract, UndertakerContract, PostmanContract):
     driver = MemoryEngine
 
     @pytest.fixture

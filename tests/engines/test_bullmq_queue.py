@@ -6,13 +6,14 @@ import pytest
 
 from deadletter.backends.bullmq.engine import BullEngine
 from deadletter.testing.fakes import FakeClock
+from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.bullmq_rig import fresh, on_clock
 from servers import Server
 
 
-class TestBullMQ(QueueContract, OptionsContract):
+class TestBullMQ(QueueContract, ClockContract, OptionsContract):
     driver = BullEngine
     at_once = 0.25
 

@@ -9,13 +9,14 @@ from deadletter.core.message import Message
 from deadletter.ports import Acked, Engine, QueueOptions
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import a_message, info
+from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.kafka_rig import fresh, opened, see_all
 from servers import Server
 
 
-class TestKafka(QueueContract, OptionsContract):
+class TestKafka(QueueContract, ClockContract, OptionsContract):
     """
     A member of a group sweeps what it has in hand, so it has to have it.
 

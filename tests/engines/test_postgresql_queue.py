@@ -8,6 +8,7 @@ from deadletter.backends.postgresql.engine import PostgresqlEngine, open_databas
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.postman_contract import PostmanContract
+from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
@@ -35,7 +36,7 @@ class _Told:
         await self.time.tell()
 
 
-class TestPostgresql(_Told, QueueContract, DamageContract, OptionsContract):
+class TestPostgresql(_Told, QueueContract, ClockContract, DamageContract, OptionsContract):
     pass
 
 

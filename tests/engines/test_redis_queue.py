@@ -6,6 +6,7 @@ import pytest
 
 from deadletter.backends.redis.engine import RedisEngine
 from deadletter.testing.fakes import FakeClock
+from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
@@ -13,7 +14,7 @@ from engines.redis_rig import fresh, on_clock
 from servers import Server
 
 
-class TestRedis(QueueContract, DamageContract, OptionsContract):
+class TestRedis(QueueContract, ClockContract, DamageContract, OptionsContract):
     driver = RedisEngine
     at_once = 0.25
 

@@ -115,6 +115,9 @@ class Swept(Struct, frozen=True):
     lost: int = 0  # claims whose lease had run out: suspects now
     suspects: frozenset[str] = frozenset()  # mailboxes with suspects waiting
     doomed: tuple[Delivery, ...] = ()  # expired or exhausted; claimed, to be buried
+    misdated: int = 0  # waits and leases that would have lasted too long: shortened
+    ahead: float = 0.0  # seconds by which the clock was ahead when those were written
+    at: datetime | None = None  # the store's own time, where it has a clock of its own
 
 
 class Broker(Protocol):
@@ -149,7 +152,12 @@ class Broker(Protocol):
         """
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
-        """Take back what lost workers held, and claim what is past saving."""
+        """
+        Take back what lost workers held, and claim what is past saving.
+
+        A wait or lease that would last longer than it was asked for was written by a
+        clock that has stepped back since: it is shortened to what was asked for.
+        """
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from .box import Box
 from .lanes import tokens
 from .register import Listed, Register
 from .source import SLICE
-from .times import seconds
+from .times import seconds, when
 
 B = TypeVar("B", bound=Box)
 
@@ -92,6 +92,7 @@ class Mailboxes(ABC, Generic[B]):
         listed = await self._register.read()
         dead_queues = {options.dead_queue for options in listed.values()}
         lost, suspects, by = 0, set(), seconds(lease)
+        misdated, ahead, at = 0, 0.0, None
         doomed: list[Delivery] = []
         for name, options in listed.items():
             room = min(limit - len(doomed), SLICE)
@@ -102,12 +103,21 @@ class Mailboxes(ABC, Generic[B]):
             said = await box.ask(
                 box.verbs.sweep, token, by, room, options.max_attempts, mortal
             )
-            lost += said[0]
-            if said[1]:
+            count, waiting, shortened, lead, now, *found = said
+            lost, misdated = lost + count, misdated + shortened
+            ahead, at = max(ahead, float(lead) / 1_000_000), when(now)
+            if waiting:
                 suspects.add(name)
-            if len(said) > 2:
-                doomed += box.deliveries(token, said[2:], first=None)
-        return Swept(lost, frozenset(suspects), tuple(doomed))
+            if found:
+                doomed += box.deliveries(token, found, first=None)
+        return Swept(
+            lost,
+            frozenset(suspects),
+            tuple(doomed),
+            misdated=misdated,
+            ahead=ahead,
+            at=at,
+        )
 
     def _box(self, name: str) -> B:
         if name not in self._boxes:

@@ -32,11 +32,12 @@ class BoxSink(ABC):
         if not messages:
             return
         args, wait = self.arguments(messages), seconds(delay)
+        # Of what waits it is noted for how long, which takes the other keys as well.
+        keys = self._box.keys[: None if wait else self._box.keys_to_send]
         with self._box.lanes.lane((tuple(messages), wait)) as (token, before):
             said = (token, before, wait, *args)
-            while not await surely(lambda _: self._send(*said)):
+            while not await surely(lambda _: self._send(keys, *said)):
                 await self._box.make()
 
-    async def _send(self, *said: Argument) -> Any:
-        keys = self._box.keys[: self._box.keys_to_send]
+    async def _send(self, keys: Sequence[str], *said: Argument) -> Any:
         return await self._box.link.timed(self._box.verbs.send, keys, *said)

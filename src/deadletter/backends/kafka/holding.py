@@ -30,6 +30,7 @@ class Holding:
         self.lanes: dict[Place, Lane] = {}
         self.claimed: dict[int, Row] = {}
         self.returned: list[Row] = []  # whose holder went: to be sent round again
+        self._longest = 0  # the longest lease that was asked for, in microseconds
         self._by_key = by_key
         self._numbers = numbers
         self._seq = count()
@@ -91,6 +92,7 @@ class Holding:
 
     def claim(self, now: int, until: int, limit: int, *, alone: bool) -> list[Row]:
         """The next ones that are due."""
+        self.note_lease(until - now)
         line = self._suspects if alone else self._ready
         taken = self._due(line, now, limit)
         for row in taken:
@@ -201,6 +203,34 @@ class Holding:
             for row in self.claimed.values()
             if not row.ended and row.leased <= now and not row.lane.closing
         ]
+
+    def note_lease(self, lease: int) -> None:
+        """Remember how long claims may last at the most."""
+        self._longest = max(self._longest, lease)
+
+    def shorten(self, now: int) -> list[int]:
+        """
+        Shorten waits and leases that would last longer than was asked for.
+
+        They were written by a clock that was ahead. Returns by how much, for each.
+        """
+        found = []
+        for lane in self.lanes.values():
+            for row in lane.rows.values():
+                held = row.token is not None
+                if row.ended or row.ahead or (held and row.leased == _NEVER):
+                    continue
+                latest = now + (self._longest if held else row.trail.wait)
+                ahead = (row.leased if held else row.due) - latest
+                if ahead <= _FAR:
+                    continue
+                found.append(ahead)
+                if held:
+                    row.leased = latest
+                else:
+                    row.due = latest
+                    self._line_up(row)
+        return found
 
     def doomed(self, now: int, max_attempts: int) -> Iterable[Row]:
         """What nobody has and nobody should try any more."""

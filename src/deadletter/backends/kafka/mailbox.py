@@ -97,7 +97,8 @@ class Mailbox:
             topic, partitions = self.retry_topic, await self.retry_partitions()
         else:
             topic, partitions = self.topic, await self.partitions()
-        due = micros(now) + round(max(0.0, delay) * 1e6)
+        wait = round(max(0.0, delay) * 1e6)
+        due = micros(now) + wait
         limit = await self._topics.limit(topic)
         records = []
         for given in messages:
@@ -109,7 +110,7 @@ class Mailbox:
             if self._address.dialect == "spring":
                 raw = with_spring(raw, message, self._address.group)
             if delay > 0:
-                raw = with_trail(raw, Trail(due=due), message)
+                raw = with_trail(raw, Trail(due=due, wait=wait), message)
             if raw.size > limit:
                 self._topics.forget(topic)  # so that it is noticed when it is raised
                 raise Refused(

@@ -133,7 +133,8 @@ class KafkaBroker:
         """
         options = await self._registry.read()
         dead_queues = {known.dead_queue for known in options.values()}
-        lost = 0
+        lost = misdated = 0
+        ahead = 0.0
         suspects: set[str] = set()
         doomed: list[Delivery] = []
         for box in list(self._boxes.values()):
@@ -147,9 +148,13 @@ class KafkaBroker:
                 lease=lease,
             )
             lost += found.lost
+            misdated += found.misdated
+            ahead = max(ahead, found.ahead)
             suspects |= found.suspects
             doomed += found.doomed
-        return Swept(lost, frozenset(suspects), tuple(doomed))
+        return Swept(
+            lost, frozenset(suspects), tuple(doomed), misdated=misdated, ahead=ahead
+        )
 
     async def close(self) -> None:
         """Leave all groups."""

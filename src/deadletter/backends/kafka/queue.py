@@ -108,6 +108,7 @@ class KafkaSource:
             rows = [member.holding.ours(delivery, now) for delivery in deliveries]
         await member.commit({row.lane for row in rows if row is not None})
         with member.lock:
+            member.holding.note_lease(until - now)
             for row in rows:
                 if row is not None:
                     row.leased = until
@@ -158,11 +159,12 @@ class KafkaSource:
         for settlement, row in zip(settlements, rows, strict=True):
             if row is None or row.ended or not isinstance(settlement, Released):
                 continue
-            due = now + max(0, round(settlement.delay * 1e6))
+            wait = max(0, round(settlement.delay * 1e6))
+            due = now + wait
             if row.message.expires_at is not None:
                 due = min(due, micros(row.message.expires_at))
             trail = row.released(
-                due, history=settlement.history, charged=settlement.charged
+                due, wait, history=settlement.history, charged=settlement.charged
             )
             going.append((row, trail))
         await self._box.republish(member, going)

@@ -81,7 +81,9 @@ class Row:
             receipt=self.token,
         )
 
-    def released(self, due: int, *, history: str | None, charged: bool) -> Trail:
+    def released(
+        self, due: int, wait: int = 0, *, history: str | None, charged: bool
+    ) -> Trail:
         """The trail with which it is handed back."""
         # Its handler has run and its worker lives: it is proven. What comes back
         # unrun, and so uncharged and without a story, is not.
@@ -93,6 +95,7 @@ class Row:
             suspect=self.trail.suspect and not proven,
             first_at=self.first_at,
             due=due,
+            wait=wait,
             origin=self.origin,
             history=self.trail.history if history is None else history,
         )

@@ -11,6 +11,10 @@ async def sweep_mailbox(
     """Sweep one mailbox that this process is a member for."""
     member = await box.member()
     await box.make_way(member)
+    with member.lock:
+        shortened = member.holding.shorten(box.now())
+    if shortened:
+        member.ring()
     returned = await box.send_round(member)
     overdue = await _take_back(box)
     if returned or overdue:
@@ -26,7 +30,13 @@ async def sweep_mailbox(
                 doomed.append(row.delivery(box.name, now))
         waiting = member.holding.has_suspects(now)
     suspects = frozenset({box.name} if waiting else ())
-    return Swept(sum(returned) + overdue, suspects, tuple(doomed))
+    return Swept(
+        sum(returned) + overdue,
+        suspects,
+        tuple(doomed),
+        misdated=len(shortened),
+        ahead=max(shortened, default=0) / 1e6,
+    )
 
 
 async def _take_back(box: Mailbox) -> int:

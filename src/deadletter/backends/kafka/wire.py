@@ -44,7 +44,8 @@ _OURS: Final = {
         (
             *(_ID, "dlq-sent-at", "dlq-expires-at", *_TEXTS, "dlq-lineage"),
             *("dlq-headers", "dlq-attempt", "dlq-spared", "dlq-suspect"),
-            *("dlq-first-at", "dlq-due", "dlq-origin", "dlq-history", *SPRING),
+            *("dlq-first-at", "dlq-due", "dlq-wait", "dlq-origin", "dlq-history"),
+            *SPRING,
         )
     )
 }
@@ -78,6 +79,7 @@ class Trail(Struct, frozen=True, kw_only=True):
     suspect: bool = False
     first_at: int | None = None  # microseconds, as are all times here
     due: int | None = None
+    wait: int = 0  # how long it was asked to wait until it is due
     origin: tuple[str, int, int] | None = None  # topic, partition, offset
     history: str = ""
 
@@ -131,6 +133,7 @@ def with_trail(raw: Raw, trail: Trail, message: Message) -> Raw:
         ours["dlq-first-at"] = b"%d" % trail.first_at
     if trail.due is not None:
         ours["dlq-due"] = b"%d" % trail.due
+        ours["dlq-wait"] = b"%d" % trail.wait
     if trail.origin is not None:
         topic, partition, offset = trail.origin
         ours["dlq-origin"] = f"{topic}/{partition}/{offset}".encode()
@@ -221,6 +224,7 @@ def _trail(ours: dict[str, bytes]) -> Trail:
         suspect=ours.get("dlq-suspect") == b"1",
         first_at=_number(ours.get("dlq-first-at", b"")),
         due=_number(ours.get("dlq-due", b"")),
+        wait=_number(ours.get("dlq-wait", b"")) or 0,
         origin=_origin(ours.get("dlq-origin", b"")),
         history=_str(ours.get("dlq-history", b"")),
     )

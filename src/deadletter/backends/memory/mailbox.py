@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -19,6 +19,7 @@ from deadletter.ports.broker import (
     Settlement,
 )
 
+MISDATED: Final = timedelta(seconds=1)  # clocks that agree differ by less
 Lane: TypeAlias = list[tuple[datetime, int]]  # due and seq, as a heap
 
 
@@ -28,6 +29,7 @@ class Row(Struct, kw_only=True):
     seq: int
     message: Message
     due: datetime
+    span: timedelta = timedelta()  # how long the current wait or lease was to last
     token: int | None = None  # whose it is; None when nobody's
     leased: datetime | None = None  # until when
     attempts: int = 0
@@ -37,9 +39,10 @@ class Row(Struct, kw_only=True):
     first_at: datetime | None = None
     history: str = ""
 
-    def claim(self, token: int, until: datetime, *, alone: bool) -> None:
-        """It is somebody's now."""
-        self.token, self.leased, self.alone = token, until, alone
+    def claim(self, token: int, until: datetime, now: datetime, *, alone: bool) -> None:
+        """Claim the message from `now` until `until`."""
+        self.token, self.alone = token, alone
+        self.leased, self.span = until, until - now
 
     def let_go(self) -> None:
         """It is nobody's any more."""
@@ -97,7 +100,7 @@ class Box:
             row = self.rows.get(seq)
             if row is None or not row.waits(due, alone=alone):
                 continue  # it left this place by another way
-            row.claim(token, until, alone=alone)
+            row.claim(token, until, now, alone=alone)
             row.attempts += 1
             row.first_at = row.first_at or now
             claimed.append(row)
@@ -141,9 +144,32 @@ class Box:
             # Lost alone, it was its own.
             row.spared += not row.alone
             row.suspect = True
+            row.span = timedelta()
             row.let_go()
             self._line_up(row)
         return len(lost)
+
+    def shorten(self, now: datetime) -> tuple[int, timedelta]:
+        """
+        Shorten waits and leases that would last longer than was asked for.
+
+        Returns how many there were and how far the furthest was ahead.
+        """
+        count, furthest = 0, timedelta()
+        for row in self.rows.values():
+            latest = now + row.span
+            ahead = (row.leased or row.due) - latest
+            if ahead <= MISDATED:
+                continue
+            count, furthest = count + 1, max(furthest, ahead)
+            if row.leased is None:
+                row.due = latest
+                self._line_up(row)
+            else:
+                row.leased = latest
+        if count:
+            self.ring()
+        return count, furthest
 
     def doomed(self, now: datetime) -> Iterable[Row]:
         """What nobody has and nobody should try any more."""
@@ -208,7 +234,8 @@ class Box:
             self._waiting.pop(bell, None)
 
     def _release(self, row: Row, released: Released, now: datetime) -> None:
-        row.due = sooner(now + later(released.delay), row.message.expires_at)
+        row.span = later(released.delay)
+        row.due = sooner(now + row.span, row.message.expires_at)
         row.spared += not released.charged
         # Its handler has run and its worker lives: it is proven. What comes back
         # unrun, and so uncharged and without a story, is not.

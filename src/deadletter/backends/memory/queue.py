@@ -72,6 +72,7 @@ class MemoryBroker:
         """Take back what lost workers held, and claim what is past saving."""
         now = self.clock.now()
         until, token = now + later(lease), next(self.numbers)
+        shortened = [box.shorten(now) for box in self._boxes.values()]
         lost = sum(box.take_back(now) for box in self._boxes.values())
         dead_queues = {o.dead_queue for o in self._existing().values()}
         doomed: list[Delivery] = []
@@ -81,10 +82,16 @@ class MemoryBroker:
                 if len(doomed) < limit:
                     # Not an attempt, so none is counted; and held alone, so that
                     # losing it again neither charges nor spares it anything.
-                    row.claim(token, until, alone=True)
+                    row.claim(token, until, now, alone=True)
                     doomed.append(row.delivery(name))
         waiting = {name for name, box in self._boxes.items() if box.has_suspects(now)}
-        return Swept(lost, frozenset(waiting), tuple(doomed))
+        return Swept(
+            lost,
+            frozenset(waiting),
+            tuple(doomed),
+            misdated=sum(count for count, _ in shortened),
+            ahead=max((ahead.total_seconds() for _, ahead in shortened), default=0.0),
+        )
 
     def box(self, name: str) -> Box:
         """The mailbox of that name, made if it is not there."""
@@ -113,9 +120,10 @@ class MemorySink:
         now = self._broker.clock.now()
         for given in messages:
             message = expiring(given, box.options.expire_after, now)
-            due = sooner(now + later(delay), message.expires_at)
+            span = later(delay)
+            due = sooner(now + span, message.expires_at)
             seq = next(self._broker.numbers)
-            box.put(Row(seq=seq, message=message, due=due))
+            box.put(Row(seq=seq, message=message, due=due, span=span))
         box.ring()
 
 
@@ -166,5 +174,6 @@ class MemorySource:
         ours = [box.ours(delivery, now) for delivery in deliveries]
         for row in ours:
             if row is not None:
-                row.leased = now + later(lease)
+                row.span = later(lease)
+                row.leased = now + row.span
         return [row is not None for row in ours]

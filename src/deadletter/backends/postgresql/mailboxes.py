@@ -16,6 +16,7 @@ from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
 from .database import Database
+from .misdated import Misdated
 from .pool import Connection
 from .queue import Mailbox, PostgresqlSink, PostgresqlSource
 from .settling import span
@@ -83,6 +84,7 @@ class PostgresqlBroker:
         self.features = features
         self._db = db
         self._waking = waking
+        self._misdated = Misdated()
         self._boxes: dict[str, Mailbox] = {}
 
     def source(self, mailbox: str) -> PostgresqlSource:
@@ -119,7 +121,7 @@ class PostgresqlBroker:
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         swept, given_back = await self._db.write(
-            partial(sweep, limit=limit, lease=span(lease))
+            partial(sweep, misdated=self._misdated, limit=limit, lease=span(lease))
         )
         for box in given_back:
             self._waking.ring(box)

@@ -26,11 +26,12 @@ TELL: Final = "pg_notify('deadletter', $1::text)"
 """Tells all processes that there is something in mailbox $1."""
 
 
-def putting(rows: str, now: str = "deadletter.clock()") -> str:
+def putting(rows: str, wait: str = "interval '0'") -> str:
     """
     Lists that put messages into a mailbox, of which it is $1.
 
-    `rows` selects their id, body, extra, sent_at and expires_at. The mailbox may have
+    `rows` selects their id, body, extra, sent_at and expires_at; `wait` is how long
+    they are held back. The mailbox may have
     been deleted since we learned its number: then nothing is sent, and `box` is empty.
     """
     return f"""
@@ -39,24 +40,24 @@ box AS (
     FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
 ), put AS (
     INSERT INTO deadletter.messages
-        (mailbox, id, body, extra, sent_at, expires_at, due)
+        (mailbox, id, body, extra, sent_at, expires_at, due, span)
     SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
-        least({now}, g.expires_at, box.expiry)
+        least(deadletter.clock() + {wait}, g.expires_at, box.expiry), {wait}
     FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
 """  # noqa: S608 -- made of constants
 
 
-def sending(rows: str, now: str = "deadletter.clock()") -> str:
+def sending(rows: str, wait: str = "interval '0'") -> str:
     """Puts messages into mailbox $1; the answer is empty if that has been deleted."""
-    return f"WITH {putting(rows, now)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
+    return f"WITH {putting(rows, wait)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
 
 
 _SEND: Final = sending(
     """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
         $6::timestamptz[])""",
-    "deadletter.clock() + $7",
+    "$7::interval",
 )
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
@@ -65,7 +66,7 @@ next AS MATERIALIZED (
     WHERE mailbox = $1 AND token IS NULL AND suspect = $4 AND due <= deadletter.clock()
     ORDER BY due, seq LIMIT $2 FOR UPDATE SKIP LOCKED)
 UPDATE deadletter.messages m
-SET token = (SELECT token FROM claim), leased = deadletter.clock() + $3,
+SET token = (SELECT token FROM claim), leased = deadletter.clock() + $3, span = $3,
     attempts = m.attempts + 1, alone = $4,
     first_at = coalesce(m.first_at, deadletter.clock())
 WHERE m.seq = ANY(ARRAY(SELECT seq FROM next))
@@ -73,7 +74,7 @@ RETURNING {CLAIMED}
 """  # noqa: S608 -- made of constants
 _UNDO: Final = """
 UPDATE deadletter.messages m
-SET token = NULL, leased = NULL, alone = false, attempts = attempts - 1,
+SET token = NULL, leased = NULL, span = '0', alone = false, attempts = attempts - 1,
     first_at = CASE WHEN attempts > 1 THEN first_at END
 WHERE m.seq = ANY($1) AND m.token = $2
 RETURNING pg_notify('deadletter', m.mailbox::text)

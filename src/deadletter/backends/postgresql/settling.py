@@ -44,9 +44,9 @@ WITH gone AS (
 ), counted AS ({COUNT}), freed AS (
     UPDATE deadletter.messages m
     SET token = NULL, leased = NULL, alone = false,
-        (due, history, spared, suspect) = (
+        (due, span, history, spared, suspect) = (
             SELECT least(deadletter.clock() + ($7::interval[])[at], m.expires_at),
-                coalesce(($8::bytea[])[at], m.history), m.spared + ($9::int[])[at],
+                ($7::interval[])[at], coalesce(($8::bytea[])[at], m.history), m.spared + ($9::int[])[at],
                 m.suspect AND ($10::bool[])[at]
             FROM array_position($5::bigint[], m.seq) AS at)
     WHERE {ours("$5", "$6")} RETURNING m.seq
@@ -56,7 +56,7 @@ SELECT array_agg(seq),
 FROM settled
 """  # noqa: S608 -- made of constants
 EXTEND: Final = f"""
-UPDATE deadletter.messages m SET leased = deadletter.clock() + $4
+UPDATE deadletter.messages m SET leased = deadletter.clock() + $4, span = $4
 WHERE {ours("$2", "$3")} RETURNING m.seq
 """  # noqa: S608 -- made of constants
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from deadletter.ports.broker import Swept
 
+from .misdated import Misdated
 from .pool import Connection
 from .rows import CLAIMED, deliveries
 
@@ -19,7 +20,7 @@ WITH lost AS MATERIALIZED (
     ORDER BY leased LIMIT $1 FOR UPDATE SKIP LOCKED
 ), freed AS (
     UPDATE deadletter.messages m
-    SET token = NULL, leased = NULL, alone = false, suspect = true,
+    SET token = NULL, leased = NULL, span = '0', alone = false, suspect = true,
         spared = m.spared + CASE WHEN m.alone THEN 0 ELSE 1 END
     WHERE m.seq = ANY(ARRAY(SELECT seq FROM lost)) RETURNING m.mailbox
 )
@@ -48,11 +49,13 @@ doomed AS MATERIALIZED (
         LIMIT $1 FOR UPDATE SKIP LOCKED) m
     LIMIT $1)
 UPDATE deadletter.messages m
-SET token = (SELECT token FROM claim), leased = deadletter.clock() + $2, alone = true
+SET token = (SELECT token FROM claim), leased = deadletter.clock() + $2, span = $2,
+    alone = true
 WHERE m.seq = ANY(ARRAY(SELECT seq FROM doomed))
 RETURNING {CLAIMED}
 """  # noqa: S608 -- made of constants
 _DOOM: Final = [_CLAIM.format(doomed=doomed) for doomed in (_EXPIRED, _EXHAUSTED)]
+_NOW: Final = "SELECT deadletter.clock()"
 _NAMES: Final = "SELECT id, name FROM deadletter.mailboxes"
 _SUSPECTS: Final = """
 SELECT name FROM deadletter.mailboxes b WHERE EXISTS (
@@ -62,9 +65,10 @@ SELECT name FROM deadletter.mailboxes b WHERE EXISTS (
 
 
 async def sweep(
-    connection: Connection, *, limit: int, lease: timedelta
+    connection: Connection, misdated: Misdated, *, limit: int, lease: timedelta
 ) -> tuple[Swept, list[int]]:
     """Do it all in one transaction; also the mailboxes that were given back to."""
+    shortened, ahead, hurried = await misdated.shorten(connection)
     lost = await connection.fetch(_TAKE_BACK, _LOST_AT_ONCE)
     rows: list[Any] = []
     for sql in _DOOM:
@@ -73,5 +77,12 @@ async def sweep(
     names = dict(await connection.fetch(_NAMES)) if rows else {}
     doomed = deliveries(rows, names)
     suspects = frozenset(row[0] for row in await connection.fetch(_SUSPECTS))
-    swept = Swept(sum(row[1] for row in lost), suspects, tuple(doomed))
-    return swept, [row[0] for row in lost]
+    swept = Swept(
+        sum(row[1] for row in lost),
+        suspects,
+        tuple(doomed),
+        misdated=shortened,
+        ahead=ahead.total_seconds(),
+        at=await connection.fetchval(_NOW),
+    )
+    return swept, [*hurried, *(row[0] for row in lost)]

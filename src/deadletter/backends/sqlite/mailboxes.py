@@ -17,6 +17,7 @@ from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
 from .engine import Database
+from .misdated import Misdated
 from .queue import Mailbox, SqliteSink, SqliteSource
 from .rows import micros, seconds, when
 from .settling import count_fate
@@ -73,6 +74,7 @@ class SqliteBroker:
         self.features = features
         self._db = db
         self._tokens = Tokens()
+        self._misdated = Misdated()
         self._waking = Waking(db.reader(), db.clock)
         self._boxes: dict[str, Mailbox] = {}
 
@@ -111,8 +113,17 @@ class SqliteBroker:
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         token, by = self._tokens.next(), seconds(lease)
-        now = self._db.clock.now
-        return await self._db.write(lambda c: sweep(c, micros(now()), by, token, limit))
+        clock, misdated = self._db.clock, self._misdated
+        return await self._db.write(
+            lambda connection: sweep(
+                connection,
+                misdated,
+                now=micros(clock.now()),
+                lease=by,
+                token=token,
+                limit=limit,
+            )
+        )
 
     async def number(self, mailbox: str) -> int:
         """The number of a mailbox's row."""

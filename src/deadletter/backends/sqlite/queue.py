@@ -29,11 +29,11 @@ COUNT_SENT: Final = """
 UPDATE mailboxes SET sent = sent + ?, gone = 0 WHERE id = ? RETURNING expire_after
 """
 _INSERT: Final = """
-INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due) VALUES
+INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due, span) VALUES
 """
 _CLAIM: Final = """
-UPDATE messages SET token = ?, leased = ?, attempts = attempts + 1, alone = ?,
-    first_at = coalesce(first_at, ?)
+UPDATE messages SET token = ?, leased = ?, span = ?, attempts = attempts + 1,
+    alone = ?, first_at = coalesce(first_at, ?)
 WHERE seq IN (
     SELECT seq FROM messages
     WHERE mailbox = ? AND token IS NULL AND suspect = 0 AND due <= ?
@@ -41,8 +41,8 @@ WHERE seq IN (
 """
 _CLAIM_SUSPECT: Final = _CLAIM.replace("suspect = 0", "suspect = 1")
 _UNDO: Final = """
-UPDATE messages SET token = NULL, leased = NULL, alone = 0, attempts = attempts - 1,
-    first_at = CASE WHEN attempts > 1 THEN first_at END
+UPDATE messages SET token = NULL, leased = NULL, span = 0, alone = 0,
+    attempts = attempts - 1, first_at = CASE WHEN attempts > 1 THEN first_at END
 WHERE leased = ? AND token = ?
 """
 
@@ -170,8 +170,9 @@ class SqliteSource:
         def claim(connection: sqlite3.Connection) -> Claimed | None:
             nonlocal until
             now = self._box.now()  # by now: we may have waited for our turn
-            until = now + seconds(lease)
-            values = (token, until, alone, now, box, now, limit)
+            span = seconds(lease)
+            until = now + span
+            values = (token, until, span, alone, now, box, now, limit)
             if connection.execute(sql, values).rowcount == 0:
                 return None
             return read_claimed(connection, until, token)
@@ -205,13 +206,13 @@ def _send(
         for id_, body, extra, sent_at, expires_at in chunk:
             expires = expiry if expires_at is None else expires_at
             first_due = due if expires is None else min(due, expires)
-            values += (box, id_, body, extra, sent_at, expires, first_due)
+            values += (box, id_, body, extra, sent_at, expires, first_due, wait)
         connection.execute(_insert(len(chunk)), values)
 
 
 @cache
 def _insert(count: int) -> str:
-    return _INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
+    return _INSERT + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * count)
 
 
 def _ignore(future: asyncio.Future[Any]) -> None:

@@ -34,7 +34,7 @@ WHERE messages.leased > ? AND messages.mailbox = ?
 """
 _LIST_OURS: Final = f"SELECT json_group_array(json_array(seq, token)) {_OURS}"
 _EXTEND: Final = f"""
-UPDATE messages SET leased = ? WHERE seq IN (SELECT seq {_OURS})
+UPDATE messages SET leased = ?, span = ? WHERE seq IN (SELECT seq {_OURS})
 """  # noqa: S608 -- made of constants
 _ACK: Final = f"""
 DELETE FROM messages WHERE seq IN (SELECT seq {_OURS})
@@ -50,6 +50,7 @@ ON CONFLICT (mailbox, fate) DO UPDATE SET n = n + excluded.n
 _RELEASE: Final = """
 UPDATE messages SET token = NULL, leased = NULL, alone = 0,
     due = min(? + given.column3, coalesce(expires_at, ? + given.column3)),
+    span = given.column3,
     history = coalesce(given.column4, history),
     spared = spared + given.column5,
     suspect = suspect AND given.column6
@@ -133,7 +134,7 @@ def extend(
     by: int,
 ) -> None:
     """Extend all leases, or raise NotAllOurs."""
-    values = (now + by, _json(list(receipts)), now, mailbox)
+    values = (now + by, by, _json(list(receipts)), now, mailbox)
     _all(connection.execute(_EXTEND, values), len(receipts))
 
 

@@ -1,12 +1,15 @@
 """The store-side decider: what lost workers held, and what is past saving."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from deadletter.core.message import Delivery
 from deadletter.ports.broker import Swept
 
+from .misdated import Misdated
 from .rows import read_claimed
 
 _LOST_AT_ONCE: Final = 5_000  # a slice, so that writers beside us do not wait long
@@ -14,7 +17,7 @@ _LOST_AT_ONCE: Final = 5_000  # a slice, so that writers beside us do not wait l
 # Lost in company, it may have been a neighbour's fault: not charged. Lost alone,
 # it was its own.
 _TAKE_BACK: Final = """
-UPDATE messages SET token = NULL, leased = NULL, alone = 0, suspect = 1,
+UPDATE messages SET token = NULL, leased = NULL, span = 0, alone = 0, suspect = 1,
     spared = spared + 1 - alone
 WHERE seq IN (
     SELECT seq FROM messages WHERE token IS NOT NULL AND leased <= ?
@@ -39,7 +42,8 @@ LIMIT :limit
 # It is not an attempt, so none is counted; and held alone, so that losing it
 # again neither charges nor spares it anything.
 _CLAIM: Final = """
-UPDATE messages SET token = :token, leased = :until, alone = 1 WHERE seq IN ({which})
+UPDATE messages SET token = :token, leased = :until, span = :until - :now, alone = 1
+WHERE seq IN ({which})
 """
 _NAMES: Final = "SELECT json_group_object(id, name) FROM mailboxes"
 _SUSPECTS: Final = """
@@ -53,18 +57,32 @@ _suspects: Final = msgspec.json.Decoder(frozenset[str]).decode
 
 
 def sweep(
-    connection: sqlite3.Connection, now: int, lease: int, token: int, limit: int
+    connection: sqlite3.Connection,
+    misdated: Misdated,
+    *,
+    now: int,
+    lease: int,
+    token: int,
+    limit: int,
 ) -> Swept:
     """Do it all, in the transaction of the connection."""
     until = now + lease
+    shortened, ahead = misdated.shorten(connection, now)
     lost = connection.execute(_TAKE_BACK, (now, _LOST_AT_ONCE)).rowcount
     doomed = 0
     for which in (_EXPIRED, _EXHAUSTED):
         values = {"token": token, "until": until, "now": now, "limit": limit - doomed}
         doomed += connection.execute(_CLAIM.format(which=which), values).rowcount
     (names,) = connection.execute(_SUSPECTS, (now,)).fetchone()
-    if not doomed:
-        return Swept(lost, _suspects(names))
-    claimed = read_claimed(connection, until, token)
-    (mailboxes,) = connection.execute(_NAMES).fetchone()
-    return Swept(lost, _suspects(names), tuple(claimed.deliveries(_names(mailboxes))))
+    deliveries: Sequence[Delivery] = ()
+    if doomed:
+        claimed = read_claimed(connection, until, token)
+        (mailboxes,) = connection.execute(_NAMES).fetchone()
+        deliveries = claimed.deliveries(_names(mailboxes))
+    return Swept(
+        lost,
+        _suspects(names),
+        tuple(deliveries),
+        misdated=shortened,
+        ahead=ahead / 1_000_000,
+    )

@@ -7,6 +7,7 @@ for i = 3, #ARGV, 2 do
   if ours then
     call('SREM', base .. 'stalled', id) -- first what takes away, see settle
     call('SET', base .. id .. ':lock', token, 'PX', math.max(1, math.ceil(lease / 1000)))
+    call('HSET', base .. id, 'dlq:lease', text(lease))
     call('ZADD', claimed, text(now + lease), id)
   end
   answers[#answers + 1] = ours and 1 or 0

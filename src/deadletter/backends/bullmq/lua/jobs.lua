@@ -38,7 +38,8 @@ end
 local function take(id, job, token, lease, held)
   local began = job.first or text(job.began and job.began * 1000 or now)
   call('SET', base .. id .. ':lock', token, 'PX', math.max(1, math.ceil(lease / 1000)))
-  call('HSET', base .. id, 'processedOn', text(ms), 'dlq:token', token, 'dlq:held', held, 'dlq:first', began)
+  call('HSET', base .. id, 'processedOn', text(ms), 'dlq:token', token, 'dlq:held', held, 'dlq:first', began,
+    'dlq:lease', text(lease))
   -- Whether it has died with too many workers is for our policy to say, not for BullMQ.
   if job.defer and string.sub(job.defer, 1, 11) == 'job stalled' then
     call('HDEL', base .. id, 'defa')

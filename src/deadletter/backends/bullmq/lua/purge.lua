@@ -27,5 +27,5 @@ end
 call('DEL', wait, base .. 'paused', active, prioritized, delayed, base .. 'waiting-children',
   base .. 'completed', base .. 'failed', base .. 'events', marker, meta, base .. 'pc', base .. 'limiter',
   base .. 'stalled', base .. 'stalled-check', base .. 'metrics:completed', base .. 'metrics:completed:data',
-  base .. 'metrics:failed', base .. 'metrics:failed:data', claimed, suspects, expiry, base .. 'dlq:sends', bell)
+  base .. 'metrics:failed', base .. 'metrics:failed:data', claimed, suspects, expiry, base .. 'dlq:sends', base .. 'dlq:far', bell)
 return count

@@ -5,7 +5,7 @@
 --   wait (tail first), paused, prioritized, delayed, active, completed, failed
 --   marker, events, meta, id, pc, limiter, stalled
 -- What we add: fields of a job and of nothing else, all beginning with 'dlq', and
---   dlq:claimed     end of the lease -> id, of what we have
+--   dlq:claimed     end of the lease -> id, of what we have; its length is in the job
 --   dlq:suspects    due -> id; such a job waits like others, but we hand it out alone
 --   dlq:expiry      expires_at -> id, of what nobody has
 --   dlq:sends       time -> token of the last send of every producer's lane

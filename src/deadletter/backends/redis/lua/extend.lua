@@ -14,6 +14,7 @@ for i, seq in ipairs(seqs) do
   answers[i] = ours and 1 or 0
 end
 if #leased > 0 then
+  note_lease(call('HGET', meta, 'lease'), ARGV[2])
   call('HSET', states, unpack(stated))
   call('ZADD', claimed, unpack(leased))
 end

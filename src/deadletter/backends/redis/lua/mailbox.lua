@@ -1,5 +1,7 @@
 -- One mailbox, all of whose keys live in one cluster slot.
---   meta     hash   alive, expire_after, version, sent (the last seq given), counts
+--   meta     hash   alive, expire_after, version, sent (the last seq given), counts,
+--                   lease (the longest ever asked for), window, far, far_alone (where the
+--                   next sweep goes on)
 --   bodies   hash   seq -> the packed message
 --   states   hash   seq -> token until attempts spared flags first_at due expires_at
 --   stories  hash   seq -> history

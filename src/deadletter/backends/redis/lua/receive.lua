@@ -3,7 +3,8 @@
 -- microseconds until something is (-1: there is nothing); else the claimed.
 -- The bell: who finds nothing knows when to look again; who takes some tells the
 -- next one of the rest. So somebody always knows, and not all are woken at once.
-if call('HEXISTS', meta, 'alive') == 0 then return false end
+local known = call('HMGET', meta, 'alive', 'lease')
+if not known[1] then return false end
 local token, alone = ARGV[2], ARGV[5] == '1'
 local lane, its_bell = alone and suspects or ready, alone and bell_alone or bell
 local now_text = text(now)
@@ -21,6 +22,7 @@ if not all_there(seqs, packed) then return {'0'} end -- look again
 -- First something is taken away: that is allowed even when memory is full, and
 -- what follows it then is too.
 call('ZREM', lane, unpack(seqs))
+note_lease(known[2], ARGV[3])
 
 -- Where every state is that of a claimed one, none of these has any.
 local old, expires = {}, {}

@@ -1,4 +1,6 @@
 -- What a mailbox knows of a message that was claimed at least once.
+-- Where nobody has it, its token is that of who had it last, and instead of the end of
+-- a lease there is a '0' and how long it was asked to wait.
 local SUSPECT, ALONE, NONE, NOBODY = 1, 2, '-', '0'
 
 local function read(state)
@@ -33,8 +35,8 @@ local function put(list, one, two)
   list[n + 1], list[n + 2] = one, two
 end
 
-local function line_up(seq, row)
-  row.till = NOBODY
+local function line_up(seq, row, wait)
+  row.till = NOBODY .. (wait or '')
   back.seqs[#back.seqs + 1] = seq
   put(back.states, seq, written(row))
   put(row.suspect and back.suspects or back.ready, row.due, seq)
@@ -65,6 +67,15 @@ end
 -- Whether it is (or was last) theirs who have this token.
 local function holds(state, token)
   return state and string.sub(state, 1, #token + 1) == token .. ' '
+end
+
+local function is_free(row)
+  return string.sub(row.till, 1, 1) == NOBODY
+end
+
+-- The longest lease that was ever asked for: no claim ends later than that from now.
+local function note_lease(known, lease)
+  if tonumber(lease) > tonumber(known or 0) then call('HSET', meta, 'lease', lease) end
 end
 
 -- Until when it is theirs: digits, as many as those of any time up to 2286, so that

@@ -15,14 +15,17 @@ local step = ARGV[5] == '1' and 2 or 1
 local count = (#ARGV - 5) / step
 local last = 100000000000000 + call('HINCRBY', meta, 'sent', count) - count
 local due, given = now + ARGV[4], known[2] and now + known[2]
-local packed, lined, expiring = {}, {}, {}
+local packed, lined, expiring, stated = {}, {}, {}, {}
+-- Of what waits it is noted for how long, see rows.lua; who sends it brings all keys.
+local waits = ARGV[4] ~= '0' and '- 0' .. ARGV[4] .. ' 0 0 0 - '
 
 local function flush()
   if #packed == 0 then return end
   call('HSET', bodies, unpack(packed))
   call('ZADD', ready, unpack(lined))
   if #expiring > 0 then call('ZADD', expiry, unpack(expiring)) end
-  packed, lined, expiring = {}, {}, {}
+  if #stated > 0 then call('HSET', states, unpack(stated)) end
+  packed, lined, expiring, stated = {}, {}, {}, {}
 end
 
 local due_text = text(due)
@@ -38,6 +41,9 @@ for i = 6, #ARGV, step do
     expiring[#expiring + 1] = seq
   else
     lined[n + 1], lined[n + 2] = due_text, seq
+  end
+  if waits then
+    stated[n + 1], stated[n + 2] = seq, waits .. lined[n + 1] .. ' ' .. (expires and text(expires) or '-')
   end
   if n + 2 == 2 * SLICE then flush() end
 end

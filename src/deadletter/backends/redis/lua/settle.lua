@@ -31,7 +31,7 @@ for i = 1, #seqs do
       if row.expires ~= NONE then due = math.min(due, tonumber(row.expires)) end
       row.due, row.spared, row.alone = text(due), row.spared + ARGV[tail + 2], false
       row.suspect = row.suspect and ARGV[tail + 3] == '1'
-      line_up(seq, row) -- it keeps its token: so we know it if we are asked again
+      line_up(seq, row, ARGV[tail + 1]) -- it keeps its token: so we know it if we are asked again
       if ARGV[tail + 4] == '1' then put(told, seq, ARGV[tail + 5]) end
     else
       forgotten[#forgotten + 1] = seq
@@ -40,7 +40,7 @@ for i = 1, #seqs do
   elseif not again or settled[seq] then
     ours = false
   elseif fate == 'release' then
-    ours = ours and read(state).till == NOBODY
+    ours = ours and is_free(read(state))
   else
     ours = not state and call('HEXISTS', bodies, seq) == 0
   end
