@@ -14,7 +14,9 @@ from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_damage import DamageContract
 
 
-class TestSqlite(QueueContract, ClockContract, DamageContract, UndertakerContract, PostmanContract):
+class TestSqlite(
+    QueueContract, ClockContract, DamageContract, UndertakerContract, PostmanContract
+):
     driver = SqliteEngine
 
     @pytest.fixture

@@ -36,7 +36,9 @@ class _Told:
         await self.time.tell()
 
 
-class TestPostgresql(_Told, QueueContract, ClockContract, DamageContract, OptionsContract):
+class TestPostgresql(
+    _Told, QueueContract, ClockContract, DamageContract, OptionsContract
+):
     pass
 
 

@@ -56,6 +56,21 @@ async def test_letters_of_the_future_are_named(
     assert (await checked(engine, clock))["clock"].health is Health.WARN
 
 
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        (timedelta(hours=2), "2h0m0s ahead of"),
+        (timedelta(hours=-2), "2h0m0s behind"),
+    ],
+)
+def test_a_server_whose_clock_differs_is_named(apart: timedelta, said: str) -> None:
+    check = doctor._server_clock(NOW + apart, NOW)
+
+    assert check.health is Health.WARN
+    assert said in check.text
+    assert doctor._server_clock(NOW, NOW).health is Health.OK
+
+
 async def test_messages_of_lost_workers_are_named(
     engine: Engine, clock: FakeClock
 ) -> None:

@@ -10,7 +10,14 @@ from msgspec import structs
 from deadletter import DLQPolicy
 from deadletter.backends.memory import open_engine
 from deadletter.core.errors import Refused
-from deadletter.core.events import Buried, CopyFailed, Event, FailedForGood, OutOfReach
+from deadletter.core.events import (
+    Buried,
+    ClockJumped,
+    CopyFailed,
+    Event,
+    FailedForGood,
+    OutOfReach,
+)
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Disposition
@@ -249,3 +256,23 @@ async def test_a_dead_mailbox_that_refuses_its_copy_holds_up_nothing(
     assert (event.to, event.text) == ("orders-dlq", "too large for me")
     assert await world.letters() == {"one"}
     assert (await world.queue()).tally[Fate.BURIED] == 1
+
+
+async def test_a_clock_that_jumped_is_reported_and_stays_ready(world: World) -> None:
+    sweep = world.sweep()
+    await sweep.once()
+    world.clock.advance(1)
+    world.clock.step(7200)
+    await sweep.once()
+    message = Message(id="m", body=b"x", sent_at=world.clock.now())
+    await world.engine.broker.sink("orders").send([message], delay=5)
+    world.clock.advance(1)
+    world.clock.step(-7200)
+    await sweep.once()
+
+    there, back = world.seen(ClockJumped)
+    assert (there.seconds, there.shortened) == (pytest.approx(7200, abs=3), 0)
+    assert (back.seconds, back.shortened) == (pytest.approx(-7200, abs=3), 1)
+    assert back.ahead == pytest.approx(7200, abs=3)
+    assert sweep.ready() is None
+    assert "the clock jumped by -" in (sweep.note() or "")

@@ -185,6 +185,14 @@ class Stalled(Event, frozen=True, tag="stalled"):
     seconds: float
 
 
+class ClockJumped(Event, frozen=True, tag="clock-jumped"):
+    """The clock that due times are judged by jumped; waits are shortened if need be."""
+
+    seconds: float  # by which it jumped; 0: it was set right before this worker started
+    shortened: int = 0  # waits and leases that would have lasted too long
+    ahead: float = 0.0  # seconds by which the clock was ahead when those were written
+
+
 class ItemMoved(Event, frozen=True, tag="item-moved"):
     """An item of the queue server is dead and lies in the dead queue `to` now."""
 
@@ -237,6 +245,7 @@ AnyEvent: TypeAlias = (
     | LetterRefused
     | LoopDied
     | Stalled
+    | ClockJumped
     | ItemMoved
     | ItemDeleted
     | Alerted

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError, DeadLetterError
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
@@ -24,6 +25,7 @@ from deadletter.ports import (
     LetterStore,
     Overruled,
     QueueInfo,
+    Timed,
 )
 
 from .letters import Letters
@@ -34,6 +36,7 @@ LITTLE_SPACE: Final = 512 * 1024 * 1024
 NO_SPACE: Final = 64 * 1024 * 1024
 OTHERS: Final = 0o077  # what people who are not the owner may do
 AHEAD: Final = timedelta(minutes=5)
+APART: Final = timedelta(seconds=30)  # clocks nobody needs to set
 _DURABLE: Final = frozenset({Durability.POWER_SAFE, Durability.REPLICATED})
 
 
@@ -61,6 +64,8 @@ async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check
         checks.append(_ok("reachable", _answering(queues)))
         checks += [_topology(queues), await _limits(engine.broker, queues)]
         checks.append(_suspects(queues))
+        if isinstance(engine.broker, Timed):
+            checks.append(_server_clock(await engine.broker.time(), clock.now()))
         if engine.letters is None:
             checks.append(_warn("office", "This engine keeps no letters."))
         else:
@@ -208,6 +213,20 @@ async def _clock(store: LetterStore, clock: Clock) -> Check:
         )
         return _warn("clock", text)
     return _ok("clock", f"It is {clock.now():%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _server_clock(theirs: datetime, ours: datetime) -> Check:
+    apart = theirs - ours
+    if abs(apart) <= APART:
+        return _ok("server clock", "It agrees with the clock of this machine.")
+    which = "ahead of" if apart > timedelta() else "behind"
+    by = format_duration(round(abs(apart).total_seconds()))
+    text = (
+        f"The clock of the server is {by} {which} the clock of this machine. "
+        "Retries and leases go by the clock of the server: "
+        "set the clock that is wrong."
+    )
+    return _warn("server clock", text)
 
 
 async def _unreviewed(store: LetterStore, clock: Clock) -> Check:

@@ -19,6 +19,7 @@ from .broker import (
     Sink,
     Source,
     Swept,
+    Timed,
 )
 from .burial import Burial, Undertaker
 from .drain import Drain, Foreign, Outlet
@@ -81,5 +82,6 @@ __all__ = [
     "Source",
     "Swept",
     "Tended",
+    "Timed",
     "Undertaker",
 ]

@@ -170,3 +170,11 @@ class Overruled(Protocol):
 
         Where rules cannot be seen a ConfigError says how they could be.
         """
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A broker whose server has a clock of its own, by which due times are judged."""
+
+    async def time(self) -> datetime:
+        """Return the time on the server."""

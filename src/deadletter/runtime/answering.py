@@ -43,6 +43,7 @@ def answering(
         children = Children([one.getsockname() for one in listeners], gather)
         server = HealthServer(
             children.complaints,
+            notes=children.notes,
             host=host,
             port=port,
             depth=children.depth,
@@ -91,6 +92,16 @@ class Children:
                     for one in reasons
                 ]
         return found
+
+    async def notes(self) -> list[Complaint]:
+        """Return what people should know although the processes are ready."""
+        answers = enumerate(await self._ask_all("/health/ready"))
+        return [
+            Complaint(f"process {number}, {one['loop']}", one["reason"])
+            for number, answer in answers
+            if answer is not None
+            for one in msgspec.json.decode(answer[1]).get("notes", ())
+        ]
 
     async def depth(self) -> dict[str, int]:
         """How deep the dead-letter mailboxes are, as the first to know says."""

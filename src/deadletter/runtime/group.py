@@ -19,7 +19,7 @@ from deadletter.ports import Clock
 from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
-from .loop import Loop
+from .loop import Loop, Noting
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 
@@ -82,6 +82,7 @@ class LoopGroup:
         if health_port is not None:
             self.health = HealthServer(
                 self._ready,
+                notes=self._notes,
                 host=health_host,
                 port=health_port,
                 depth=depth,
@@ -149,6 +150,10 @@ class LoopGroup:
             return [Complaint("group", state)]
         found = ((m.loop.name, self._complaint(m)) for m in self._members)
         return [Complaint(name, reason) for name, reason in found if reason]
+
+    async def _notes(self) -> list[Complaint]:
+        loops = [m.loop for m in self._members if isinstance(m.loop, Noting)]
+        return [Complaint(loop.name, said) for loop in loops if (said := loop.note())]
 
     async def _ready(self) -> list[Complaint]:
         return self.complaints()

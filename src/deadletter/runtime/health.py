@@ -30,7 +30,7 @@ _PATIENCE: Final = 5.0  # seconds to send a request, or to count letters
 
 
 class Complaint(Struct, frozen=True):
-    """Why a loop is not ready."""
+    """Why a loop is not ready, or what else people should know of it."""
 
     loop: str
     reason: str
@@ -50,6 +50,7 @@ class HealthServer:
         self,
         ready: Readiness,
         *,
+        notes: Readiness | None = None,
         host: str,
         port: int,
         depth: Depth | None = None,
@@ -57,6 +58,7 @@ class HealthServer:
         metrics: Exposition | None = None,
     ) -> None:
         self._ready = ready
+        self._notes = notes
         self._host = host
         self._port = port
         self._depth = depth
@@ -156,9 +158,11 @@ class HealthServer:
 
     async def _readiness(self) -> Answer:
         complaints = await self._ready()
+        notes = await self._notes() if self._notes is not None else ()
+        body: dict[str, object] = {"notes": notes} if notes else {}
         if not complaints:
-            return HTTPStatus.OK, {"status": "healthy"}
-        body = {"status": "unhealthy", "reasons": complaints}
+            return HTTPStatus.OK, {"status": "healthy", **body}
+        body = {"status": "unhealthy", "reasons": complaints, **body}
         return HTTPStatus.SERVICE_UNAVAILABLE, body
 
     async def _dlq(self) -> Answer:

@@ -1,7 +1,7 @@
 """What can run in a LoopGroup: workers, DLQ consumers, the sweep."""
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .heartbeat import Heartbeat
 
@@ -27,6 +27,14 @@ class Loop(Protocol):
 
     def ready(self) -> str | None:
         """None when all is well, otherwise a sentence that says what is not."""
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A loop that has something to say although it is ready."""
+
+    def note(self) -> str | None:
+        """Return a sentence for people, or None."""
 
 
 def was_cancelled() -> bool:

@@ -16,7 +16,7 @@ from msgspec import structs
 from deadletter.core.campaign import Outcome
 from deadletter.core.decision import Bury, Fail
 from deadletter.core.errors import BackendError
-from deadletter.core.events import Observer, OutOfReach, SuspectsFound
+from deadletter.core.events import ClockJumped, Observer, OutOfReach, SuspectsFound
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.refusal import doom, refusal, refused_history
@@ -32,10 +32,12 @@ from deadletter.ports import (
     LedgerState,
     LetterStore,
     ReplaySettled,
+    Swept,
     Undertaker,
 )
 
 from .burying import AT_ONCE, burial_of, bury, keeper
+from .clock_watch import ClockWatch
 from .copying import copy_letters
 from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
@@ -82,6 +84,11 @@ class Sweep:
         self._interval = interval
         self._version = version
         self._trouble: str | None = None
+        self._clock_watch = ClockWatch(clock)
+
+    def note(self) -> str | None:
+        """Describe what people should know although sweeping works."""
+        return self._clock_watch.sentence()
 
     def ready(self) -> str | None:
         """Why sweeping does not work at the moment; None when it does."""
@@ -100,7 +107,9 @@ class Sweep:
 
     async def once(self) -> int:
         """Sweep now; how many deliveries were taken back or buried."""
+        began = self._clock_watch.began()
         found = await self._broker.sweep(lease=LEASE)
+        self._look_at_clock(found, began)
         if found.lost:
             self._observe(SuspectsFound(mailbox="*", lost=found.lost))
         self._solitude.suspects.update(found.suspects)
@@ -112,6 +121,18 @@ class Sweep:
         if self._ledger is not None:
             await self._ledger.forget()
         return found.lost + len(found.doomed)
+
+    def _look_at_clock(self, found: Swept, began: float) -> None:
+        jump = self._clock_watch.note(found.at, began)
+        if jump or found.misdated:
+            self._observe(
+                ClockJumped(
+                    mailbox="*",
+                    seconds=jump,
+                    shortened=found.misdated,
+                    ahead=found.ahead,
+                )
+            )
 
     async def _guarded(self) -> None:
         try:

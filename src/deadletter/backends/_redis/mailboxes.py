@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from msgspec import structs
@@ -19,9 +20,10 @@ from deadletter.ports.features import Features
 
 from .box import Box
 from .lanes import tokens
+from .link import Link
 from .register import Listed, Register
 from .source import SLICE
-from .times import seconds, when
+from .times import EPOCH, seconds, when
 
 B = TypeVar("B", bound=Box)
 
@@ -30,9 +32,14 @@ class Mailboxes(ABC, Generic[B]):
     """The server's mailboxes, behind one prefix; engines say what one of them is."""
 
     def __init__(
-        self, boxes: Callable[[str], B], register: Register, features: Features
+        self,
+        link: Link,
+        boxes: Callable[[str], B],
+        register: Register,
+        features: Features,
     ) -> None:
         self.features = features
+        self._link = link
         self._new_box = boxes
         self._register = register
         self._tokens = tokens()
@@ -82,6 +89,11 @@ class Mailboxes(ABC, Generic[B]):
             box = self._box(name)
             found.append(self.info(options, await box.ask(box.verbs.count)))
         return found
+
+    async def time(self) -> datetime:
+        """Return the time on the server."""
+        seconds_, micros_ = await self._link.command("TIME")
+        return EPOCH + timedelta(seconds=int(seconds_), microseconds=int(micros_))
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """None: mailboxes here have no limits of their own."""

@@ -18,7 +18,9 @@ class BullBroker(Mailboxes[Queue]):
     """The server's queues, behind one prefix."""
 
     def __init__(self, link: Link, registry: Registry, features: Features) -> None:
-        super().__init__(lambda name: Queue(link, registry, name), registry, features)
+        super().__init__(
+            link, lambda name: Queue(link, registry, name), registry, features
+        )
 
     def source(self, mailbox: str) -> BullSource:
         """Deliveries of one queue, which is listed if it is not yet."""

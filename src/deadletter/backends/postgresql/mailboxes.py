@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from deadletter.core.errors import NotFound
 from deadletter.core.topology import (
@@ -20,7 +21,7 @@ from .misdated import Misdated
 from .pool import Connection
 from .queue import Mailbox, PostgresqlSink, PostgresqlSource
 from .settling import span
-from .sweeping import sweep
+from .sweeping import NOW, sweep
 from .waking import Waking
 
 # Options are judged by those of other mailboxes: one change at a time.
@@ -113,6 +114,11 @@ class PostgresqlBroker:
     async def queues(self) -> Sequence[QueueInfo]:
         """All mailboxes, by name."""
         return await self._db.read(_queues)
+
+    async def time(self) -> datetime:
+        """Return the time on the server."""
+        ((now,),) = await self._db.fetch(NOW)
+        return cast(datetime, now)
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """None: mailboxes here have no limits of their own."""

@@ -77,9 +77,7 @@ class Misdated:
         lanes = [suspect for _, suspect in self._below]
         on_from = (boxes, lanes, [*self._below.values()])
         rows = await connection.fetch(_WAITING, *on_from, _AT_ONCE, _SLACK, _END)
-        self._below = {
-            (row[0], row[1]): row[2] for row in rows if row[3] == _AT_ONCE
-        }
+        self._below = {(row[0], row[1]): row[2] for row in rows if row[3] == _AT_ONCE}
         count, furthest = await connection.fetchrow(_CLAIMED, _AT_ONCE, _SLACK)
         found = [row for row in rows if row[4]]
         aheads = [furthest or timedelta(), *(row[5] for row in found)]

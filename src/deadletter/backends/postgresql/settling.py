@@ -46,7 +46,8 @@ WITH gone AS (
     SET token = NULL, leased = NULL, alone = false,
         (due, span, history, spared, suspect) = (
             SELECT least(deadletter.clock() + ($7::interval[])[at], m.expires_at),
-                ($7::interval[])[at], coalesce(($8::bytea[])[at], m.history), m.spared + ($9::int[])[at],
+                ($7::interval[])[at], coalesce(($8::bytea[])[at], m.history),
+                m.spared + ($9::int[])[at],
                 m.suspect AND ($10::bool[])[at]
             FROM array_position($5::bigint[], m.seq) AS at)
     WHERE {ours("$5", "$6")} RETURNING m.seq

@@ -55,7 +55,7 @@ WHERE m.seq = ANY(ARRAY(SELECT seq FROM doomed))
 RETURNING {CLAIMED}
 """  # noqa: S608 -- made of constants
 _DOOM: Final = [_CLAIM.format(doomed=doomed) for doomed in (_EXPIRED, _EXHAUSTED)]
-_NOW: Final = "SELECT deadletter.clock()"
+NOW: Final = "SELECT deadletter.clock()"
 _NAMES: Final = "SELECT id, name FROM deadletter.mailboxes"
 _SUSPECTS: Final = """
 SELECT name FROM deadletter.mailboxes b WHERE EXISTS (
@@ -83,6 +83,6 @@ async def sweep(
         tuple(doomed),
         misdated=shortened,
         ahead=ahead.total_seconds(),
-        at=await connection.fetchval(_NOW),
+        at=await connection.fetchval(NOW),
     )
     return swept, [*hurried, *(row[0] for row in lost)]

@@ -19,7 +19,9 @@ class RedisBroker(Mailboxes[Mailbox]):
     """The server's mailboxes, behind one prefix."""
 
     def __init__(self, link: Link, registry: Registry, features: Features) -> None:
-        super().__init__(lambda name: Mailbox(link, registry, name), registry, features)
+        super().__init__(
+            link, lambda name: Mailbox(link, registry, name), registry, features
+        )
 
     def source(self, mailbox: str) -> RedisSource:
         """Deliveries of one mailbox, which is made if it is not there yet."""
