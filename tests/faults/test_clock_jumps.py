@@ -6,9 +6,11 @@ The clock is the server's on PostgreSQL and Redis, and the worker's on SQLite.
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,10 +42,14 @@ class WorkerClock:
 class ServerClock:
     """The clock of a server, as libfaketime shows it to that process."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self) -> None:
         found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
         if not found:
             do_without(Missing("libfaketime is missing: apt-get install faketime"))
+        # Not below the directory of the test: PostgreSQL runs as somebody else.
+        self._place = tempfile.TemporaryDirectory()
+        place = Path(self._place.name)
+        place.chmod(0o755)
         self._file = place / "faketime"
         self.environment = {
             "LD_PRELOAD": str(found[0]),
@@ -147,7 +153,7 @@ async def test_retries_are_on_time_after_the_clock_jumped_and_was_set_right(
             url = f"sqlite:///{place}/clock.db"
             await _jump(jump, Setting(place, url, "", WorkerClock(place)))
             continue
-        clock = ServerClock(place)
+        clock = ServerClock()
         kind = {"redis": Redis, "postgresql": PostgreSQL}[engine]
         with served(kind, clock) as server:
             office = "" if engine == "postgresql" else f"sqlite:///{place}/office.db"
@@ -163,13 +169,21 @@ async def _jump(jump: str, setting: Setting) -> None:
             failed = effects.failed()
             clock.set(jump)
             await _send(app, COUNT)
-            # Some run by the wrong clock; with one that is behind, none is due yet.
+            # All fail by the wrong clock; with one that is behind, none is due yet.
             if jump in ("ahead", "far"):
-                await eventually(lambda: effects.failed() > failed, within=WITHIN)
+                all_failed = failed + COUNT
+                await eventually(lambda: effects.failed() >= all_failed, within=WITHIN)
+                await eventually(partial(_is_idle, app), within=WITHIN)
             clock.set("right")
             await _send(app, 2 * COUNT)
             await eventually(lambda: len(effects.done()) == 3 * COUNT, within=WITHIN)
     print(f"{jump}: {3 * COUNT} sent, {len(effects.done())} done")
+
+
+async def _is_idle(app: App) -> bool:
+    """Whether nothing is claimed: what has failed waits for its retry."""
+    queues = await (await app.engine()).broker.queues()
+    return all(queue.claimed == 0 for queue in queues)
 
 
 async def _send(app: App, start: int) -> None:
