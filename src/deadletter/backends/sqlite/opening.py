@@ -10,6 +10,7 @@ from typing import Final
 from deadletter.core.errors import ConfigError
 
 from .connection import Synchronous, connect, explained, is_busy
+from .file_locks import install, lock_problem
 from .schema import look, migrate
 
 _OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
@@ -45,6 +46,7 @@ def prepare(path: Path, synchronous: Synchronous) -> int:
         )
     try:
         _create(_real(path))
+        install()
         connection = connect(path, synchronous=synchronous, look=look)
         try:
             return migrate(connection)
