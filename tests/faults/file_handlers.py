@@ -50,9 +50,7 @@ def vacuum() -> None:
 
 
 def exclusive() -> None:
-    with closing(
-        sqlite3.connect(FILE, timeout=30, isolation_level=None)
-    ) as connection:
+    with closing(sqlite3.connect(FILE, timeout=30, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         time.sleep(HOLD)
         connection.execute("COMMIT")

@@ -96,9 +96,7 @@ class Scene:
                 os.killpg(worker.pid, signal.SIGKILL)
 
     def _log(self) -> int:
-        return os.open(
-            self._place / "stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        )
+        return os.open(self._place / "stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def _look(self) -> None:
         """Run `dlq stats` again and again."""
@@ -115,7 +113,9 @@ class Scene:
 def lines(place: Path, kind: str) -> list[list[str]]:
     file = place / "effects"
     text = file.read_text() if file.exists() else ""
-    return [words[1:] for line in text.splitlines() if (words := line.split())[0] == kind]
+    return [
+        words[1:] for line in text.splitlines() if (words := line.split())[0] == kind
+    ]
 
 
 @pytest.mark.faults
@@ -124,10 +124,10 @@ def test_handlers_that_touch_the_database_file_lose_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     is_long = request.config.getoption("--long")
-    kills, hold = (200, 4.0) if is_long else (5, 0.5)
+    kills, hold = (200, 4.0) if is_long else (4, 0.5)
     draw = random.Random(SEED)
     weights = list(WEIGHTS.values())
-    kinds = [*WEIGHTS, *draw.choices(list(WEIGHTS), weights, k=40 * kills)]
+    kinds = [*WEIGHTS, *draw.choices(list(WEIGHTS), weights, k=30 * kills)]
     asyncio.run(_send(tmp_path, kinds))
     scene = Scene(tmp_path, hold)
     try:

@@ -25,7 +25,7 @@ from deadletter.core.message import Delivery, Message, as_headers, as_seconds, c
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
-from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink
+from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
@@ -268,12 +268,13 @@ class App:
         Run all handlers until `stop` is set; 0 when everything ended well.
 
         A process that gives no sign of life for `watchdog` seconds is ended. Probes
-        are answered on `health_port`, and `metrics` shown there to Prometheus.
+        are answered on `health_port`, and `metrics` shown there to Prometheus. Raises
+        StoreLost when the store is taken away meanwhile.
         """
-        letters = await self.letters()
+        engine, letters = await self.engine(), await self.letters()
         observe = fan_out(self.observe)  # whatever it raises is its own
         crew = Crew(
-            await self.engine(),
+            engine,
             letters,
             handlers=[one.asking(self.rules) for one in self._handlers.values()],
             letter_handlers=list(self._letter_handlers.values()),
@@ -306,6 +307,7 @@ class App:
                 depth_threshold=depth_threshold,
                 metrics=metrics,
                 watchdog_threshold=watchdog,
+                lost=partial(loss_of, engine),
                 install_signals=install_signals,
             )
             return await (group.run() if stop is None else group.run_until(stop))

@@ -17,6 +17,7 @@ from deadletter.ports import (
     LetterStore,
     Postman,
     Undertaker,
+    loss_of,
 )
 
 
@@ -50,6 +51,10 @@ class Paired:
             if isinstance(engine, Guards):
                 self.access = engine.access
         self._engines = (queue, office)
+
+    def lost(self) -> str | None:
+        """Return why one of the two cannot be used any more; None while both can."""
+        return next(filter(None, map(loss_of, self._engines)), None)
 
     async def close(self) -> None:
         """Let go of both."""

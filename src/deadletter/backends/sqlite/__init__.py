@@ -55,6 +55,10 @@ class SqliteEngine:
         self.items: ItemStore = self._items
         self._db = db
 
+    def lost(self) -> str | None:
+        """Return why the file cannot be used any more; None while it is in place."""
+        return self._db.lost()
+
     async def close(self) -> None:
         """Finish what is under way and let go of the file."""
         await asyncio.to_thread(self._mailboxes.stop)
