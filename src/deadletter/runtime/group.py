@@ -212,7 +212,7 @@ class LoopGroup:
 
     async def _watch_store(self) -> None:
         """Stop at once when the store is gone: nothing can be settled any more."""
-        while (problem := self._find_loss()) is None:
+        while (problem := self._find_loss()) is None:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(_STORE_CHECK)
         self._lost = problem
         self.hurry()

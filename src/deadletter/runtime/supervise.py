@@ -78,7 +78,7 @@ def supervise(
         _Place(number, listeners[number] if listeners else None)
         for number in range(processes)
     ]
-    return _Supervisor(command, places, clock, grace, on_end, final).run()
+    return _Supervisor(command, places, clock, grace, on_end, final=final).run()
 
 
 class _Supervisor:
@@ -89,6 +89,7 @@ class _Supervisor:
         clock: Clock,
         grace: float,
         on_end: Callable[[ChildEnded], None],
+        *,
         final: Collection[int],
     ) -> None:
         self._command = command
