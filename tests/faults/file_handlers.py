@@ -24,8 +24,9 @@ from deadletter.runtime.context import Context
 PLACE = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 HOLD = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 FILE = PLACE / "touched.db"
-LEASE = 2.0 + 2 * HOLD
+LEASE = 3.0 + 5 * HOLD  # nobody can extend a lease while the database is locked
 
+one_at_a_time = asyncio.Lock()
 app = App(f"sqlite:///{FILE}")
 
 
@@ -72,7 +73,6 @@ IN_THREADS: dict[str, Callable[[], None]] = {
     "copy": copy_files,
     "connect": connect,
     "vacuum": vacuum,
-    "exclusive": exclusive,
 }
 ON_LOOP: dict[str, Callable[[], None]] = {
     "fork-exit": fork_and_exit,
@@ -93,9 +93,13 @@ def note(line: str) -> None:
 async def handle(body: dict[str, str], context: Context) -> None:
     """Touch the file, send a copy, and note what was acknowledged."""
     number, kind = body["number"], body["kind"]
-    note(f"run {number} {os.getpid()}")
+    note(f"run {number} {os.getpid()} {time.monotonic():.3f}")
     if kind in ON_LOOP:
         ON_LOOP[kind]()
+    elif kind == "exclusive":
+        async with one_at_a_time:
+            await asyncio.to_thread(exclusive)
+            await asyncio.sleep(HOLD / 4)  # for those who waited
     else:
         await asyncio.to_thread(IN_THREADS[kind])
     copy = f"{number}-{os.getpid()}-{context.attempt}"

@@ -141,7 +141,7 @@ def test_handlers_that_touch_the_database_file_lose_nothing(
     finally:
         scene.end()
 
-    _judge(tmp_path, scene, len(kinds))
+    _judge(tmp_path, scene, kinds)
 
 
 async def _send(place: Path, kinds: list[str]) -> None:
@@ -176,25 +176,29 @@ async def _drained(place: Path, scene: Scene, *, within: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def _judge(place: Path, scene: Scene, count: int) -> None:
+def _judge(place: Path, scene: Scene, kinds: list[str]) -> None:
     with closing(sqlite3.connect(scene.file)) as connection:
         health = connection.execute("PRAGMA integrity_check").fetchall()
         stored = {id_ for (id_,) in connection.execute("SELECT id FROM messages")}
         (letters,) = connection.execute("SELECT count(*) FROM letters").fetchone()
     sent = {id_ for (id_,) in lines(place, "sent")}
     runs = defaultdict(list)
-    for number, pid in lines(place, "run"):
-        runs[number].append(int(pid))
-    again = [n for n, pids in runs.items() if not set(pids[:-1]) <= scene.killed]
+    for number, pid, at in lines(place, "run"):
+        runs[number].append((int(pid), float(at)))
+    again = {
+        number: (kinds[int(number)], times)
+        for number, times in runs.items()
+        if not {pid for pid, _ in times[:-1]} <= scene.killed
+    }
     print(
-        f"{len(scene.killed)} kills, {count} messages, {len(sent)} acknowledged copies,"
+        f"{len(scene.killed)} kills, {len(kinds)} messages, {len(sent)} acknowledged copies,"
         f" {len(sent - stored)} lost, {len(again)} run twice without a kill,"
         f" {scene.visits} x dlq stats, integrity {health[0][0]}"
     )
 
     assert health == [("ok",)]
     assert sent - stored == set(), "LOST"
-    assert set(runs) == {str(n) for n in range(count)}, "LOST before it ran"
-    assert again == [], "RUN TWICE without a kill"
+    assert set(runs) == {str(n) for n in range(len(kinds))}, "LOST before it ran"
+    assert again == {}, "RUN TWICE without a kill"
     assert letters == 0
     assert scene.exit_code == 0

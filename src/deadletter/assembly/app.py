@@ -41,6 +41,7 @@ from deadletter.runtime.options import (
     check_isolation,
 )
 from deadletter.runtime.typed import encode, typed
+from deadletter.settings import OfficeDurability
 from deadletter.system import SystemClock, SystemDice, process_name
 
 from .engines import default_settings, open_engine
@@ -56,7 +57,8 @@ class App:
     Handlers by mailbox, and the engine they run on.
 
     Nothing is opened before it is needed. `office` names another engine for the
-    letters than the one that carries the messages.
+    letters than the one that carries the messages. It must be power-safe, unless
+    `office_durability` says that "kill-safe" or "none" will do.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class App:
         url: str | None = None,
         *,
         office: str | None = None,
+        office_durability: OfficeDurability | None = None,
         version: str = "",
         observe: Observer | None = None,
         sending: Sending | None = None,
@@ -76,6 +79,7 @@ class App:
         self.sending = sending
         self.rules: Sequence[Rule] = ()  # asked before those of any policy
         self.office_url = office or (None if url else default_settings().office)
+        self.office_durability = office_durability  # None: as the settings say
         self._clock = clock or SystemClock()
         self._dice = dice or SystemDice()
         self._handlers: dict[str, Registration] = {}
@@ -344,6 +348,7 @@ class App:
                     self._engine = await open_engine(
                         self.url,
                         office=self.office_url,
+                        office_durability=self.office_durability,
                         clock=self._clock,
                         dice=self._dice,
                     )

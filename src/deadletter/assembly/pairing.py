@@ -15,6 +15,7 @@ from deadletter.ports import (
     Ledger,
     Lends,
     LetterStore,
+    LocksFile,
     Postman,
     Undertaker,
     loss_of,
@@ -28,6 +29,7 @@ class Paired:
     Items are kept where messages are, tokens where letters are, or with the other.
     """
 
+    lock_problem: str | None
     items: ItemStore  # where one of the two can
     access: AccessStore
 
@@ -44,6 +46,9 @@ class Paired:
         # Claims here and letters there cannot be one transaction.
         self.undertaker: Undertaker | None = None
         self.postman: Postman | None = None
+        for engine in (queue, office):
+            if isinstance(engine, LocksFile):
+                self.lock_problem = engine.lock_problem
         for engine in (office, queue):
             if isinstance(engine, Lends):
                 self.items = engine.items

@@ -22,7 +22,7 @@ from .broker import (
 )
 from .burial import Burial, Undertaker
 from .drain import Drain, Foreign, Outlet
-from .engine import Engine, Guards, Lends, Losable, loss_of
+from .engine import Engine, Guards, Lends, LocksFile, Losable, loss_of
 from .features import Durability, Features
 from .items import ItemStore, Tended
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
@@ -62,6 +62,7 @@ __all__ = [
     "LedgerState",
     "Lends",
     "LetterStore",
+    "LocksFile",
     "Losable",
     "Move",
     "Names",

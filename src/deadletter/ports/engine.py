@@ -27,6 +27,13 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class LocksFile(Protocol):
+    """An engine on a file that processes share by locking it."""
+
+    lock_problem: str | None  # why other code in this process can drop its locks
+
+
+@runtime_checkable
 class Losable(Protocol):
     """An engine whose store can be taken away while it is in use, such as a file."""
 
