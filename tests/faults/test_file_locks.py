@@ -191,8 +191,8 @@ def _judge(place: Path, scene: Scene, kinds: list[str]) -> None:
         if not {pid for pid, _ in times[:-1]} <= scene.killed
     }
     print(
-        f"{len(scene.killed)} kills, {len(kinds)} messages, {len(sent)} acknowledged copies,"
-        f" {len(sent - stored)} lost, {len(again)} run twice without a kill,"
+        f"{len(scene.killed)} kills, {len(kinds)} messages,"
+        f" {len(sent)} acknowledged copies, {len(sent - stored)} lost, {len(again)} run twice without a kill,"
         f" {scene.visits} x dlq stats, integrity {health[0][0]}"
     )
 

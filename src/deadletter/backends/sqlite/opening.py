@@ -110,7 +110,7 @@ def _make(path: Path) -> bool:
 
 def _check_log(path: Path) -> None:
     """Refuse to begin a new file beside the log of one that is gone."""
-    log = path.with_name(f"{path.name}-wal")
+    log = Path(f"{path}-wal")
     if not path.exists() and log.exists() and log.stat().st_size:
         raise ConfigError(
             f"it is missing, but its log {log.name} is there: put the file back; to"
