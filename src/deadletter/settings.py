@@ -116,7 +116,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     url: Text = OFFICE  # the engine: mailboxes, office, ledger
     office: Text | None = None  # where letters are kept, if not in the engine itself
-    office_durability: OfficeDurability = "power-safe"  # the least that is accepted
+    office_durability: OfficeDurability = "power-safe"  # of an office, at least
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of rules asked before those of any handler
     depth_threshold: Count = 100  # open letters of one mailbox that health warns of

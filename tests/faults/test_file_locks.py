@@ -192,8 +192,9 @@ def _judge(place: Path, scene: Scene, kinds: list[str]) -> None:
     }
     print(
         f"{len(scene.killed)} kills, {len(kinds)} messages,"
-        f" {len(sent)} acknowledged copies, {len(sent - stored)} lost, {len(again)} run twice without a kill,"
-        f" {scene.visits} x dlq stats, integrity {health[0][0]}"
+        f" {len(sent)} acknowledged copies, {len(sent - stored)} lost,"
+        f" {len(again)} run twice without a kill, {scene.visits} x dlq stats,"
+        f" integrity {health[0][0]}"
     )
 
     assert health == [("ok",)]
