@@ -323,7 +323,7 @@ def guarantees_table() -> str:
 
 
 async def _features(url: str) -> Features:
-    engine = await open_engine(url)
+    engine = await open_engine(url, office_durability="none")
     await engine.close()
     return engine.features
 

@@ -195,7 +195,7 @@ def _on_file(
     run: Callable[[App, int], Awaitable[Measured]],
 ) -> Callable[[Path, int, str], Measured]:
     async def opened(url: str, n: int) -> Measured:
-        async with App(url) as app:
+        async with App(url, office_durability="kill-safe") as app:
             return await run(app, n)
 
     def on_file(folder: Path, n: int, synchronous: str) -> Measured:

@@ -128,7 +128,8 @@ def build(
 
 def intake_of(settings: Settings, profile: Profile) -> Intake:
     """The way into the queue. Who only sends keeps no letters, so has no office."""
-    return Intake(App(settings.queue_url, office="memory://"), profile)
+    app = App(settings.queue_url, office="memory://", office_durability="none")
+    return Intake(app, profile)
 
 
 def main() -> None:

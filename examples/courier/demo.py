@@ -120,7 +120,9 @@ class Story:
 
         async def peek() -> list[dict[str, Any]]:
             queue = self.environ["QUEUE_URL"]
-            async with opened(queue, office="memory://") as engine:
+            async with opened(
+                queue, office="memory://", office_durability="none"
+            ) as engine:
                 source = engine.broker.source(DLQ)
                 taken = await source.receive(limit=10, wait=0, lease=10)
                 await source.settle([Released(one, charged=False) for one in taken])

@@ -13,7 +13,16 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,6 +38,8 @@ OFFICE: Final = "sqlite:///deadletter.db"
 """Where letters are kept when neither the engine can nor anybody says."""
 ACCESS: Final = "sqlite:///deadletter-access.db"
 """Where tokens are kept when neither the engine nor its office can."""
+
+OfficeDurability: TypeAlias = Literal["power-safe", "kill-safe", "none"]
 
 Text = Annotated[str, Meta(min_length=1, title="a text")]
 Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
@@ -105,6 +116,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     url: Text = OFFICE  # the engine: mailboxes, office, ledger
     office: Text | None = None  # where letters are kept, if not in the engine itself
+    office_durability: OfficeDurability = "power-safe"  # of an office, at least
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of rules asked before those of any handler
     depth_threshold: Count = 100  # open letters of one mailbox that health warns of

@@ -145,7 +145,7 @@ async def test_a_removed_file_is_noticed_and_its_return_too(
     await sink.send([a_message()])
     move(path, path.with_suffix(".away"))
 
-    with pytest.raises(Unavailable, match="removed or replaced"):
+    with pytest.raises(Unavailable, match="removed or moved"):
         await sink.send([a_message()])
     with pytest.raises(Unavailable):
         await sink.send([a_message()])

@@ -330,3 +330,27 @@ def test_the_second_interrupt_does_not_wait_and_is_exit_code_130(
 
     assert worker.returncode == 130, err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_workers_end_when_their_database_is_removed(
+    dlq: Command,
+    start: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
+    count: str,
+) -> None:
+    dlq("send", "orders", json.dumps({"id": 0}))
+    file, log = tmp_path / "office.db", tmp_path / "err"
+    with log.open("wb") as err:
+        worker = start("shop:app", "--processes", count, err=err.fileno())
+    until(lambda: log.read_text().count("worker-started") == int(count))
+    for one in tmp_path.glob("office.db*"):
+        one.unlink()
+
+    worker.communicate(timeout=30)
+
+    assert worker.returncode == 7
+    assert "office.db was removed or moved while this process used it" in (
+        log.read_text()
+    )
+    assert not file.exists()

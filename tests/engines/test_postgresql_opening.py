@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 
+from deadletter.assembly import open_engine
 from deadletter.backends import postgresql
 from deadletter.backends.postgresql.address import read_url
 from deadletter.backends.postgresql.engine import open_database
@@ -57,6 +58,15 @@ async def test_what_the_server_promises_is_told(url: str) -> None:
 
     assert safe.durability is Durability.POWER_SAFE
     assert hasty.durability is Durability.KILL_SAFE
+
+
+async def test_a_hasty_office_is_refused_unless_accepted(url: str) -> None:
+    hasty = f"{url}?synchronous_commit=off"
+
+    with pytest.raises(ConfigError, match="the office in postgresql is kill-safe only"):
+        await open_engine(hasty)
+    engine = await open_engine(hasty, office_durability="kill-safe")
+    await engine.close()
 
 
 async def test_tables_of_a_newer_version_are_left_alone(url: str) -> None:

@@ -83,7 +83,7 @@ async def test_a_worker_refuses_to_start_where_a_policy_would_drop_messages(
     broker: ManagedRabbitMQ, kind: str
 ) -> None:
     limit_all(broker, 2, kind=kind)
-    app = App(broker.managed_url, office="memory://")
+    app = App(broker.managed_url, office="memory://", office_durability="none")
 
     @app.handler("orders")
     async def handle(order: dict) -> None: ...

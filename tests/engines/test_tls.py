@@ -183,5 +183,5 @@ def test_trouble_with_tls_while_a_worker_runs_may_pass() -> None:
 
 
 async def _open(url: str) -> None:
-    async with opened(url, office="memory://"):
+    async with opened(url, office="memory://", office_durability="none"):
         pass

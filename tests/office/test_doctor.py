@@ -8,7 +8,7 @@ from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.message import Message
 from deadletter.office import doctor
 from deadletter.office.doctor import Check, Health, examine, worst
-from deadletter.ports import Engine, LetterStore, QueueInfo, QueueOptions
+from deadletter.ports import Engine, LetterStore, LocksFile, QueueInfo, QueueOptions
 from deadletter.testing.fakes import FakeClock
 from office.making import NOW, make_letter
 
@@ -35,6 +35,21 @@ async def test_an_engine_that_forgets_is_named(
     check = (await checked(engine, clock))["durability"]
 
     assert (check.health is Health.OK) == durable
+
+
+async def test_locks_that_can_be_dropped_are_named(
+    engine: Engine, clock: FakeClock
+) -> None:
+    if not isinstance(engine, LocksFile):
+        assert "file locks" not in await checked(engine, clock)
+        return
+    assert (await checked(engine, clock))["file locks"].health is Health.OK
+    engine.lock_problem = "_ofd_locks.so was not built: install a C compiler"
+
+    check = (await checked(engine, clock))["file locks"]
+
+    assert check.health is Health.WARN
+    assert "_ofd_locks.so was not built: install a C compiler." in check.text
 
 
 async def test_old_unreviewed_letters_are_named(

@@ -25,7 +25,7 @@ from deadletter.core.message import Delivery, Message, as_headers, as_seconds, c
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
-from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink
+from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
@@ -41,6 +41,7 @@ from deadletter.runtime.options import (
     check_isolation,
 )
 from deadletter.runtime.typed import encode, typed
+from deadletter.settings import OfficeDurability
 from deadletter.system import SystemClock, SystemDice, process_name
 
 from .engines import default_settings, open_engine
@@ -56,7 +57,8 @@ class App:
     Handlers by mailbox, and the engine they run on.
 
     Nothing is opened before it is needed. `office` names another engine for the
-    letters than the one that carries the messages.
+    letters than the one that carries the messages. It must be power-safe, unless
+    `office_durability` says that "kill-safe" or "none" will do.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class App:
         url: str | None = None,
         *,
         office: str | None = None,
+        office_durability: OfficeDurability | None = None,
         version: str = "",
         observe: Observer | None = None,
         sending: Sending | None = None,
@@ -76,6 +79,7 @@ class App:
         self.sending = sending
         self.rules: Sequence[Rule] = ()  # asked before those of any policy
         self.office_url = office or (None if url else default_settings().office)
+        self.office_durability = office_durability  # None: as the settings say
         self._clock = clock or SystemClock()
         self._dice = dice or SystemDice()
         self._handlers: dict[str, Registration] = {}
@@ -268,12 +272,13 @@ class App:
         Run all handlers until `stop` is set; 0 when everything ended well.
 
         A process that gives no sign of life for `watchdog` seconds is ended. Probes
-        are answered on `health_port`, and `metrics` shown there to Prometheus.
+        are answered on `health_port`, and `metrics` shown there to Prometheus. Raises
+        StoreLost when the store is taken away meanwhile.
         """
-        letters = await self.letters()
+        engine, letters = await self.engine(), await self.letters()
         observe = fan_out(self.observe)  # whatever it raises is its own
         crew = Crew(
-            await self.engine(),
+            engine,
             letters,
             handlers=[one.asking(self.rules) for one in self._handlers.values()],
             letter_handlers=list(self._letter_handlers.values()),
@@ -306,6 +311,7 @@ class App:
                 depth_threshold=depth_threshold,
                 metrics=metrics,
                 watchdog_threshold=watchdog,
+                lost=partial(loss_of, engine),
                 install_signals=install_signals,
             )
             return await (group.run() if stop is None else group.run_until(stop))
@@ -342,6 +348,7 @@ class App:
                     self._engine = await open_engine(
                         self.url,
                         office=self.office_url,
+                        office_durability=self.office_durability,
                         clock=self._clock,
                         dice=self._dice,
                     )

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
 from deadletter.ports import Clock, Dice, Engine
-from deadletter.settings import OFFICE, Settings, load_settings
+from deadletter.settings import OFFICE, OfficeDurability, Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
 
+from .durability import check_office
 from .pairing import Paired
 
 
@@ -19,6 +20,7 @@ async def open_engine(
     url: str,
     *,
     office: str | None = None,
+    office_durability: OfficeDurability | None = None,
     clock: Clock | None = None,
     dice: Dice | None = None,
 ) -> Engine:
@@ -26,19 +28,31 @@ async def open_engine(
     Open what a URL names: `sqlite:///shop.db`, `redis://localhost`, `memory://` …
 
     Letters go to the engine itself, or to `office` when another one is named. An
-    engine that cannot keep letters has its office in the configured place.
+    engine that cannot keep letters has its office in the configured place. An office
+    that is not power-safe is refused, unless `office_durability` accepts less; without
+    it the settings decide.
     """
     clock, dice = clock or SystemClock(), dice or SystemDice()
     engine = await _open(url, clock, dice)
-    if engine.letters is not None and office in (None, url):
-        return engine
     try:
-        return Paired(
+        if engine.letters is None or office not in (None, url):
+            place = office or default_settings().office or OFFICE
+            engine = await _paired(engine, await _open(place, clock, dice))
+        check_office(
             engine,
-            await _open(office or default_settings().office or OFFICE, clock, dice),
+            lambda: office_durability or default_settings().office_durability,
         )
     except BaseException:
         await engine.close()
+        raise
+    return engine
+
+
+async def _paired(engine: Engine, office: Engine) -> Engine:
+    try:
+        return Paired(engine, office)
+    except BaseException:
+        await office.close()
         raise
 
 
@@ -54,12 +68,17 @@ async def _open(url: str, clock: Clock, dice: Dice) -> Engine:
 
 @asynccontextmanager
 async def opened(
-    url: str | None = None, *, office: str | None = None
+    url: str | None = None,
+    *,
+    office: str | None = None,
+    office_durability: OfficeDurability | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine, closed again afterwards; without a URL the configured one."""
     settings = default_settings()
     engine = await open_engine(
-        url or settings.url, office=office or (None if url else settings.office)
+        url or settings.url,
+        office=office or (None if url else settings.office),
+        office_durability=office_durability,
     )
     try:
         yield engine

@@ -15,8 +15,10 @@ from deadletter.ports import (
     Ledger,
     Lends,
     LetterStore,
+    LocksFile,
     Postman,
     Undertaker,
+    loss_of,
 )
 
 
@@ -27,6 +29,7 @@ class Paired:
     Items are kept where messages are, tokens where letters are, or with the other.
     """
 
+    lock_problem: str | None
     items: ItemStore  # where one of the two can
     access: AccessStore
 
@@ -43,6 +46,9 @@ class Paired:
         # Claims here and letters there cannot be one transaction.
         self.undertaker: Undertaker | None = None
         self.postman: Postman | None = None
+        for engine in (queue, office):
+            if isinstance(engine, LocksFile):
+                self.lock_problem = engine.lock_problem
         for engine in (office, queue):
             if isinstance(engine, Lends):
                 self.items = engine.items
@@ -50,6 +56,10 @@ class Paired:
             if isinstance(engine, Guards):
                 self.access = engine.access
         self._engines = (queue, office)
+
+    def lost(self) -> str | None:
+        """Return why one of the two cannot be used any more; None while both can."""
+        return next(filter(None, map(loss_of, self._engines)), None)
 
     async def close(self) -> None:
         """Let go of both."""

@@ -49,6 +49,7 @@ async def footing(
         engine = await open_engine(
             url or settings.url,
             office=office or (None if url else settings.office),
+            office_durability=settings.office_durability,
             clock=clock,
             dice=dice,
         )
@@ -69,7 +70,12 @@ async def _access(
         return None
     if isinstance(engine, Guards):
         return engine.access
-    beside = await open_engine(settings.access.store, clock=clock, dice=dice)
+    beside = await open_engine(
+        settings.access.store,
+        office_durability=settings.office_durability,
+        clock=clock,
+        dice=dice,
+    )
     stack.push_async_callback(beside.close)
     if isinstance(beside, Guards):
         return beside.access

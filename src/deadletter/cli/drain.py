@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -15,7 +16,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter
 from deadletter.observe.logs import log_events
-from deadletter.ports import Drain
+from deadletter.ports import Drain, loss_of
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.intake import Intake, TakenIn
 
@@ -215,7 +216,12 @@ async def _follow(
     observe, metrics = metered(log_events(desk.clock, log=log_lines(desk)))
     loops = [_intake(desk, office, drain, observe) for drain in drains]
     group = LoopGroup(
-        loops, clock=desk.clock, observe=observe, health_port=port, metrics=metrics
+        loops,
+        clock=desk.clock,
+        observe=observe,
+        health_port=port,
+        metrics=metrics,
+        lost=partial(loss_of, office.engine),
     )
     desk.hint("Draining until you press Ctrl-C.")
     return ExitCode.OK if await group.run() == 0 else ExitCode.UNEXPECTED

@@ -8,6 +8,7 @@ What the exit code of `dlq` says. Scripts may rely on these.
     4    it changed meanwhile, or its state does not allow this, or you said no
     5    the broker or database cannot be reached or used
     6    a check failed, or a replay stopped by itself or did not end well in time
+    7    the file of the store was removed or replaced while it was in use
     130  interrupted
 """
 
@@ -20,6 +21,7 @@ from deadletter.core.errors import (
     Malformed,
     NotFound,
     QueryError,
+    StoreLost,
 )
 
 
@@ -33,6 +35,7 @@ class ExitCode(IntEnum):
     CONFLICT = 4
     UNAVAILABLE = 5
     CHECK_FAILED = 6
+    STORE_LOST = 7
     INTERRUPTED = 130
 
 
@@ -45,6 +48,8 @@ def code_for(error: BaseException) -> ExitCode:
             return ExitCode.NOT_FOUND
         case Conflict():
             return ExitCode.CONFLICT
+        case StoreLost():
+            return ExitCode.STORE_LOST
         case BackendError():
             return ExitCode.UNAVAILABLE
         case KeyboardInterrupt():

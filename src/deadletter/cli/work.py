@@ -24,6 +24,7 @@ from deadletter.runtime.lifeline import PLACE
 from deadletter.runtime.supervise import ChildEnded, supervise
 
 from .desk import AtDesk, Desk
+from .exit_codes import ExitCode
 from .metering import MISSING, can_count, metered
 from .options import Flag
 
@@ -115,6 +116,7 @@ def _several(
         processes=count,
         clock=desk.clock,
         on_end=lambda ended: _say(desk, ended),
+        final=(ExitCode.STORE_LOST,),
     )
     if port is None:
         return run()

@@ -8,6 +8,7 @@ What can go wrong, and what a handler may ask for.
       Conflict              it changed under you; look again
       BackendError          the broker or database said no
         Unavailable         ...for now: trying again may help
+          StoreLost         ...its file was removed or replaced: stop the process
         Refused             ...for good: trying again will not
       Malformed             a body that cannot be what the handler asked for
       LostLease             somebody else has this delivery now
@@ -58,6 +59,10 @@ class BackendError(DeadLetterError):
 
 class Unavailable(BackendError):
     """...for now: trying again may help."""
+
+
+class StoreLost(Unavailable):
+    """The file of the store was removed or replaced: this process must stop."""
 
 
 class Refused(BackendError):

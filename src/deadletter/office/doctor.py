@@ -23,6 +23,7 @@ from deadletter.ports import (
     Durability,
     Engine,
     LetterStore,
+    LocksFile,
     Overruled,
     QueueInfo,
     Timed,
@@ -58,7 +59,8 @@ class Check(Struct, frozen=True):
 
 async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check]:
     """Look at everything that tends to go wrong; `file` is where the engine lives."""
-    checks = [_versions(), check_durability(engine), *_disk(file), *_privacy(file)]
+    checks = [_versions(), check_durability(engine), *check_locks(engine)]
+    checks += [*_disk(file), *_privacy(file)]
     try:
         queues = await engine.broker.queues()
         checks.append(_ok("reachable", _answering(queues)))
@@ -93,12 +95,31 @@ def _versions() -> Check:
 
 
 def check_durability(engine: Engine) -> Check:
-    """What an acknowledged letter survives."""
-    durability = engine.features.durability
-    text = f"{engine.features.engine}: what is acknowledged is {durability}."
-    if durability in _DURABLE:
-        return _ok("durability", text)
-    return _warn("durability", f"{text} A power cut may lose the latest letters.")
+    """Tell what acknowledged messages and letters survive."""
+    mailboxes = engine.features
+    office = mailboxes if engine.letters is None else engine.letters.features
+    text = f"{mailboxes.engine}: what is acknowledged is {mailboxes.durability}."
+    if office.engine != mailboxes.engine:
+        text += f" {office.engine}: letters are {office.durability}."
+    if office.durability not in _DURABLE:
+        return _warn("durability", f"{text} A power cut may lose the latest letters.")
+    if mailboxes.durability not in _DURABLE:
+        return _warn("durability", f"{text} A power cut may lose the latest messages.")
+    return _ok("durability", text)
+
+
+def check_locks(engine: Engine) -> list[Check]:
+    """Warn if other code in this process can drop the locks on the engine's file."""
+    if not isinstance(engine, LocksFile):
+        return []
+    if engine.lock_problem is None:
+        return [_ok("file locks", "Nothing that a handler opens or closes drops them.")]
+    text = (
+        "A handler that opens and closes the database file, as a copying backup does,"
+        " drops the locks on it, and messages may be lost or run twice:"
+        f" {engine.lock_problem}. Until then, let handlers leave the file alone."
+    )
+    return [_warn("file locks", text)]
 
 
 def _disk(file: Path | None) -> list[Check]:

@@ -23,7 +23,7 @@ from .broker import (
 )
 from .burial import Burial, Undertaker
 from .drain import Drain, Foreign, Outlet
-from .engine import Engine, Guards, Lends
+from .engine import Engine, Guards, Lends, LocksFile, Losable, loss_of
 from .features import Durability, Features
 from .items import ItemStore, Tended
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
@@ -63,6 +63,8 @@ __all__ = [
     "LedgerState",
     "Lends",
     "LetterStore",
+    "LocksFile",
+    "Losable",
     "Move",
     "Names",
     "Naming",
@@ -84,4 +86,5 @@ __all__ = [
     "Tended",
     "Timed",
     "Undertaker",
+    "loss_of",
 ]

@@ -27,6 +27,26 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class LocksFile(Protocol):
+    """An engine on a file that processes share by locking it."""
+
+    lock_problem: str | None  # why other code in this process can drop its locks
+
+
+@runtime_checkable
+class Losable(Protocol):
+    """An engine whose store can be taken away while it is in use, such as a file."""
+
+    def lost(self) -> str | None:
+        """Return why this process cannot use the store any more; None while it can."""
+
+
+def loss_of(engine: Engine) -> str | None:
+    """Return why this process cannot use an engine's store any more, if it cannot."""
+    return engine.lost() if isinstance(engine, Losable) else None
+
+
+@runtime_checkable
 class Lends(Protocol):
     """An engine that keeps the items of the queue server as well."""
 

@@ -5,6 +5,7 @@ Several loops in one process, and everything that watches over them.
     signals     the first asks all loops to stop, the second hurries them; the end
                 of our supervisor, if we have one, asks too
     health      readiness fails before anything stops or is killed
+    store       ends the group with StoreLost when its file is taken away
     watchdog    ends the process when a loop no longer gives a sign of life
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from deadletter.core.errors import StoreLost
 from deadletter.core.events import Observer
 from deadletter.ports import Clock
 
@@ -23,6 +25,7 @@ from .loop import Loop, Noting
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 
+_STORE_CHECK: Final = 0.5  # seconds between two looks at the store's files
 _LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
 
 
@@ -61,6 +64,7 @@ class LoopGroup:
         metrics: Exposition | None = None,
         watchdog_threshold: float | None = 720.0,
         watchdog_interval: float = 60.0,
+        lost: Callable[[], str | None] = lambda: None,
         install_signals: bool = True,
         kill: Callable[[], None] = end_this_process,
     ) -> None:
@@ -72,6 +76,8 @@ class LoopGroup:
         self._interval = watchdog_interval
         self._install_signals = install_signals
         self._kill = kill
+        self._find_loss = lost
+        self._lost: str | None = None  # why the store cannot be used any more
         self._is_running = False
         self._is_stopping = False
         self._ended_badly = False
@@ -107,6 +113,7 @@ class LoopGroup:
         """
         Run all loops until stopped by `stop()` or a signal.
 
+        Raises StoreLost once `lost` says why the store cannot be used any more.
         Gives the exit code: 0 when every loop ended by itself, and in time; 130 when
         somebody did not let them.
         """
@@ -190,19 +197,30 @@ class LoopGroup:
 
     async def _run_loops(self) -> int:
         tasks = {asyncio.create_task(self._keep(member)) for member in self._members}
+        watching = asyncio.create_task(self._watch_store())
         self._is_running = True
         try:
             await self._stop.wait()
             await self._until_ended(tasks)
         finally:
+            watching.cancel()
             late = {task for task in tasks if not task.done()}
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=_LAST_WORDS)
+        if self._lost is not None:
+            raise StoreLost(self._lost)
         if late and self._hurry.is_set():
             return INTERRUPTED
         return 1 if late or self._ended_badly else 0
+
+    async def _watch_store(self) -> None:
+        """Stop at once when the store is gone: nothing can be settled any more."""
+        while (problem := self._find_loss()) is None:  # noqa: ASYNC110 -- a file
+            await asyncio.sleep(_STORE_CHECK)
+        self._lost = problem
+        self.hurry()
 
     async def _until_ended(self, tasks: set[asyncio.Task[None]]) -> None:
         if not tasks:

@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
@@ -60,6 +60,7 @@ def supervise(
     grace: float = 40.0,
     on_end: Callable[[ChildEnded], None] = lambda ended: None,
     listeners: Sequence[socket.socket] = (),
+    final: Collection[int] = (),
 ) -> int:
     """
     Keep `processes` children running until SIGTERM or SIGINT; give the exit code.
@@ -68,7 +69,8 @@ def supervise(
     each of them ended with 0, and 130 when a second signal ended them. Must be called
     in the main thread. `DLQ_PLACE` in a child's environment is its number, from 0; one
     that replaces another has its. Of `listeners`, if there are any, each place has one
-    to answer probes on.
+    to answer probes on. A child that exits with one of the codes in `final` is not
+    replaced: the others are stopped as well, and that is the exit code.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes cannot work: ask for 1 or more")
@@ -76,7 +78,7 @@ def supervise(
         _Place(number, listeners[number] if listeners else None)
         for number in range(processes)
     ]
-    return _Supervisor(command, places, clock, grace, on_end).run()
+    return _Supervisor(command, places, clock, grace, on_end, final=final).run()
 
 
 class _Supervisor:
@@ -87,12 +89,16 @@ class _Supervisor:
         clock: Clock,
         grace: float,
         on_end: Callable[[ChildEnded], None],
+        *,
+        final: Collection[int],
     ) -> None:
         self._command = command
         self._clock = clock
         self._grace = grace
         self._on_end = on_end
         self._places = places
+        self._final = final
+        self._code: int | None = None  # what a child ended us with
         self._signals = 0
         self._deadline: float | None = None  # set once we are stopping
         self._has_started = False
@@ -107,6 +113,8 @@ class _Supervisor:
             self._kill()
             os.close(held_open)
             os.close(lifeline)
+        if self._code is not None:
+            return self._code
         if self._was_clean:
             return 0
         return INTERRUPTED if self._signals > 1 else 1
@@ -170,7 +178,10 @@ class _Supervisor:
                 continue
             place.child = None
             delay = None
-            if self._deadline is None:
+            if self._deadline is None and code in self._final:
+                self._code = code
+                self._pass_on(1)
+            elif self._deadline is None:
                 delay = self._put_off(place, now)
             elif not self._ended_well(code):
                 self._was_clean = False

@@ -10,7 +10,7 @@ from deadletter.core.alerts import TargetKind
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
 from deadletter.observe.telling import teller_of
-from deadletter.office.doctor import Check, Health, check_durability
+from deadletter.office.doctor import Check, Health, check_durability, check_locks
 from deadletter.ports import Clock, Dice
 from deadletter.settings import Serve, Settings
 
@@ -48,7 +48,8 @@ async def check(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe
         ) as place:
             await place.store.counts()  # the engine answers, or says why not
-            found += [check_durability(place.engine), _lending(place)]
+            found += [check_durability(place.engine), *check_locks(place.engine)]
+            found.append(_lending(place))
             return [*found, await _access(place), _alerts(settings)]
 
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from msgspec import Struct, structs
@@ -18,7 +19,7 @@ from msgspec import Struct, structs
 from deadletter.assembly.chores import chores
 from deadletter.core.events import Observer
 from deadletter.observe.logs import Log
-from deadletter.ports import Clock, Dice
+from deadletter.ports import Clock, Dice, loss_of
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.health import Complaint
 from deadletter.runtime.signals import on_termination
@@ -116,6 +117,7 @@ class Server:
             clock=place.clock,
             observe=place.observe,
             shutdown_timeout=self._settings.grace,
+            lost=partial(loss_of, place.engine),
             install_signals=False,
         )
         self._is_stopping = False

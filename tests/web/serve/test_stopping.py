@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -224,3 +225,17 @@ def test_a_replay_stops_between_batches_and_the_next_server_goes_on(
 
     assert left.get("planned", 0) > 0
     assert [queue["ready"] for queue in queues] == [60]  # none twice
+
+
+def test_a_server_ends_when_its_database_is_replaced(
+    serve: Serve, tmp_path: Path
+) -> None:
+    served = serve("--access", "off")
+    assert served.url
+    other = tmp_path / "other.db"
+    other.touch()
+    other.rename(tmp_path / "office.db")
+
+    assert served.ended() == 7
+    assert "office.db was replaced by another file" in served.said
+    assert (tmp_path / "office.db").stat().st_size == 0

@@ -53,7 +53,12 @@ class SqliteEngine:
         self.postman: Postman | None = SqlitePostman(db, self._mailboxes)
         self._items = SqliteItems(db)
         self.items: ItemStore = self._items
+        self.lock_problem = db.lock_problem
         self._db = db
+
+    def lost(self) -> str | None:
+        """Return why the file cannot be used any more; None while it is in place."""
+        return self._db.lost()
 
     async def close(self) -> None:
         """Finish what is under way and let go of the file."""
@@ -66,8 +71,13 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
     """Open the file a URL names, made and migrated if need be."""
     path, synchronous = _read_url(url)
     db = Database(path, synchronous=synchronous, clock=clock)
-    features = Features(engine="sqlite", durability=_DURABILITY[synchronous])
-    return SqliteEngine(await db.open(), features, dice)
+    await db.open()
+    features = Features(
+        engine="sqlite",
+        durability=_DURABILITY[synchronous],
+        keeps_locks=db.lock_problem is None,
+    )
+    return SqliteEngine(db, features, dice)
 
 
 def _read_url(url: str) -> tuple[Path, Synchronous]:

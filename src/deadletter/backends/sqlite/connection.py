@@ -4,7 +4,6 @@ One connection to the file: opened safely, retried while busy, its errors in wor
 Everything here blocks and belongs on a thread.
 """
 
-import os
 import random
 import sqlite3
 import time
@@ -140,15 +139,6 @@ def explained(error: sqlite3.Error, path: Path) -> BackendError:
     if code in _DAMAGED:
         return Refused(f"{path} is damaged ({error}): restore it from a backup")
     return Refused(f"{path}: {error}")
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Which file is there now; None when there is none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 -- once per transaction, and twice as fast
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _code(error: sqlite3.Error) -> int:

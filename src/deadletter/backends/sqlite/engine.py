@@ -20,6 +20,7 @@ from deadletter.ports.time import Clock
 from .connection import Synchronous, patiently
 from .jobs import Job, Work
 from .link import Link
+from .open_files import OpenFile
 from .opening import prepare
 from .writer import Writer
 
@@ -45,14 +46,20 @@ class Database:
         self._synchronous = synchronous
         self._pid = os.getpid()
         self._schema = 0
+        self._file: OpenFile | None = None
+        self._writing: Link | None = None
+        self.lock_problem: str | None = None  # why its locks can be dropped
         self._writer: Writer | None = None
         self._readers = ThreadPoolExecutor(_READERS, "deadletter-reader")
         self._links: SimpleQueue[Link] = SimpleQueue()
 
     async def open(self) -> "Database":
         """Make the file if it is missing, bring its schema up to date, and start."""
-        self._schema = await asyncio.to_thread(prepare, self.path, self._synchronous)
-        self._writer = Writer(self._link(only_reads=False))
+        found = await asyncio.to_thread(prepare, self.path, self._synchronous)
+        self._schema, self._file = found.schema, found.file
+        self.lock_problem = found.lock_problem
+        self._writing = self._link(only_reads=False)
+        self._writer = Writer(self._writing)
         return self
 
     async def close(self) -> None:
@@ -92,13 +99,18 @@ class Database:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
 
+    def lost(self) -> str | None:
+        """Return why the file cannot be used any more; None while it is in place."""
+        return None if self._writing is None else self._writing.problem()
+
     def reader(self) -> Link:
         """A way of one's own to the file, for looking only."""
         return self._link(only_reads=True)
 
     def _link(self, *, only_reads: bool) -> Link:
+        assert self._file is not None  # it is open
         return Link(
-            self.path,
+            self._file,
             synchronous=self._synchronous,
             schema=self._schema,
             only_reads=only_reads,
@@ -133,6 +145,8 @@ class Database:
         self._readers.shutdown()
         while not self._links.empty():
             self._links.get().drop()
+        if self._file is not None:
+            self._file.release()
 
 
 def _snapshot(

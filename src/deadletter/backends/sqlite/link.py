@@ -1,48 +1,59 @@
 """The way to the file: a connection, replaced when it cannot be trusted any more."""
 
+import ctypes
+import os
 import sqlite3
 from contextlib import suppress
-from pathlib import Path
+from typing import Final
+from weakref import WeakSet
 
-from deadletter.core.errors import Unavailable
+from deadletter.core.errors import StoreLost, Unavailable
 
-from .connection import Synchronous, connect, explained, identity, is_fatal
+from .connection import Synchronous, connect, explained, is_fatal
+from .open_files import Identity, OpenFile, identity
 from .schema import version
+
+_links: Final[WeakSet["Link"]] = WeakSet()
 
 
 class Link:
     """
     One connection to the file, for one thread at a time.
 
-    It is opened when it is needed, and again after an error that leaves its
-    state unknown, or when the file was replaced under us.
+    It is opened when it is needed, and again after an error that leaves its state
+    unknown; but never to another file than the one that the engine was opened with.
     """
 
     def __init__(
         self,
-        path: Path,
+        file: OpenFile,
         *,
         synchronous: Synchronous,
         schema: int,
         only_reads: bool = False,
     ) -> None:
-        self._path = path
+        self._file = file
+        self._path = file.path
         self._only_reads = only_reads
         self._synchronous = synchronous
         self._schema = schema
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._beside: dict[str, Identity | None] = {}  # the -wal and -shm file
+        _links.add(self)
 
     def get(self) -> sqlite3.Connection:
         """The connection, opened if it is not."""
         if self._connection is None:
-            self._file = identity(self._path)
+            self._file.check()  # before anything is written to a stranger's file
             self._connection = connect(
                 self._path,
                 synchronous=self._synchronous,
                 look=self.check,
                 only_reads=self._only_reads,
             )
+            names = (f"{self._path}-wal", f"{self._path}-shm")
+            self._beside = {name: identity(name) for name in names}
+            self._file.check()
         return self._connection
 
     def check(self, connection: sqlite3.Connection) -> None:
@@ -55,12 +66,22 @@ class Link:
             )
 
     def check_file(self) -> None:
-        """Refuse to go on when the file we write is not the file that is there."""
-        if identity(self._path) != self._file:
-            self.drop()
-            raise Unavailable(
-                f"{self._path} was removed or replaced while in use: put it back"
-            )
+        """Refuse to go on when the files we use are not the files that are there."""
+        problem = self.problem()
+        if problem is not None:
+            raise StoreLost(problem)
+
+    def problem(self) -> str | None:
+        """Return which of the files was removed or replaced; None if none was."""
+        problem = self._file.problem()
+        if problem is None and self._connection is not None:
+            for name, before in self._beside.items():
+                if identity(name) != before:
+                    return (
+                        f"{name} was removed or replaced while this process used it:"
+                        " stop every process that uses the database, then restart"
+                    )
+        return problem
 
     def failed(self, error: BaseException) -> BaseException:
         """Undo what was begun after an error, and say it in our words."""
@@ -82,8 +103,38 @@ class Link:
         return ours
 
     def drop(self) -> None:
-        """Close the connection, whatever state it is in."""
+        """
+        Close the connection, whatever state it is in.
+
+        If the database is missing, its log stays: SQLite would remove it.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._file.is_missing():
+            with suppress(sqlite3.Error):
+                connection.rollback()
+            _leave_open(connection)
+            return
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def abandon(self) -> None:
+        """Forget the connection without closing it, in a forked child."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
+            _leave_open(connection)
+
+
+def _leave_open(connection: sqlite3.Connection) -> None:
+    """Keep a connection from being closed for as long as this process lives."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+def _abandon_all() -> None:
+    # Closing rolls back, which changes the memory that is shared with the parent.
+    for link in list(_links):
+        link.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -7,9 +7,13 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from deadletter.core.errors import ConfigError
 
 from .connection import Synchronous, connect, explained, is_busy
+from .file_locks import install, lock_problem
+from .open_files import OpenFile, acquire, check_not_lost
 from .schema import look, migrate
 
 _OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
@@ -32,9 +36,17 @@ _UNMADE: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _making: Final = threading.Lock()
 
 
-def prepare(path: Path, synchronous: Synchronous) -> int:
+class Prepared(Struct, frozen=True):
+    """A file that is ready for use."""
+
+    file: OpenFile
+    schema: int
+    lock_problem: str | None  # why its locks can be dropped, if they can
+
+
+def prepare(path: Path, synchronous: Synchronous) -> Prepared:
     """
-    Make the file if it is missing and migrate it; its schema version.
+    Make the file if it is missing and migrate it.
 
     Raises ConfigError with what to do when that cannot be. Blocks.
     """
@@ -44,12 +56,10 @@ def prepare(path: Path, synchronous: Synchronous) -> int:
             f" {'.'.join(map(str, _OLDEST))} or newer"
         )
     try:
+        check_not_lost(path)
         _create(_real(path))
-        connection = connect(path, synchronous=synchronous, look=look)
-        try:
-            return migrate(connection)
-        finally:
-            connection.close()
+        install()
+        return _prepared(acquire(path), synchronous)
     except OSError as error:
         saying = _SAYINGS.get(error.errno or 0, str(error))
         raise ConfigError(f"cannot use {path}: {saying}") from error
@@ -57,6 +67,18 @@ def prepare(path: Path, synchronous: Synchronous) -> int:
         raise ConfigError(f"cannot use {path}: {error}") from error
     except sqlite3.Error as error:
         raise _refusal(error, path) from error
+
+
+def _prepared(file: OpenFile, synchronous: Synchronous) -> Prepared:
+    try:
+        connection = connect(file.path, synchronous=synchronous, look=look)
+        try:
+            return Prepared(file, migrate(connection), lock_problem(file.path))
+        finally:
+            connection.close()
+    except BaseException:
+        file.release()
+        raise
 
 
 def _create(path: Path) -> None:
@@ -76,6 +98,7 @@ def _make(path: Path) -> bool:
     # connections this process has to it, and another would take the log away from them.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with _making:
+        _check_log(path)
         try:
             # Nobody else may read what is in messages; SQLite gives its side files the
             # mode of this one.
@@ -83,6 +106,16 @@ def _make(path: Path) -> bool:
         except FileExistsError:
             return False
     return True
+
+
+def _check_log(path: Path) -> None:
+    """Refuse to begin a new file beside the log of one that is gone."""
+    log = Path(f"{path}-wal")
+    if not path.exists() and log.exists() and log.stat().st_size:
+        raise ConfigError(
+            f"it is missing, but its log {log.name} is there: put the file back; to"
+            f" begin with a new one, remove {log.name}"
+        )
 
 
 def _check_access(path: Path) -> None:

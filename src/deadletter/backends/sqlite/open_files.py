@@ -1,0 +1,103 @@
+"""
+Database files that this process uses, and whether they are still in their place.
+
+A file that was removed or replaced is never accepted again by this process, neither by
+a connection that reopens nor by an engine that is opened later, unless the very same
+file is back.
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from deadletter.core.errors import StoreLost
+
+Identity: TypeAlias = tuple[int, int]
+
+# Descriptors that only name a file: closing one drops no lock. Linux has them.
+_NAMING_ONLY: Final[int] = getattr(os, "O_PATH", 0)
+_lock: Final = threading.Lock()  # over the files and their users
+_files: Final[dict[str, "OpenFile"]] = {}
+
+
+class OpenFile:
+    """
+    One database file in use.
+
+    While it is in use its inode number cannot be given to another file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.users = 0
+        self._pin = os.open(path, _NAMING_ONLY | os.O_CLOEXEC) if _NAMING_ONLY else None
+        self._identity = identity(path)
+
+    def problem(self) -> str | None:
+        """Return why the file cannot be used any more; None while it is in place."""
+        found = identity(self.path)
+        if found == self._identity:
+            return None
+        if found is None:
+            return (
+                f"{self.path} was removed or moved while this process used it: put the"
+                f" same file back beside {self.path.name}-wal, or restore a backup,"
+                " then restart"
+            )
+        return (
+            f"{self.path} was replaced by another file while this process used it:"
+            " stop every process that uses it, keep the right file, then restart"
+        )
+
+    def check(self) -> None:
+        """Raise StoreLost if the file is not in its place."""
+        problem = self.problem()
+        if problem is not None:
+            raise StoreLost(problem)
+
+    def is_missing(self) -> bool:
+        """Tell whether nothing is where the file should be."""
+        return identity(self.path) is None
+
+    def release(self) -> None:
+        """Give it up; a file that is lost stays known, so that no other is begun."""
+        with _lock:
+            self.users -= 1
+            if self.users or self.problem() is not None:
+                return
+            del _files[_key(self.path)]
+            if self._pin is not None:
+                os.close(self._pin)
+
+
+def acquire(path: Path) -> OpenFile:
+    """Return the file at `path`, which exists, as one in use by this process."""
+    with _lock:
+        file = _files.get(_key(path))
+        if file is None:
+            file = _files[_key(path)] = OpenFile(path)
+        file.check()
+        file.users += 1
+        return file
+
+
+def check_not_lost(path: Path) -> None:
+    """Raise StoreLost if this process lost the file that was at `path`."""
+    with _lock:
+        file = _files.get(_key(path))
+    if file is not None:
+        file.check()
+
+
+def identity(path: Path | str) -> Identity | None:
+    """Which file is there now; None when there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 -- once per transaction, and twice as fast
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _key(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 -- a link keeps its own name
