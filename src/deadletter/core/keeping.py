@@ -26,7 +26,7 @@ from .replaying import came_back, is_out
 
 _DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
 _HANDLED: Final = frozenset({State.REPLAYED, State.CLOSED})
-_NOT_RUN: Final = frozenset({"worker-lost", "expired", "cut"})
+_NOT_RUN: Final = frozenset({"worker-lost", "expired", "id-conflict", "cut"})
 
 
 FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
