@@ -23,9 +23,9 @@ class LedgerKey(Struct, frozen=True):
     """
     What must be done once: a key within a mailbox, per replay generation.
 
-    `holder` is the message that wants to do it. The same message may take over
-    its own claim: it was delivered again, so its earlier worker is fenced. `digest`
-    is that of its body; None where the body does not matter.
+    `holder` is the message that wants to do it. The same message, with the same
+    body, may take over its own claim: it was delivered again, so its earlier worker
+    is fenced. `digest` is that of its body; None where the body does not matter.
     """
 
     mailbox: str

@@ -36,6 +36,18 @@ class BodiesContract(LedgerBench):
 
         assert (claim.state, claim.conflict) == (BUSY, False)
 
+    async def test_a_message_takes_over_a_claim_of_its_own_body_only(
+        self, ledger: Ledger
+    ) -> None:
+        await self.begun(ledger, holder="m-1", body=b"one")
+
+        other = await self.begun(ledger, holder="m-1", body=b"two")
+        same = await self.begun(ledger, holder="m-1", body=b"one")
+        unknown = await self.begun(ledger, holder="m-1")
+
+        assert (other.mine, other.state) == (False, BUSY)
+        assert (same.mine, unknown.mine) == (True, True)
+
     async def test_a_key_finished_without_a_digest_is_the_same_for_every_body(
         self, ledger: Ledger
     ) -> None:

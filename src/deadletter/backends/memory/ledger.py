@@ -40,8 +40,13 @@ class Entry(Struct, kw_only=True):
         if self.state in _AGAIN:
             return True
         # The same message, delivered again: its earlier worker is fenced.
-        same = key.holder != "" and key.holder == self.holder
+        same = key.holder != "" and key.holder == self.holder and self._is_body(key)
         return self.state is LedgerState.PROCESSING and (self.due <= now or same)
+
+    def _is_body(self, key: LedgerKey) -> bool:
+        if self.digests is None or key.digest is None:
+            return True
+        return self.digests.endswith(key.digest)
 
     def is_over(self, now: datetime, left: datetime | None) -> bool:
         """Whether it may be forgotten: a claim, if its lease ran out by `left`."""

@@ -26,7 +26,7 @@ from deadletter.ports.ledger import (
 )
 
 from .database import Database
-from .ledger_digests import digests, known_digests
+from .ledger_digests import digests, is_body, known_digests
 from .ledger_path import begun, ended
 from .letters_documents import octets
 from .schema import Collections, Document
@@ -169,7 +169,7 @@ def _claim(id_: bytes, key: LedgerKey, token: int, now: Any, lease: int) -> Upda
     holder = {"$literal": octets(key.holder)}
     again: list[Document] = [{"$lte": ["$due", now]}]
     if key.holder:
-        again.append({"$eq": ["$holder", holder]})
+        again.append({"$and": [{"$eq": ["$holder", holder]}, is_body(key.digest)]})
     is_open = {
         "$or": [
             {"$eq": [{"$type": "$state"}, "missing"]},

@@ -36,6 +36,14 @@ def digests(digest: bytes | None, generation: int) -> Document:
     return {"digests": {"$cond": [is_unknown, "$$REMOVE", known]}}
 
 
+def is_body(digest: bytes | None) -> Any:
+    """Whether a key was claimed with this body last, as far as is known."""
+    if digest is None:
+        return True
+    last = {"$arrayElemAt": ["$digests.digest", -1]}
+    return {"$eq": [{"$ifNull": [last, {"$literal": digest}]}, {"$literal": digest}]}
+
+
 def known_digests(found: Document) -> bytes | None:
     """The digests of a key's document, one behind the other."""
     return b"".join(one["digest"] for one in found.get("digests", ())) or None

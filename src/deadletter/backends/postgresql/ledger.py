@@ -42,7 +42,9 @@ WHERE excluded.generation > t.generation
 OR excluded.generation = t.generation AND (
     t.state IN ('failed', 'dead_lettered')
     OR t.state = 'processing' AND (t.due <= deadletter.clock()
-        OR t.holder = excluded.holder AND excluded.holder <> ''))
+        OR t.holder = excluded.holder AND excluded.holder <> ''
+        AND coalesce(substring(t.digests FROM length(t.digests) - 15)
+            = excluded.digests, true)))
 RETURNING id, token
 """
 _STANDING: Final = """

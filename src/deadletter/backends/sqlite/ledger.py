@@ -41,7 +41,8 @@ WHERE excluded.generation > ledger.generation
 OR excluded.generation = ledger.generation AND (
     ledger.state IN ('failed', 'dead_lettered')
     OR ledger.state = 'processing' AND (
-        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''))
+        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''
+        AND ifnull(substr(ledger.digests, -16) = excluded.digests, 1)))
 """
 _STANDING: Final = """
 SELECT json_group_array(json_array(asked.column1, generation, state, token,

@@ -13,14 +13,16 @@ local function told_apart(rest)
   return rest, '' -- from before digests were kept
 end
 
-local function open_to(entry, generation, holder)
+local function open_to(entry, generation, holder, digest)
   local its, state, _, till, rest =
     string.match(entry, '^(%S+) (%S+) (%S+) (%S+) (.*)$')
   its = tonumber(its)
   if generation ~= its then return generation > its end
   if state == 'failed' or state == 'dead_lettered' then return true end
   -- The same message, delivered again: its earlier worker is fenced.
-  local same = holder ~= '' and holder == told_apart(rest)
+  local held, known = told_apart(rest)
+  local same = holder ~= '' and holder == held
+    and (known == '' or digest == '' or string.sub(known, -32) == digest)
   return state == 'processing' and (tonumber(till) <= now or same)
 end
 
@@ -36,7 +38,7 @@ end
 for i = 3, #ARGV, 5 do
   local key, generation, token, holder = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local entry = call('HGET', entries, key)
-  if not entry or open_to(entry, tonumber(generation), holder) then
+  if not entry or open_to(entry, tonumber(generation), holder, ARGV[i + 4]) then
     call('HSET', entries, key,
       generation .. ' processing ' .. token .. ' ' .. due .. ' ' .. holder
       .. '\0' .. digests_of(entry, tonumber(generation), ARGV[i + 4]))
