@@ -7,8 +7,7 @@ What the exit code of `dlq` says. Scripts may rely on these.
     3    no such letter, mailbox or replay
     4    it changed meanwhile, or its state does not allow this, or you said no
     5    the broker or database cannot be reached or used
-    6    a check failed, or a replay stopped by itself or did not end well in time, or
-         a letter of it failed again after it was confirmed
+    6    a check failed, or a replay stopped by itself, did not end well or failed later
     130  interrupted
 """
 
