@@ -139,3 +139,43 @@ def test_a_report_through_a_server_is_the_same(
 def untimed(text: str) -> str:
     """A text without what has become of its times since."""
     return re.sub(r"(now|\d+ s ago) *", "", text)
+
+
+def test_a_report_says_what_failed_again_after_it_was_confirmed(
+    dlq: Command, there: Asking, letters: list[DeadLetter], replay: str
+) -> None:
+    before = dlq("replay", "report", replay)
+    settle(dlq, letters[1], Outcome.FAILED)
+
+    after = dlq("replay", "report", replay)
+    asked = there("replay", "report", replay)
+    (late,) = (
+        one
+        for one in dlq("replay", "report", replay, "--json").documents
+        if one["confirmed_at"] is not None
+    )
+    counts = dlq("replay", "status", replay, "--json").document["counts"]
+
+    assert (before.code, after.code, asked.code) == (0, 6, 6)
+    assert "1  handled" in before.out
+    assert "handled" not in after.out
+    assert "1 letter was confirmed, then failed again, at 20" in after.out
+    assert asked.out == after.out
+    assert late["letter_id"] == letters[1].id
+    assert late["outcome"] == "failed"
+    assert late["settled_at"] > late["confirmed_at"]
+    assert counts == {"failed": 3, "sent": 1}
+
+
+def test_a_story_tells_of_a_letter_that_was_confirmed_and_failed_again(
+    dlq: Command, letters: list[DeadLetter], replay: str
+) -> None:
+    settle(dlq, letters[1], Outcome.FAILED)
+
+    told = dlq("show", letters[1].id).out
+
+    handled, failed = (
+        told.index("replay 1 handled"),
+        told.index("replay 1 failed again"),
+    )
+    assert handled < failed

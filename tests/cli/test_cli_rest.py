@@ -227,6 +227,25 @@ def test_an_office_that_adds_up_is_proven(dlq: Command) -> None:
     assert dlq("verify", "--json").document["ok"] is True
 
 
+def test_verify_names_ids_that_were_used_with_two_bodies(dlq: Command) -> None:
+    first, second = make_letter(body=b"one"), make_letter(body=b"two")
+    dlq.keep(first, second)
+    (other,) = (
+        one["id"]
+        for one in dlq("list", "is:conflict", "--json").documents
+        if one["id"] != first.id
+    )
+
+    ran = dlq("verify")
+
+    assert ran.code == 0
+    assert "1 letter with an id or key that was used with another body" in ran.out
+    assert other in ran.out
+    assert "1 still open" in ran.out
+    conflicts = dlq("verify", "--json").document["conflicts"]
+    assert conflicts == {"total": 1, "open": 1, "ids": [other]}
+
+
 def test_an_office_somebody_has_changed_is_found_out(
     dlq: Command, tmp_path: Path
 ) -> None:

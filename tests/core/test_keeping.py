@@ -99,7 +99,7 @@ def test_no_body_disappears_however_they_are_batched(
     assert len({one.id for one in filed}) == len(set(bodies))
     assert sum(one.before is None for one in filed) == len(set(bodies))
     for one in filed:
-        assert one.apart == (one.letter.message.body != bodies[0])
+        assert one.conflict == (one.letter.message.body != bodies[0])
 
 
 def test_letters_are_looked_up_in_one_go() -> None:

@@ -121,6 +121,31 @@ async def test_it_stops_by_itself_when_the_canary_fails(
     assert "of 5 failed again, where 10% may" in last.reason
 
 
+async def test_letters_that_fail_after_they_were_confirmed_count_as_failed(
+    replay: Replay, engine: Engine, store: LetterStore
+) -> None:
+    campaign = await ready(replay, store, 60, Care(canary=40))
+    running = asyncio.create_task(replay.run(campaign.id))
+    await are_out(replay, campaign, 40)
+    copies = [one.message.lineage for one in await received(engine)]
+    news = [ReplaySettled(c.letter_id, 1, Outcome.CONFIRMED) for c in copies if c]
+    await store.settle_replays(news[:39])  # all but one are handled: it waits
+
+    late = [ReplaySettled(one.letter_id, 1, Outcome.FAILED) for one in news[:10]]
+    await store.settle_replays(late)
+    campaign = await asyncio.wait_for(running, 30)
+
+    assert campaign.state is CampaignState.PAUSED
+    assert campaign.counts == {
+        Outcome.CONFIRMED: 29,
+        Outcome.FAILED: 10,
+        Outcome.SENT: 1,
+        Outcome.PLANNED: 20,
+    }
+    last = (await store.audit(target=campaign.id, limit=10))[-1]
+    assert "10 of the first 40 failed again, where 10% may" in last.reason
+
+
 async def test_who_resumes_it_begins_with_a_canary_again(
     replay: Replay, engine: Engine, store: LetterStore
 ) -> None:

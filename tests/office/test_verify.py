@@ -121,3 +121,18 @@ async def test_where_nobody_counts_messages_only_letters_are_added_up(
 
     assert found.ok
     assert (found.mailboxes, found.letters) == ((), 1)
+
+
+async def test_conflicts_are_named_and_nothing_is_missing(
+    engine: Engine, store: LetterStore
+) -> None:
+    await store.keep([make_letter(1, body=b"one"), make_letter(1, body=b"two")])
+    letters = [make_letter(2, body=b"%d" % n) for n in range(30)]
+    await store.keep(letters)
+
+    found = await verify(engine.broker, store)
+
+    assert found.ok, found.findings
+    assert (found.conflicts.total, found.conflicts.open) == (30, 30)
+    assert len(set(found.conflicts.ids)) == 20
+    assert all(one.head.conflict for one in await store.get(found.conflicts.ids))

@@ -19,6 +19,7 @@ from deadletter.core.events import (
     OutOfReach,
 )
 from deadletter.core.failure import Trouble
+from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Disposition
 from deadletter.ports import Engine, Fate, LedgerKey, LedgerState, QueueOptions
@@ -149,6 +150,26 @@ async def test_the_ledger_is_not_told_of_a_letter_that_was_refused(
         LedgerState.DEAD_LETTERED,
         LedgerState.PROCESSING,
     ]
+
+
+async def test_it_keeps_another_body_than_the_ledger_has_seen_handled(
+    world: World,
+) -> None:
+    ledger = world.engine.ledger
+    keys = [
+        LedgerKey("orders", "same", 0, "same", body_digest(b"x")),
+        LedgerKey("orders", "other", 0, "other", body_digest(b"y")),
+    ]
+    claims = await ledger.begin(keys, lease=60)
+    await ledger.finish([(one, LedgerState.PROCESSED) for one in claims], ttl=600)
+    await world.expire("same", "other")
+
+    await world.sweep().once()
+
+    assert await world.letters() == {"other"}
+    tally = (await world.queue()).tally
+    assert (tally[Fate.DUPLICATE], tally[Fate.BURIED]) == (1, 1)
+    assert await ledger.look(keys) == [LedgerState.PROCESSED] * 2
 
 
 async def test_it_tells_and_answers_the_same_as_a_worker(world: World) -> None:

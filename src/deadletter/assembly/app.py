@@ -101,6 +101,7 @@ class App:
         brake: BrakePolicy | None = BRAKE,
         idempotent: bool | KeyOf = False,
         ledger_ttl: float = LEDGER_TTL,
+        bodies_may_differ: bool = False,
         isolation: Literal["process"] | None = None,
         memory_limit: int | None = None,
         middleware: Sequence[Middleware] = (),
@@ -111,7 +112,8 @@ class App:
         Sync or async; what its first parameter is annotated with decides how the
         body is decoded. What it returns is sent to the message's `reply_to`. With
         `idempotent`, each key is worked once, and remembered for `ledger_ttl`
-        seconds; a function reads the key of messages that came without one.
+        seconds; a function reads the key of messages that came without one. Another
+        body under a handled key becomes a letter, unless `bodies_may_differ`.
         """
         check_isolation(isolation, memory_limit)
         chosen = policy or DLQPolicy()
@@ -131,6 +133,7 @@ class App:
                 idempotent=bool(idempotent),
                 key_of=idempotent if callable(idempotent) else None,
                 ledger_ttl=ledger_ttl,
+                bodies_may_differ=bodies_may_differ,
                 consumer=getattr(function, "__qualname__", mailbox),
                 version=self.version,
                 worker=process_name(),

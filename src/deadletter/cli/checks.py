@@ -8,6 +8,7 @@ from rich.text import Text
 
 from deadletter.core.safe import clean
 from deadletter.office.doctor import Check, Health, examine, worst
+from deadletter.office.verify import CONFLICTS, Conflicts
 from deadletter.office.verify import verify as add_up
 
 from .desk import AtDesk, Desk
@@ -23,7 +24,8 @@ async def verify(*, desk: AtDesk) -> ExitCode:
     """
     Add everything up: what came in must be what went out and what is still there.
 
-    Exit code 6 when something is missing, doubled or was changed.
+    Exit code 6 when something is missing, doubled or was changed. Letters whose
+    message id or key was used with another body as well are named; nothing is lost.
     """
     async with desk.engine() as engine:
         with bar(desk, "adding up", None):
@@ -37,6 +39,7 @@ async def verify(*, desk: AtDesk) -> ExitCode:
                 "findings": found.findings,
                 "mailboxes": found.mailboxes,
                 "letters": found.letters,
+                "conflicts": found.conflicts,
             }
         )
         return code
@@ -64,9 +67,27 @@ async def verify(*, desk: AtDesk) -> ExitCode:
             "add up; the audit is unbroken.",
             "green",
         )
+    _show_conflicts(desk, found.conflicts)
     if not counts:
         desk.tell("This engine does not count messages: there is nothing to add up.")
     return code
+
+
+def _show_conflicts(desk: Desk, found: Conflicts) -> None:
+    if not found.total:
+        return
+    desk.show(
+        Text(
+            f"! {many(found.total, 'letter')} with an id or key that was used with"
+            f" another body as well, {found.open:,} still open:",
+            style="yellow",
+        )
+    )
+    for id_ in found.ids:
+        desk.show(Text(f"  {id_}", style="cyan"))
+    if found.total > len(found.ids):
+        desk.show(Text(f"  and {found.total - len(found.ids):,} more", style="dim"))
+    desk.hint(f"See them all: {desk.dlq} list {CONFLICTS!r}")
 
 
 async def doctor(*, desk: AtDesk) -> ExitCode:

@@ -13,9 +13,10 @@ from deadletter.office.batches import batched
 
 from .campaigns import OUTCOMES, show_campaign
 from .desk import AtDesk, Desk
+from .exit_codes import ExitCode
 from .office import Office, SomeLetters
 from .tables import NARROW, Name, cell, error_of, short, table
-from .times import ago, many
+from .times import ago, local, many
 
 _ROOMY: Final = 100  # columns from which a source may take more of them
 _AGO: Final = 10  # columns: "59 min ago"
@@ -26,14 +27,19 @@ _SAID: Final = {
     Outcome.SKIPPED: "skipped",
 }
 
+_LATE: Final = "confirmed, then failed again"
+
 
 async def report(
     campaign: str, /, *, outcome: Outcome | None = None, desk: AtDesk
-) -> None:
+) -> ExitCode:
     """
     What became of each letter of a replay, in the order they go.
 
-    With --json one line each; the sums are in `dlq replay status ID --json`.
+    With --json one line each; the sums are in `dlq replay status ID --json`. A letter
+    that was confirmed may fail again later: then its outcome is failed, and
+    `confirmed_at` says when it had been confirmed. Exit code 6 when there is such a
+    letter.
 
     Args:
         campaign: The replay's id, or the beginning of it.
@@ -41,11 +47,16 @@ async def report(
             failed again.
     """
     named = 0
+    late: list[ReplayItem] = []
     async with desk.office() as office:
         found = await office.replay.status(campaign)
         if not desk.as_json:
             show_campaign(desk, found)
-        async for items in _pages(office, found.id, outcome):
+        async for page in _pages(office, found.id):
+            late += (one for one in page if one.failed_late)
+            items = [one for one in page if outcome in {None, one.outcome}]
+            if not items:
+                continue
             if desk.as_json:
                 for item in items:
                     desk.document(item)
@@ -55,19 +66,17 @@ async def report(
                 desk.show(shown if named else Padding(shown, (1, 0, 0, 0)))
             named += len(items)
     if not desk.as_json:
+        _tell_late(desk, late)
         _tell_rest(desk, found, outcome, named)
+    return ExitCode.CHECK_FAILED if late else ExitCode.OK
 
 
-async def _pages(
-    office: Office, campaign: str, outcome: Outcome | None
-) -> AsyncIterator[Sequence[ReplayItem]]:
+async def _pages(office: Office, campaign: str) -> AsyncIterator[Sequence[ReplayItem]]:
     after: int | None = 0
     while after is not None:
         page = await office.outcomes(campaign, after=after)
         after = page.after
-        items = [one for one in page.items if outcome in {None, one.outcome}]
-        if items:
-            yield items
+        yield page.items
 
 
 async def _heads(
@@ -105,12 +114,23 @@ def _table(
         _, style = OUTCOMES[item.outcome]
         shown.add_row(
             cell(short(item.letter_id, width), "cyan"),
-            Text(_SAID[item.outcome], style=style),
+            Text(_LATE if item.failed_late else _SAID[item.outcome], style=style),
             cell(ago(at, now) if at else ""),
             *([Name(head.source if head else "")] if width >= NARROW else []),
             cell(error_of(head) if head else ""),
         )
     return shown
+
+
+def _tell_late(desk: Desk, late: Sequence[ReplayItem]) -> None:
+    times = [one.settled_at for one in late if one.settled_at is not None]
+    if not times:
+        return
+    were = "letter was" if len(late) == 1 else "letters were"
+    last = (
+        f"at {local(max(times))}" if len(late) == 1 else f"last at {local(max(times))}"
+    )
+    desk.tell(f"{len(late):,} {were} {_LATE}, {last}.", "red")
 
 
 def _tell_rest(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.attempts import Attempt
-from deadletter.core.campaign import ReplayItem
+from deadletter.core.campaign import Outcome, ReplayItem
 from deadletter.core.letter import OPEN, AuditEntry, State
 from deadletter.core.replaying import OUT
 from deadletter.core.safe import clean, clean_lines
@@ -171,7 +171,7 @@ def _attempt(attempt: Attempt) -> Text:
 def _replay(moment: Moment, item: ReplayItem) -> Text:
     name = f"replay {item.generation}"
     if moment.kind is Kind.OUTCOME:
-        said, style = OUTCOMES[item.outcome]
+        said, style = OUTCOMES[Outcome(moment.text)]
         return Text(f"{name if item.generation else 'replay'} {said}", style=style)
     text = Text(clean(item.actor), style="cyan")
     text.append(f" sent it back to {clean(moment.text)}", style="default")

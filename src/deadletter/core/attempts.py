@@ -26,7 +26,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     number: int
     at: datetime
-    outcome: str = "failed"  # failed, continued, worker-lost, expired, cut
+    outcome: str = "failed"  # failed, continued, worker-lost, expired, id-conflict, cut
     trouble: Trouble = Trouble.UNKNOWN
     code: str = ""
     error_type: str = ""

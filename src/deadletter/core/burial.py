@@ -22,7 +22,12 @@ RETRY_WISH: Final = "retry-on-failure"
 _LONGEST: Final = TEXT_LIMIT + 1_000  # a secret at the limit must be seen whole
 _RUN: Final = frozenset({"failed", "continued"})  # outcomes of a handler that ran
 _DECIDED_BEFORE: Final = frozenset(
-    {Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED}
+    {
+        Reason.WORKER_LOST,
+        Reason.EXPIRED,
+        Reason.ATTEMPTS_EXHAUSTED,
+        Reason.ID_CONFLICT,
+    }
 )
 
 
@@ -67,6 +72,7 @@ def burial(
         version=version,
         trace_id=trace_id(message.traceparent),
         replays=message.generation,
+        conflict=bury.reason is Reason.ID_CONFLICT,
         size=len(message.body),
     )
     return DeadLetter(

@@ -15,7 +15,7 @@ class Outcome(StrEnum):
     SENDING = "sending"  # intent recorded; the send may or may not have happened
     SENT = "sent"  # the broker has it; its consumer has not settled it yet
     CONFIRMED = "confirmed"  # handled
-    FAILED = "failed"  # back in the office
+    FAILED = "failed"  # back in the office, perhaps after it was confirmed
     SKIPPED = "skipped"  # no longer in a state to be replayed, or past the cap
 
 
@@ -66,7 +66,8 @@ class ReplayItem(Struct, frozen=True, kw_only=True):
     One letter's part in one campaign: when, by whom, where to, and its outcome.
 
     A time is None while that has not happened. A copy that was faster than the
-    news of its sending has an outcome but no `sent_at`.
+    news of its sending has an outcome but no `sent_at`. One that was confirmed and
+    failed again later has both times: `confirmed_at`, and `settled_at` of the failure.
     """
 
     letter_id: str
@@ -79,3 +80,9 @@ class ReplayItem(Struct, frozen=True, kw_only=True):
     taken_at: datetime | None = None
     sent_at: datetime | None = None
     settled_at: datetime | None = None
+    confirmed_at: datetime | None = None  # only of one that failed again later
+
+    @property
+    def failed_late(self) -> bool:
+        """Whether it was confirmed, and failed again later."""
+        return self.confirmed_at is not None

@@ -21,6 +21,7 @@ class Reason(StrEnum):
     REJECTED = "rejected"
     WORKER_LOST = "worker-lost"
     OPERATOR = "operator"
+    ID_CONFLICT = "id-conflict"  # its id or key was handled before, with another body
 
 
 class Ack(Struct, frozen=True, tag="ack"):

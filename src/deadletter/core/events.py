@@ -68,6 +68,7 @@ class Buried(Event, frozen=True, tag="buried"):
     text: str
     failure: Failure
     is_new: bool = True  # False: it returned to the letter it had before
+    conflict: bool = False  # its message id or key was used with another body before
     request_id: str | None = None
     consumer: str = ""
     seconds: float = 0.0  # that the handler took; 0: none was run

@@ -21,10 +21,12 @@ from .audit import DIED_AGAIN, act
 from .errors import ConfigError, Conflict
 from .ids import body_digest, letter_id
 from .letter import AuditEntry, DeadLetter, LetterHead, State
-from .replaying import came_back
+from .message import Lineage
+from .replaying import came_back, is_out
 
 _DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
-_NOT_RUN: Final = frozenset({"worker-lost", "expired", "cut"})
+_HANDLED: Final = frozenset({State.REPLAYED, State.CLOSED})
+_NOT_RUN: Final = frozenset({"worker-lost", "expired", "id-conflict", "cut"})
 
 
 FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
@@ -53,21 +55,34 @@ class Known(Struct, frozen=True, kw_only=True, gc=False):
         return digest in (self.digest, self.edited)
 
 
+class Copy(Struct, frozen=True, gc=False):
+    """A replayed copy: of which letter, and of which of its replays."""
+
+    letter_id: str
+    generation: int
+
+
 class Filed(Struct, frozen=True, kw_only=True, gc=False):
     """
     One letter that was to be kept, and what that changes.
 
     Without an `after` there was nothing new about it. `died` says whether it
-    counts as a death; `failed` is the generation of a copy that came back.
+    counts as a death; `failed` is the replayed copy that it brings news of, which
+    may be a copy of another letter.
     """
 
     id: str
     letter: DeadLetter
     before: Known | None
     after: Known | None
-    apart: bool = False  # under an id of its own: its message id was reused
     died: bool = True
-    failed: int | None = None
+    failed: Copy | None = None
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the letter is marked: its message id was reused."""
+        known = self.after or self.before
+        return known is not None and known.head.conflict
 
 
 LookUp: TypeAlias = Callable[[Sequence[str]], Mapping[str, Known]]
@@ -105,6 +120,11 @@ def filing(letters: Iterable[DeadLetter]) -> Filing:
             known[one.id] = one.after
         filed.append(one)
     return filed
+
+
+def failed_copies(filed: Iterable[Filed]) -> list[Copy]:
+    """The replayed copies that came back with these letters."""
+    return [one.failed for one in filed if one.failed is not None]
 
 
 def reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
@@ -184,26 +204,26 @@ def _belongs(arrival: _Arrival, there: Known | None, first: dict[str, bytes]) ->
 
 
 def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
-    there = _home(arrival, known)
-    if there is not None:
-        return _died_again(arrival, there)
+    sender = _sender(arrival, known)
+    if sender is not None and sender.is_about(arrival.digest):
+        return _died_again(arrival, sender)
     identity, is_apart = arrival.identity, arrival.was_apart
     there = known.get(identity)
     if there is not None and not there.is_about(arrival.digest):
         identity, is_apart = arrival.apart, True
         there = known.get(identity)
-    if there is None:
-        return _new(arrival, identity, is_apart=is_apart)
-    return replace(_died_again(arrival, there), apart=is_apart)
+    if there is not None:
+        filed = _died_again(arrival, there)
+    else:
+        filed = _new(arrival, identity, conflict=is_apart or sender is not None)
+    return filed if sender is None else _changed(filed, sender)
 
 
-def _home(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
+def _sender(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
+    """The letter whose copy this says it is, if it has the letter's id or body."""
     message = arrival.letter.message
-    if message.lineage is None:
-        return None
-    there = known.get(message.lineage.letter_id)
-    # A lineage is only a claim, made by a header on some engines. Believing one
-    # that shares neither id nor body would make a body disappear.
+    there = None if message.lineage is None else known.get(message.lineage.letter_id)
+    # A lineage is only a claim, made by a header on some engines.
     if there is None or not (
         there.head.message_id == message.id or there.is_about(arrival.digest)
     ):
@@ -211,9 +231,23 @@ def _home(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
     return there
 
 
-def _new(arrival: _Arrival, identity: str, *, is_apart: bool) -> Filed:
+def _changed(filed: Filed, sender: Known) -> Filed:
+    """
+    Add the news of a copy that came back with another body than it was sent with.
+
+    Its body is kept as a letter of its own, or it would be kept nowhere. Its outcome
+    is the sender's all the same: that copy has failed.
+    """
+    head, lineage = sender.head, filed.letter.message.lineage
+    assert lineage is not None
+    if not filed.died and not is_out(head.state, head.replays, lineage.generation):
+        return filed
+    return replace(filed, failed=Copy(head.id, lineage.generation))
+
+
+def _new(arrival: _Arrival, identity: str, *, conflict: bool) -> Filed:
     letter = arrival.letter
-    conflict = letter.head.conflict or is_apart
+    conflict = letter.head.conflict or conflict
     head = letter.head
     if (head.id, head.conflict) != (identity, conflict):  # hardly ever
         head = replace(head, id=identity, conflict=conflict)
@@ -226,12 +260,12 @@ def _new(arrival: _Arrival, identity: str, *, is_apart: bool) -> Filed:
         generation=letter.message.generation,
         spent=head.attempts,
     )
-    return Filed(id=identity, letter=letter, before=None, after=after, apart=is_apart)
+    return Filed(id=identity, letter=letter, before=None, after=after)
 
 
 def _died_again(arrival: _Arrival, before: Known) -> Filed:
     letter, head = arrival.letter, before.head
-    lineage = letter.message.lineage
+    lineage = _lineage(before, letter)
     late = lineage is not None and lineage.generation < head.replays
     news = _news(before.history, letter.history)
     grown = _grown(before, letter, news)
@@ -241,15 +275,39 @@ def _died_again(arrival: _Arrival, before: Known) -> Filed:
         or (bool(news) and news == letter.history)  # a story all its own
         or (not letter.history and not late and letter.head.dead_at > head.dead_at)
     )
-    failed = lineage.generation if lineage is not None else None
-    if died and lineage is None and head.state is State.REPLAYING:
-        failed = head.replays  # its copy, back without the header that says so
+    generation = _copy(before, letter, lineage, died=died)
+    failed = None if generation is None else Copy(head.id, generation)
     after = None
     if died or news:
         after = _after(before, letter, news, grown, died=died, late=late)
     return Filed(
         id=head.id, letter=letter, before=before, after=after, died=died, failed=failed
     )
+
+
+def _lineage(before: Known, letter: DeadLetter) -> Lineage | None:
+    """Which copy of this letter a message says that it is."""
+    lineage = letter.message.lineage
+    if lineage is None or lineage.letter_id != before.head.id:
+        return None
+    return lineage
+
+
+def _copy(
+    before: Known, letter: DeadLetter, lineage: Lineage | None, *, died: bool
+) -> int | None:
+    """The generation of the copy whose death this is, if that is news."""
+    head = before.head
+    if lineage is not None:
+        waits = is_out(head.state, head.replays, lineage.generation)
+        return lineage.generation if died or waits else None
+    # A copy may come back without the header that says so.
+    if not died or not head.replays:
+        return None
+    is_later = letter.head.dead_at > head.dead_at
+    if head.state is State.REPLAYING or (head.state in _HANDLED and is_later):
+        return head.replays
+    return None
 
 
 def _news(told: str, story: str) -> str:

@@ -5,14 +5,17 @@ from datetime import datetime
 from .attempts import append, attempt_of
 from .decision import Bury, Decision, Fail, Reason
 from .failure import Failure, Trouble
-from .message import Delivery
+from .message import Delivery, Message
 from .policy import DLQPolicy
 
 _TROUBLES = {
     Reason.EXPIRED: Trouble.EXPIRED,
     Reason.WORKER_LOST: Trouble.WORKER_LOST,
     Reason.UNDECODABLE: Trouble.MALFORMED,
+    Reason.ID_CONFLICT: Trouble.PERMANENT,
 }
+_CODES = {Reason.ID_CONFLICT: "ID_CONFLICT"}
+_OUTCOMES = {Trouble.MALFORMED: "failed", Trouble.PERMANENT: Reason.ID_CONFLICT.value}
 
 
 def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure:
@@ -21,6 +24,8 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
     if isinstance(decision, Bury):
         trouble = _TROUBLES.get(decision.reason, Trouble.UNKNOWN)
     code = trouble.name if trouble is not Trouble.UNKNOWN else "ATTEMPTS_EXHAUSTED"
+    if isinstance(decision, Bury):
+        code = _CODES.get(decision.reason, code)
     name = "".join(part.title() for part in code.split("_"))
     return Failure(
         trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text
@@ -29,10 +34,19 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
 
 def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
     """The story of a delivery that was not run, with that as its last line."""
-    is_damaged = failure.trouble is Trouble.MALFORMED
-    outcome = "failed" if is_damaged else failure.trouble.value
+    outcome = _OUTCOMES.get(failure.trouble, failure.trouble.value)
     attempt = attempt_of(failure, number=delivery.attempt, at=now, outcome=outcome)
     return append(delivery.history, attempt)
+
+
+def id_conflict(message: Message) -> Bury:
+    """What becomes of a message whose key was handled before with another body."""
+    key = "message id" if message.idempotency_key is None else "idempotency key"
+    return Bury(
+        Reason.ID_CONFLICT,
+        f"its {key} was handled before with another body, so no handler was run:"
+        " replay it to have it handled as well, or close it",
+    )
 
 
 def doom(delivery: Delivery, policy: DLQPolicy, now: datetime) -> Bury | Fail:

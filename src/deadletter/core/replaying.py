@@ -2,8 +2,9 @@
 The rules of sending letters back, which all stores follow.
 
 A letter goes out with the number of its replay as the generation of the copy.
-News of a copy counts only while that very copy is out: late news of older ones
-changes nothing, and neither does news that comes twice.
+News of a copy counts while that very copy is out, and news that comes twice changes
+nothing. A copy that was confirmed may still fail: delivered again because its ack was
+lost, or further on with its lineage. Then it has failed, and the letter is open again.
 """
 
 from collections import Counter
@@ -23,10 +24,15 @@ from .message import Lineage, Message
 OUT: Final = frozenset({Outcome.SENDING, Outcome.SENT})
 """A copy may be on its way, and its outcome is still to come."""
 
+SETTLED_FROM: Final = {
+    Outcome.CONFIRMED: OUT,
+    Outcome.FAILED: OUT | {Outcome.CONFIRMED},
+}
+"""The outcomes that each kind of news of a copy changes."""
+
 UNFINISHED: Final = OUT | {Outcome.PLANNED}
 """While there are items like this, a campaign is not done."""
 
-_NEWS: Final = frozenset({Outcome.CONFIRMED, Outcome.FAILED})
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 
@@ -105,10 +111,32 @@ def came_back(replays: int, cap: int | None) -> State:
     return State.PENDING
 
 
+def landing(
+    state: State, replays: int, generation: int, outcome: Outcome, cap: int | None
+) -> State | None:
+    """Where a letter goes by news of one of its copies; None: it stays where it is."""
+    if outcome is Outcome.CONFIRMED:
+        return State.REPLAYED if is_out(state, replays, generation) else None
+    if replays == generation and state in {State.REPLAYING, State.REPLAYED}:
+        return came_back(replays, cap)
+    return None
+
+
+def heard(
+    news: Iterable[tuple[str, int, Outcome]],
+) -> dict[tuple[str, int], Outcome]:
+    """News by letter and generation; told both ways at once, the copy has failed."""
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    for letter_id, generation, outcome in news:
+        if outcomes.get((letter_id, generation)) is not Outcome.FAILED:
+            outcomes[letter_id, generation] = outcome
+    return outcomes
+
+
 def check_news(outcomes: Iterable[Outcome]) -> None:
     """Only what a consumer made of a copy is news."""
     for outcome in outcomes:
-        if outcome not in _NEWS:
+        if outcome not in SETTLED_FROM:
             raise ConfigError(
                 f"a replayed copy cannot be settled as {outcome}:"
                 f" say {Outcome.CONFIRMED} or {Outcome.FAILED}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from deadletter.core.decision import Reason
 from deadletter.core.events import (
     ACTIONS,
     Alerted,
@@ -81,6 +82,9 @@ class Metrics:
         )
         self._unkept = counter(
             "dead_letter_failures", "Failures to keep a dead letter: page on it."
+        )
+        self._conflicts = counter(
+            "id_conflicts", "Messages whose id or key came with two bodies.", "mailbox"
         )
         self._mishaps = counter("mishaps", "What should not happen, by kind.", "kind")
         self._processed = counter(
@@ -166,6 +170,8 @@ class Metrics:
         self._dead_lettered.labels(
             source, consumer, event.reason.value, error_type
         ).inc()
+        if event.reason is Reason.ID_CONFLICT or (event.conflict and event.is_new):
+            self._conflicts.labels(self._mailbox(event.mailbox)).inc()
 
     def _on_lease_lost(self, event: LeaseLost) -> None:
         self._attempts.labels(self._mailbox(event.mailbox), "lost").inc()

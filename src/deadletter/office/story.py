@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
-from deadletter.core.campaign import ReplayItem
+from deadletter.core.campaign import Outcome, ReplayItem
 from deadletter.core.letter import AuditEntry, By, DeadLetter
 from deadletter.core.replaying import OUT, is_out
 from deadletter.ports import LetterStore
@@ -104,12 +104,15 @@ def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
                 given_up=item.outcome in OUT and not waiting,
             )
         )
-    if item.settled_at is not None:
-        moments.append(
-            Moment(
-                at=item.settled_at, kind=Kind.OUTCOME, text=item.outcome, replay=item
-            )
-        )
+    outcomes = (
+        (item.confirmed_at, Outcome.CONFIRMED),
+        (item.settled_at, item.outcome),
+    )
+    moments += (
+        Moment(at=at, kind=Kind.OUTCOME, text=outcome, replay=item)
+        for at, outcome in outcomes
+        if at is not None
+    )
     return moments
 
 

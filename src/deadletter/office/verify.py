@@ -10,8 +10,15 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.decision import Reason
+from deadletter.core.letter import OPEN
+from deadletter.core.query import parse
 from deadletter.ports import Broker, Fate, LetterStore, QueueInfo
 
+NAMED: Final = 20  # conflicts whose ids are listed
+CONFLICTS: Final = f"is:conflict OR reason:{Reason.ID_CONFLICT}"
+_CONFLICTS: Final = parse(CONFLICTS)
+_PAGE: Final = 1_000  # letters
 _ALL: Final = 1_000_000  # groups
 
 
@@ -25,6 +32,14 @@ class Sums(Struct, frozen=True, kw_only=True):
     buried: int
 
 
+class Conflicts(Struct, frozen=True, kw_only=True):
+    """Letters whose message id or key was used with another body as well."""
+
+    total: int = 0
+    open: int = 0  # of them, those that still need somebody
+    ids: tuple[str, ...] = ()  # the latest ones, up to `NAMED`
+
+
 class Verified(Struct, frozen=True, kw_only=True):
     """
     What `verify` found; nothing is missing where `findings` is empty.
@@ -35,6 +50,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...]
     mailboxes: tuple[Sums, ...]
     letters: int
+    conflicts: Conflicts = Conflicts()
 
     @property
     def ok(self) -> bool:
@@ -55,7 +71,22 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
         findings=tuple(findings),
         mailboxes=tuple(sums),
         letters=sum(sum(states.values()) for states in counts.values()),
+        conflicts=await _conflicts(store),
     )
+
+
+async def _conflicts(store: LetterStore) -> Conflicts:
+    total = still_open = 0
+    ids: list[str] = []
+    after: str | None = None
+    while True:
+        page = await store.find(_CONFLICTS, limit=_PAGE, after=after)
+        total += len(page.heads)
+        still_open += sum(head.state in OPEN for head in page.heads)
+        ids += (head.id for head in page.heads[: NAMED - len(ids)])
+        after = page.after
+        if after is None:
+            return Conflicts(total=total, open=still_open, ids=tuple(ids))
 
 
 async def mismatch(broker: Broker) -> int:

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+DIGEST: Final = 16  # bytes of one content digest
+REMEMBERED: Final = 4  # generations whose digests an entry keeps, the latest ones
 
 
 class LedgerState(StrEnum):
@@ -20,14 +23,16 @@ class LedgerKey(Struct, frozen=True):
     """
     What must be done once: a key within a mailbox, per replay generation.
 
-    `holder` is the message that wants to do it. The same message may take over
-    its own claim: it was delivered again, so its earlier worker is fenced.
+    `holder` is the message that wants to do it. The same message, with the same
+    body, may take over its own claim: it was delivered again, so its earlier worker
+    is fenced. `digest` is that of its body; None where the body does not matter.
     """
 
     mailbox: str
     key: str
     generation: int = 0
     holder: str = ""
+    digest: bytes | None = None
 
 
 class LedgerClaim(Struct, frozen=True):
@@ -35,13 +40,44 @@ class LedgerClaim(Struct, frozen=True):
     The answer to `begin`.
 
     With `mine` the work may start. Otherwise `state` tells why not: processed
-    before, or being processed by somebody whose lease still runs.
+    before, or being processed by somebody whose lease still runs. With `conflict`
+    it was finished with another body, so that this one has not been worked.
     """
 
     key: LedgerKey
     mine: bool
     state: LedgerState
     token: int = 0
+    conflict: bool = False
+
+
+def refused_claim(
+    key: LedgerKey, state: LedgerState, digests: bytes | None
+) -> LedgerClaim:
+    """The answer to whoever cannot have a key; `digests` are those of its entry."""
+    return LedgerClaim(key, False, state, conflict=_is_for_another(key, state, digests))
+
+
+def standing(
+    key: LedgerKey, generation: int, state: LedgerState, digests: bytes | None
+) -> LedgerState | None:
+    """How a key stands for whoever asks, by what its entry says."""
+    if generation < key.generation or _is_for_another(key, state, digests):
+        return None
+    return state
+
+
+def _is_for_another(key: LedgerKey, state: LedgerState, digests: bytes | None) -> bool:
+    """
+    Whether a key was finished with other bodies than this one.
+
+    What is not known is taken for the same: keys finished before digests were kept,
+    and those of handlers to whom the body does not matter.
+    """
+    if state is LedgerState.PROCESSING or key.digest is None or not digests:
+        return False
+    places = range(0, len(digests), DIGEST)
+    return all(digests[place : place + DIGEST] != key.digest for place in places)
 
 
 class Ledger(Protocol):
@@ -50,7 +86,12 @@ class Ledger(Protocol):
     async def begin(
         self, keys: Sequence[LedgerKey], *, lease: float
     ) -> Sequence[LedgerClaim]:
-        """Claim keys for processing. A higher generation re-opens a finished key."""
+        """
+        Claim keys for processing. A higher generation re-opens a finished key.
+
+        The digest of a body is kept with its claim: in place of the one before it in
+        the same generation, and behind those of earlier generations.
+        """
 
     async def finish(
         self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
@@ -58,7 +99,7 @@ class Ledger(Protocol):
         """Record how it ended; says for each if the claim was still ours."""
 
     async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
-        """How keys stand, without claiming them."""
+        """How keys stand, without claiming them; None if finished for another body."""
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """

@@ -93,6 +93,9 @@ class Attempts:
 
     def skip(self, held: Held, decision: Decision, fate: Fate) -> None:
         """Settle a delivery whose handler need not run."""
+        if isinstance(decision, Bury):
+            self._refuse(held, decision)
+            return
         self._end(held, Finished(held=held, decision=decision, fate=fate))
 
     def hand_back(self, held: Held) -> None:

@@ -88,6 +88,7 @@ def report(
                     text=text,
                     failure=failure,
                     is_new=kept.is_new,
+                    conflict=kept.conflict,
                     request_id=delivery.message.idempotency_key,
                     consumer=consumer,
                     seconds=finished.seconds,

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery
+from deadletter.core.refusal import id_conflict
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .held import Held
@@ -25,12 +27,19 @@ class Once:
     """Claims keys for deliveries and records how their work ended."""
 
     def __init__(
-        self, ledger: Ledger, mailbox: str, *, lease: float, ttl: float
+        self,
+        ledger: Ledger,
+        mailbox: str,
+        *,
+        lease: float,
+        ttl: float,
+        bodies_may_differ: bool = False,
     ) -> None:
         self._ledger = ledger
         self._mailbox = mailbox
         self._lease = lease
         self._ttl = ttl
+        self._bodies_may_differ = bodies_may_differ
         self._claims: dict[Held, LedgerClaim] = {}
 
     async def start(
@@ -42,7 +51,7 @@ class Once:
         skip: Callable[[Held, Decision, Fate], None],
     ) -> None:
         """Claim the keys of a batch and run what is ours to run."""
-        keys = [ledger_key(self._mailbox, held.delivery) for held in batch]
+        keys = self._keys([held.delivery for held in batch])
         claims = await reach.patiently(
             "ledger", lambda: self._ledger.begin(keys, lease=self._lease)
         )
@@ -53,6 +62,9 @@ class Once:
                 mine.append(held)
             elif claim.state is LedgerState.PROCESSING:
                 skip(held, Retry(BUSY_PAUSE, charged=False), Fate.DUPLICATE)
+            elif claim.conflict:
+                # Not the message that was handled: nobody has this body but we.
+                skip(held, id_conflict(held.delivery.message), Fate.BURIED)
             else:
                 # Or it is in the office, and a replayed copy of it was faster.
                 skip(held, Ack("handled before"), Fate.DUPLICATE)
@@ -79,13 +91,17 @@ class Once:
         self, deliveries: Sequence[Delivery], reach: Reach
     ) -> list[Delivery]:
         """Those whose work is done, whoever did it."""
-        keys = [ledger_key(self._mailbox, delivery) for delivery in deliveries]
+        keys = self._keys(deliveries)
         states = await reach.patiently("ledger", lambda: self._ledger.look(keys))
         return [
             delivery
             for delivery, state in zip(deliveries, states, strict=True)
             if state is LedgerState.PROCESSED
         ]
+
+    def _keys(self, deliveries: Sequence[Delivery]) -> list[LedgerKey]:
+        by_body = not self._bodies_may_differ
+        return [ledger_key(self._mailbox, one, by_body=by_body) for one in deliveries]
 
     def drop(self, held: Held) -> None:
         """Let go of a claim whose delivery is somebody else's by now."""
@@ -111,14 +127,15 @@ def keyed(delivery: Delivery, key_of: KeyOf) -> Delivery:
     return replace(delivery, message=replace(message, idempotency_key=key))
 
 
-def ledger_key(mailbox: str, delivery: Delivery) -> LedgerKey:
-    """What must be done once for a delivery."""
+def ledger_key(mailbox: str, delivery: Delivery, *, by_body: bool = True) -> LedgerKey:
+    """What must be done once for a delivery; with its body, unless any will do."""
     message = delivery.message
     return LedgerKey(
         mailbox,
         message.idempotency_key or message.id,
         message.generation,
         message.id,
+        body_digest(message.body) if by_body else None,
     )
 
 

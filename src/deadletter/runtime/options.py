@@ -33,6 +33,7 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     brake: BrakePolicy | None = BRAKE
     idempotent: bool = False
     key_of: KeyOf | None = None
+    bodies_may_differ: bool = False  # the same key is the same message, whatever body
     ledger_ttl: float = LEDGER_TTL  # seconds that finished keys are remembered
     on_threads: bool = False  # the handler cannot be interrupted
     consumer: str = ""  # the handler's name

@@ -286,7 +286,9 @@ class Sweep:
         if not known:
             return doomed, ()
         claims = await self._ledger.begin(known, lease=LEDGER_LEASE)
-        done = {c.key for c in claims if c.state is LedgerState.PROCESSED}
+        done = {
+            c.key for c in claims if c.state is LedgerState.PROCESSED and not c.conflict
+        }
         handled = [d for d, key in zip(doomed, keys, strict=True) if key in done]
         if handled:
             await self._broker.source(mailbox).settle(

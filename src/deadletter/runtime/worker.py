@@ -356,4 +356,10 @@ def _once(ledger: Ledger | None, mailbox: str, options: WorkerOptions) -> Once |
     # The message itself may take over its claim at once, so a long lease costs
     # nothing; it only keeps other messages with the same key away meanwhile.
     lease = options.lease + (options.time_limit or 3600.0)
-    return Once(ledger, mailbox, lease=lease, ttl=options.ledger_ttl)
+    return Once(
+        ledger,
+        mailbox,
+        lease=lease,
+        ttl=options.ledger_ttl,
+        bodies_may_differ=options.bodies_may_differ,
+    )

@@ -6,65 +6,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports import Ledger, LedgerKey, LedgerState
 
 from .fakes import FakeClock
+from .ledger_bench import BUSY, DEAD, DONE, FAILED, TTL
+from .ledger_bodies import BodiesContract
 
-_TTL = 1000.0
 _keys = st.lists(
     st.builds(LedgerKey, st.text(max_size=9), st.text(max_size=20)),
     max_size=30,
     unique_by=lambda key: (key.mailbox, key.key),
 )
 
-DONE, BUSY = LedgerState.PROCESSED, LedgerState.PROCESSING
-FAILED, DEAD = LedgerState.FAILED, LedgerState.DEAD_LETTERED
 
-
-class LedgerContract:
+class LedgerContract(BodiesContract):
     """
     Work is done once per key and generation, and taken up again after a failure.
 
     A backend's test class gives a fixture `engine` opened on the `clock` it is
     handed, with a ledger that is empty, and names its engine class as `driver`.
     """
-
-    driver: type[Engine]
-
-    @pytest.fixture
-    def clock(self) -> FakeClock:
-        return FakeClock()
-
-    @pytest.fixture
-    def ledger(self, engine: Engine) -> Ledger:
-        assert engine.ledger is not None
-        return engine.ledger
-
-    async def pass_time(self, clock: FakeClock, seconds: float) -> None:
-        """Let so much time pass for the engine; a true sleep where it keeps time."""
-        clock.advance(seconds)
-
-    async def begun(
-        self,
-        ledger: Ledger,
-        key: str = "k",
-        *,
-        generation: int = 0,
-        holder: str = "",
-        lease: float = 30.0,
-    ) -> LedgerClaim:
-        """The answer to beginning one key."""
-        asked = LedgerKey("orders", key, generation, holder)
-        (claim,) = await ledger.begin([asked], lease=lease)
-        assert claim.key == asked
-        return claim
-
-    async def finished(
-        self, ledger: Ledger, claim: LedgerClaim, state: LedgerState
-    ) -> bool:
-        """Whether a claim was still ours to finish."""
-        (ours,) = await ledger.finish([(claim, state)], ttl=_TTL)
-        return ours
 
     async def test_a_new_key_is_ours(self, ledger: Ledger) -> None:
         claim = await self.begun(ledger)
@@ -175,7 +136,7 @@ class LedgerContract:
         await self.pass_time(clock, 11.0)
         await ledger.begin(keys[::2], lease=10.0)
 
-        ours = await ledger.finish([(claim, DONE) for claim in claims], ttl=_TTL)
+        ours = await ledger.finish([(claim, DONE) for claim in claims], ttl=TTL)
 
         assert ours == [False, True] * 3
         assert await ledger.look(keys) == [BUSY, DONE] * 3
@@ -205,7 +166,7 @@ class LedgerContract:
         await self.finished(ledger, await self.begun(ledger, "done"), DONE)
         await self.begun(ledger, "busy")
 
-        await self.pass_time(clock, _TTL - 1)
+        await self.pass_time(clock, TTL - 1)
         too_early = await ledger.forget()
         await self.pass_time(clock, 1.0)
         in_time = await ledger.forget()
@@ -278,14 +239,14 @@ class LedgerContract:
 
     async def test_no_keys_no_claims(self, ledger: Ledger) -> None:
         assert await ledger.begin([], lease=30.0) == []
-        assert await ledger.finish([], ttl=_TTL) == []
+        assert await ledger.finish([], ttl=TTL) == []
         assert await ledger.look([]) == []
 
     async def test_a_large_batch_is_like_a_small_one(self, ledger: Ledger) -> None:
         keys = [LedgerKey("orders", str(i)) for i in range(250)]
         claims = await ledger.begin(keys, lease=30.0)
 
-        finished = await ledger.finish([(claim, DONE) for claim in claims], ttl=_TTL)
+        finished = await ledger.finish([(claim, DONE) for claim in claims], ttl=TTL)
 
         assert all(claim.mine for claim in claims)
         assert finished == [True] * 250

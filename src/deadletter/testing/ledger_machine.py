@@ -17,18 +17,25 @@ from hypothesis.stateful import (
 )
 
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import DIGEST
 
 from .side_by_side import SideBySide
 
 T = TypeVar("T")
 
-_KEYS = [LedgerKey(box, key) for box in ("orders", "returns") for key in ("a", "b")]
+_KEYS = [
+    LedgerKey(box, key, digest=digest)
+    for box in ("orders", "returns")
+    for key in ("a", "b")
+    for digest in (None, b"a" * DIGEST)
+]
 _asked = st.builds(
     LedgerKey,
     st.sampled_from(["orders", "returns"]),
     st.sampled_from(["a", "b"]),
     st.integers(0, 2),
     st.sampled_from(["", "m-1", "m-2"]),
+    st.sampled_from([None, b"a" * DIGEST, b"b" * DIGEST, b"\0" * DIGEST]),
 )
 _ends = st.sampled_from(
     [LedgerState.PROCESSED, LedgerState.FAILED, LedgerState.DEAD_LETTERED]
@@ -88,4 +95,4 @@ def _ledger(engine: Engine) -> Ledger:
 
 def _told(claim: LedgerClaim) -> tuple[Any, ...]:
     """Everything about a claim but its token, which is its driver's own."""
-    return claim.key, claim.mine, claim.state
+    return claim.key, claim.mine, claim.state, claim.conflict

@@ -7,6 +7,7 @@ from .letters_keeping import KeepingContract
 from .letters_listing import ListingContract
 from .letters_replaying import ReplayingContract
 from .letters_retelling import RetellingContract
+from .letters_returning import ReturningContract
 from .letters_reviewing import ReviewingContract
 
 
@@ -18,6 +19,7 @@ class LetterStoreContract(
     ReviewingContract,
     EditingContract,
     ReplayingContract,
+    ReturningContract,
     RetellingContract,
 ):
     """All of it. A backend's whole test is a subclass with a fixture `store`."""

@@ -97,11 +97,21 @@ class LettersMachine(RuleBasedStateMachine):
         chosen = [self.told[n % len(self.told)] for n in some if self.told]
         self._keep([*chosen, *(tried_again(one, later=later) for one in chosen[:2])])
 
-    @rule(some=_some, later=st.sampled_from([1.0, 60.0]))
-    def keep_copies(self, some: list[int], later: float) -> None:
-        """Copies of whatever generation, given up by their consumer."""
+    @rule(
+        some=_some,
+        later=st.sampled_from([1.0, 60.0]),
+        body=st.sampled_from([None, None, b"changed"]),
+    )
+    def keep_copies(self, some: list[int], later: float, body: bytes | None) -> None:
+        """Copies of whatever generation and body, given up by their consumer."""
         chosen = [self.copies[n % len(self.copies)] for n in some if self.copies]
-        self._keep([copy_that_died(copy, later=later) for copy in chosen])
+        died = [copy_that_died(copy, later=later) for copy in chosen]
+        if body is not None:
+            died[:1] = [
+                replace(one, message=replace(one.message, body=body))
+                for one in died[:1]
+            ]
+        self._keep(died)
 
     @rule(some=_some, old=st.sets(_states, min_size=4), new=_states)
     def move(self, some: list[int], old: set[State], new: State) -> None:
@@ -158,10 +168,17 @@ class LettersMachine(RuleBasedStateMachine):
     def sent(self, name: str, some: list[int]) -> None:
         self._both(lambda store: store.sent_replay(name, self._chosen(some)))
 
-    @rule(some=_some, outcome=st.sampled_from([Outcome.CONFIRMED, Outcome.FAILED]))
-    def settle(self, some: list[int], outcome: Outcome) -> None:
+    @rule(some=_some, failed=st.sets(st.integers(0, 3)))
+    def settle(self, some: list[int], failed: set[int]) -> None:
         chosen = [self.copies[-1 - n % len(self.copies)] for n in some if self.copies]
-        news = [ReplaySettled(c.letter_id, c.generation, outcome) for c in chosen]
+        news = [
+            ReplaySettled(
+                copy.letter_id,
+                copy.generation,
+                Outcome.FAILED if n in failed else Outcome.CONFIRMED,
+            )
+            for n, copy in enumerate(chosen)
+        ]
         self._both(lambda store: store.settle_replays(news))
 
     @rule(

@@ -6,7 +6,15 @@ from itertools import count
 
 from msgspec import Struct
 
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import (
+    DIGEST,
+    REMEMBERED,
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    refused_claim,
+    standing,
+)
 from deadletter.ports.time import Clock
 
 from .mailbox import later
@@ -22,6 +30,7 @@ class Entry(Struct, kw_only=True):
     holder: str
     token: int
     due: datetime  # until when a claim is somebody's
+    digests: bytes | None  # of bodies, one per generation; the last is this one's
     expires_at: datetime | None = None  # when it may be forgotten
 
     def open_to(self, key: LedgerKey, now: datetime) -> bool:
@@ -31,8 +40,13 @@ class Entry(Struct, kw_only=True):
         if self.state in _AGAIN:
             return True
         # The same message, delivered again: its earlier worker is fenced.
-        same = key.holder != "" and key.holder == self.holder
+        same = key.holder != "" and key.holder == self.holder and self._is_body(key)
         return self.state is LedgerState.PROCESSING and (self.due <= now or same)
+
+    def _is_body(self, key: LedgerKey) -> bool:
+        if self.digests is None or key.digest is None:
+            return True
+        return self.digests.endswith(key.digest)
 
     def is_over(self, now: datetime, left: datetime | None) -> bool:
         """Whether it may be forgotten: a claim, if its lease ran out by `left`."""
@@ -70,7 +84,9 @@ class MemoryLedger:
         """How keys stand, without claiming them."""
         entries = [self._entries.get((key.mailbox, key.key)) for key in keys]
         return [
-            entry.state if entry and entry.generation >= key.generation else None
+            standing(key, entry.generation, entry.state, entry.digests)
+            if entry
+            else None
             for key, entry in zip(keys, entries, strict=True)
         ]
 
@@ -95,14 +111,16 @@ class MemoryLedger:
                 holder=key.holder,
                 token=token,
                 due=due,
+                digests=_digests(entry, key),
             )
         return token
 
     def _claim(self, key: LedgerKey, token: int) -> LedgerClaim:
         # Judged when all are done: a key asked for twice belongs to one of them.
         entry = self._entries[key.mailbox, key.key]
-        mine = entry.token == token
-        return LedgerClaim(key, mine, entry.state, token if mine else 0)
+        if entry.token == token:
+            return LedgerClaim(key, True, entry.state, token)
+        return refused_claim(key, entry.state, entry.digests)
 
     def _finish(
         self, claim: LedgerClaim, state: LedgerState, expires_at: datetime
@@ -114,3 +132,15 @@ class MemoryLedger:
             return False
         entry.state, entry.expires_at = state, expires_at
         return True
+
+
+def _digests(before: Entry | None, key: LedgerKey) -> bytes | None:
+    if before is None:
+        return key.digest
+    if before.generation == key.generation:
+        if before.digests is None or key.digest is None:
+            return key.digest
+        return before.digests[:-DIGEST] + key.digest
+    if before.digests is None or key.digest is None:
+        return None  # what is not known stays unknown
+    return (before.digests + key.digest)[-DIGEST * REMEMBERED :]

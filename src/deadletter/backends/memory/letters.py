@@ -20,6 +20,7 @@ from deadletter.core.keeping import (
     Known,
     check_expiry,
     check_purge,
+    failed_copies,
     file,
     reopened,
 )
@@ -78,14 +79,14 @@ class MemoryLetters:
         self._shelf.audit(reopened(filed, now))
         self._campaigns.settle(
             [
-                ReplaySettled(one.id, one.failed, Outcome.FAILED)
-                for one in filed
-                if one.failed is not None and one.before is not None
+                ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
+                for copy in failed_copies(filed)
             ],
             now,
         )
         return [
-            Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+            Kept(one.id, is_new=one.before is None, conflict=one.conflict)
+            for one in filed
         ]
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:

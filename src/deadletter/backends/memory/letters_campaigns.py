@@ -8,14 +8,15 @@ from msgspec import Struct, structs
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.letter import By, State
+from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replaying import (
-    OUT,
+    SETTLED_FROM,
     UNFINISHED,
-    came_back,
     check_change,
+    heard,
     is_out,
+    landing,
     take,
 )
 from deadletter.ports.letters import ReplayItems, ReplaySettled
@@ -32,9 +33,12 @@ class Item(Struct, kw_only=True):
     taken_at: datetime | None = None
     sent_at: datetime | None = None
     settled_at: datetime | None = None
+    confirmed_at: datetime | None = None
 
     def settle(self, outcome: Outcome, now: datetime) -> None:
         """This is what became of it."""
+        if self.outcome is Outcome.CONFIRMED:
+            self.confirmed_at = self.settled_at
         self.outcome, self.settled_at = outcome, now
 
 
@@ -122,18 +126,21 @@ class Campaigns:
                 item.outcome, item.sent_at = Outcome.SENT, now
 
     def settle(self, news: Sequence[ReplaySettled], now: datetime) -> None:
-        """What became of copies that are out; news of others is ignored."""
-        for one in news:
-            kept = self._shelf.by_id.get(one.letter_id)
-            found = None if kept is None else self._out(kept.seq, one.generation)
+        """What became of copies; news that changes nothing is ignored."""
+        told = heard((one.letter_id, one.generation, one.outcome) for one in news)
+        for (letter_id, generation), outcome in told.items():
+            kept = self._shelf.by_id.get(letter_id)
+            found = None if kept is None else self._copy(kept.seq, generation)
             if kept is None or found is None:
                 continue
             course, item = found
-            item.settle(one.outcome, now)
-            if is_out(kept.head.state, kept.head.replays, one.generation):
-                confirmed = one.outcome is Outcome.CONFIRMED
-                failed = came_back(kept.head.replays, course.campaign.cap)
-                kept.change(state=State.REPLAYED if confirmed else failed)
+            if item.outcome not in SETTLED_FROM[outcome]:
+                continue
+            item.settle(outcome, now)
+            head, cap = kept.head, course.campaign.cap
+            state = landing(head.state, head.replays, generation, outcome, cap)
+            if state is not None:
+                kept.change(state=state)
             course.finish()
 
     def cap_of(self, kept: OnShelf) -> int | None:
@@ -232,11 +239,11 @@ class Campaigns:
             self._shelf.record("quarantine", head.id, by, at=now, detail=detail)
         return []
 
-    def _out(self, seq: int, generation: int) -> tuple[Course, Item] | None:
+    def _copy(self, seq: int, generation: int) -> tuple[Course, Item] | None:
         for course in self._courses.values():
             for item in course.items:
                 if (item.seq, item.generation) == (seq, generation):
-                    return (course, item) if item.outcome in OUT else None
+                    return course, item
         return None
 
 
@@ -252,4 +259,5 @@ def _told(kept: OnShelf, campaign: Campaign, item: Item) -> ReplayItem:
         taken_at=item.taken_at,
         sent_at=item.sent_at,
         settled_at=item.settled_at,
+        confirmed_at=item.confirmed_at,
     )

@@ -270,4 +270,5 @@ def _told(letter: str, campaign: Document, item: Document) -> ReplayItem:
         taken_at=time(item.get("taken")),
         sent_at=time(item.get("sent")),
         settled_at=time(item.get("settled")),
+        confirmed_at=time(item.get("confirmed")),
     )

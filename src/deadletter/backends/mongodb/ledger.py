@@ -17,9 +17,16 @@ from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from deadletter.core.escaping import stored
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import (
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    refused_claim,
+    standing,
+)
 
 from .database import Database
+from .ledger_digests import digests, is_body, known_digests
 from .ledger_path import begun, ended
 from .letters_documents import octets
 from .schema import Collections, Document
@@ -62,14 +69,11 @@ class MongodbLedger:
         claims = [_claim(id_, key, token, now, span) for id_, key, token in asked]
         await self._db.plainly(lambda there: _written(there, claims))
         found = await self._standing(id_ for id_, _, _ in asked)
+        # Judged when all are done: a key asked for twice belongs to one of them.
         return [
-            # Judged when all are done: a key asked for twice belongs to one of them.
-            LedgerClaim(
-                key,
-                mine := found[id_]["token"] == token,
-                LedgerState(found[id_]["state"]),
-                token if mine else 0,
-            )
+            LedgerClaim(key, True, LedgerState(found[id_]["state"]), token)
+            if found[id_]["token"] == token
+            else refused_claim(key, *_finish(found[id_]))
             for id_, key, token in asked
         ]
 
@@ -105,8 +109,8 @@ class MongodbLedger:
         ids = [_digest(key) for key in keys]
         found = await self._standing(ids)
         return [
-            LedgerState(found[id_]["state"])
-            if id_ in found and found[id_]["generation"] >= key.generation
+            standing(key, found[id_]["generation"], *_finish(found[id_]))
+            if id_ in found
             else None
             for key, id_ in zip(keys, ids, strict=True)
         ]
@@ -135,7 +139,7 @@ class MongodbLedger:
         asked = {"_id": {"$in": list(dict.fromkeys(ids))}}
 
         async def look(there: Collections) -> dict[bytes, Document]:
-            fields = {"generation": 1, "state": 1, "token": 1}
+            fields = {"generation": 1, "state": 1, "token": 1, "digests": 1}
             return {one["_id"]: one async for one in there.ledger.find(asked, fields)}
 
         return await self._db.plainly(look)
@@ -165,7 +169,7 @@ def _claim(id_: bytes, key: LedgerKey, token: int, now: Any, lease: int) -> Upda
     holder = {"$literal": octets(key.holder)}
     again: list[Document] = [{"$lte": ["$due", now]}]
     if key.holder:
-        again.append({"$eq": ["$holder", holder]})
+        again.append({"$and": [{"$eq": ["$holder", holder]}, is_body(key.digest)]})
     is_open = {
         "$or": [
             {"$eq": [{"$type": "$state"}, "missing"]},
@@ -198,6 +202,7 @@ def _claim(id_: bytes, key: LedgerKey, token: int, now: Any, lease: int) -> Upda
         "token": token,
         "due": {"$add": [now, lease]},
         "path": begun(now, generation),
+        **digests(key.digest, generation),
     }
     change = {"$replaceWith": {"$cond": [is_open, mine, "$$ROOT"]}}
     return UpdateOne({"_id": id_}, [change], upsert=True)
@@ -205,6 +210,10 @@ def _claim(id_: bytes, key: LedgerKey, token: int, now: Any, lease: int) -> Upda
 
 def _finished(now: Any, state: str, expire_at: Document) -> Document:
     return {"state": state, "expire_at": expire_at, "path": ended(now, state)}
+
+
+def _finish(found: Document) -> tuple[LedgerState, bytes | None]:
+    return LedgerState(found["state"]), known_digests(found)
 
 
 def _millis(seconds: float) -> int:

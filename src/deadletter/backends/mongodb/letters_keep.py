@@ -8,7 +8,7 @@ from pymongo import UpdateOne
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
-from deadletter.core.keeping import Filed, Known, filing, reopened
+from deadletter.core.keeping import Filed, Known, failed_copies, filing, reopened
 from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
@@ -31,13 +31,12 @@ async def keep(turn: Turn, letters: Sequence[DeadLetter], now: datetime) -> list
     await _count(turn, filed, now)
     turn.audit(reopened(filed, now))
     news = [
-        ReplaySettled(one.id, one.failed, Outcome.FAILED)
-        for one in filed
-        if one.failed is not None and one.before is not None
+        ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
+        for copy in failed_copies(filed)
     ]
     await settle(turn, news, now)
     return [
-        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+        Kept(one.id, is_new=one.before is None, conflict=one.conflict) for one in filed
     ]
 
 

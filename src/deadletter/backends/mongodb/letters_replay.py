@@ -9,7 +9,7 @@ from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
-from deadletter.core.replaying import OUT, came_back, is_out, take
+from deadletter.core.replaying import SETTLED_FROM, heard, is_out, landing, take
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .campaigns import Course, courses, existing
@@ -19,6 +19,16 @@ from .schema import Document
 from .times import number
 from .turn import Turn
 
+# When it had been confirmed, of an item that was.
+_LATE: Final = {
+    "confirmed": {
+        "$cond": [
+            {"$eq": ["$outcome", Outcome.CONFIRMED.value]},
+            "$settled",
+            "$$REMOVE",
+        ]
+    }
+}
 _SENT_OUT: Final = dict.fromkeys(("seq", "source", "digest", "rest", "body"), 1)
 
 
@@ -57,31 +67,28 @@ async def sent(
 
 
 async def settle(turn: Turn, news: Sequence[ReplaySettled], now: datetime) -> None:
-    """Record what became of copies that are out; campaigns may end by it."""
+    """Record what became of copies; campaigns may end by it."""
     if not news:
         return
-    first: dict[tuple[str, int], Outcome] = {}
-    for one in news:
-        first.setdefault((one.letter_id, one.generation), one.outcome)
-    letters = {one.seq: one for one in await given(turn, [id_ for id_, _ in first])}
-    # Only copies that are out can be settled: late news of old ones finds nothing.
-    out = {"letter": {"$in": list(letters)}, "outcome": {"$in": sorted(OUT)}}
-    items = await turn.there.items.find(out, session=turn.session).to_list()
+    told = heard((one.letter_id, one.generation, one.outcome) for one in news)
+    letters = {one.seq: one for one in await given(turn, [id_ for id_, _ in told])}
+    most = sorted(SETTLED_FROM[Outcome.FAILED])
+    asked = {"letter": {"$in": list(letters)}, "outcome": {"$in": most}}
+    items = await turn.there.items.find(asked, session=turn.session).to_list()
     under_way = await courses(turn, (item["campaign"] for item in items))
     targets: dict[Brief, State] = {}
     settled: defaultdict[Outcome, list[Document]] = defaultdict(list)
     for item in items:
         brief, generation = letters[item["letter"]], item["generation"]
-        outcome = first.get((brief.id, generation))
-        if outcome is None:  # news of another copy
-            continue
+        outcome = told.get((brief.id, generation))
+        if outcome is None or item["outcome"] not in SETTLED_FROM[outcome]:
+            continue  # news of another copy, or none at all
         course = under_way[item["campaign"]]
         settled[outcome].append(item)
         course.count(Outcome(item["outcome"]), outcome)
-        if is_out(brief.state, brief.replays, generation):
-            confirmed = outcome is Outcome.CONFIRMED
-            failed = came_back(brief.replays, course.cap)
-            targets[brief] = State.REPLAYED if confirmed else failed
+        state = landing(brief.state, brief.replays, generation, outcome, course.cap)
+        if state is not None:
+            targets[brief] = state
     await set_states(turn, targets)
     for outcome, some in settled.items():
         await _mark(turn, some, outcome, now)
@@ -201,7 +208,7 @@ async def _mark(
 ) -> None:
     await turn.there.items.update_many(
         {"_id": {"$in": [item["_id"] for item in items]}},
-        {"$set": {"outcome": outcome.value, "settled": number(now)}},
+        [{"$set": {**_LATE, "outcome": outcome.value, "settled": number(now)}}],
         session=turn.session,
     )
 

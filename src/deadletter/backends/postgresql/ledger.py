@@ -5,7 +5,13 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import (
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    refused_claim,
+    standing,
+)
 
 from .database import Database, Rows
 from .pool import Connection
@@ -14,24 +20,35 @@ from .settling import span
 
 # A claim is given for a new generation, after a failure, when an earlier claim
 # has run out, and to the message that holds it already: delivered again, its
-# earlier worker is fenced.
+# earlier worker is fenced. Digests are 16 bytes each; what is NULL is not known.
 _BEGIN: Final = """
-INSERT INTO deadletter.ledger AS t (id, generation, state, holder, token, due)
+INSERT INTO deadletter.ledger AS t
+    (id, generation, state, holder, token, due, digests)
 SELECT g.id, g.generation, 'processing', g.holder, nextval('deadletter.tokens'),
-    deadletter.clock() + $4
-FROM unnest($1::bytea[], $2::bigint[], $3::bytea[]) AS g (id, generation, holder)
+    deadletter.clock() + $5, g.digest
+FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[])
+    AS g (id, generation, holder, digest)
 ON CONFLICT (id) DO UPDATE SET generation = excluded.generation,
     state = excluded.state, holder = excluded.holder, token = excluded.token,
-    due = excluded.due, expires_at = NULL
+    due = excluded.due, expires_at = NULL,
+    digests = CASE
+        WHEN excluded.generation > t.generation THEN substring(
+            t.digests || excluded.digests
+            FROM greatest(1, length(t.digests) + 16 - 63))
+        WHEN length(t.digests) > 16 THEN
+            substring(t.digests FROM 1 FOR length(t.digests) - 16) || excluded.digests
+        ELSE excluded.digests END
 WHERE excluded.generation > t.generation
 OR excluded.generation = t.generation AND (
     t.state IN ('failed', 'dead_lettered')
     OR t.state = 'processing' AND (t.due <= deadletter.clock()
-        OR t.holder = excluded.holder AND excluded.holder <> ''))
+        OR t.holder = excluded.holder AND excluded.holder <> ''
+        AND coalesce(substring(t.digests FROM length(t.digests) - 15)
+            = excluded.digests, true)))
 RETURNING id, token
 """
 _STANDING: Final = """
-SELECT id, generation, state FROM deadletter.ledger WHERE id = ANY($1)
+SELECT id, generation, state, digests FROM deadletter.ledger WHERE id = ANY($1)
 """
 _FINISH: Final = """
 UPDATE deadletter.ledger t SET state = g.state, expires_at = deadletter.clock() + $4
@@ -91,13 +108,13 @@ class PostgresqlLedger:
                 LedgerClaim(key, True, LedgerState.PROCESSING, mine[place])
                 for place, key in enumerate(keys)
             ]
-        standing = await self._standing(
+        others = await self._standing(
             [ids[i] for i in range(len(ids)) if i not in mine]
         )
         return [
             LedgerClaim(key, True, LedgerState.PROCESSING, mine[place])
             if place in mine
-            else LedgerClaim(key, False, standing[id_][1])
+            else refused_claim(key, *others[id_][1:])
             for place, (key, id_) in enumerate(zip(keys, ids, strict=True))
         ]
 
@@ -123,7 +140,7 @@ class PostgresqlLedger:
         ids = [_digest(key) for key in keys]
         found = await self._standing(ids)
         return [
-            found[id_][1] if id_ in found and found[id_][0] >= key.generation else None
+            standing(key, *found[id_]) if id_ in found else None
             for key, id_ in zip(keys, ids, strict=True)
         ]
 
@@ -137,9 +154,9 @@ class PostgresqlLedger:
 
     async def _standing(
         self, ids: Sequence[bytes]
-    ) -> dict[bytes, tuple[int, LedgerState]]:
+    ) -> dict[bytes, tuple[int, LedgerState, bytes | None]]:
         rows = await self._db.fetch(_STANDING, ids)
-        return {id_: (n, LedgerState(state)) for id_, n, state in rows}
+        return {id_: (n, LedgerState(state), known) for id_, n, state, known in rows}
 
 
 async def _begin(
@@ -160,11 +177,18 @@ def _rounds(keys: Sequence[LedgerKey], ids: Sequence[bytes]) -> list[_Round]:
     return rounds
 
 
-def _columns(asked: _Round) -> tuple[list[bytes], list[int], list[bytes]]:
+def _columns(
+    asked: _Round,
+) -> tuple[list[bytes], list[int], list[bytes], list[bytes | None]]:
     # In one order, so that those who ask for the same do not wait in a circle.
     ids = sorted(asked)
     generations = [min(asked[id_][1].generation, _MOST) for id_ in ids]
-    return ids, generations, [octets(asked[id_][1].holder) for id_ in ids]
+    return (
+        ids,
+        generations,
+        [octets(asked[id_][1].holder) for id_ in ids],
+        [asked[id_][1].digest for id_ in ids],
+    )
 
 
 def _digest(key: LedgerKey) -> bytes:

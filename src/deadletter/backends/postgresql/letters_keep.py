@@ -7,7 +7,7 @@ from typing import Final
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
-from deadletter.core.keeping import Filed, Known, filing, reopened
+from deadletter.core.keeping import Filed, Known, failed_copies, filing, reopened
 from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
@@ -155,14 +155,13 @@ async def _keep(
         await _count(connection, filed, len(new), now)
         await append(connection, reopened(filed, now))
     news = [
-        ReplaySettled(one.id, one.failed, Outcome.FAILED)
-        for one in filed
-        if one.failed is not None and one.before is not None
+        ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
+        for copy in failed_copies(filed)
     ]
     if news:
         await settle(connection, news, now)
     return [
-        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+        Kept(one.id, is_new=one.before is None, conflict=one.conflict) for one in filed
     ]
 
 

@@ -10,7 +10,15 @@ from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
-from deadletter.core.replaying import Going, Moved, came_back, is_out, judge
+from deadletter.core.replaying import (
+    SETTLED_FROM,
+    Going,
+    Moved,
+    heard,
+    is_out,
+    judge,
+    landing,
+)
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import append
@@ -104,8 +112,7 @@ _SENT_LETTERS: Final = _SENT.format(
 _SENT_ITEMS: Final = _SENT.format(
     which="campaign = (SELECT seq FROM course) AND ordinal = ANY($3)"
 )
-# Only copies that are out can be settled: late news of old ones finds nothing.
-_OUT: Final = f"""
+_COPIES: Final = f"""
 WITH l AS MATERIALIZED (
     SELECT seq, id, source FROM deadletter.letters WHERE id = ANY($1))
 SELECT {BRIEF}, m.replays, i.generation, i.campaign, i.ordinal, i.outcome, c.cap
@@ -113,7 +120,8 @@ FROM l JOIN deadletter.letter_marks m ON m.letter = l.seq
 JOIN deadletter.campaign_items i ON i.letter = l.seq
 JOIN deadletter.campaigns c ON c.seq = i.campaign
 WHERE m.letter = ANY(ARRAY(SELECT seq FROM l))
-AND i.letter = ANY(ARRAY(SELECT seq FROM l)) AND i.outcome IN ('sending', 'sent')
+AND i.letter = ANY(ARRAY(SELECT seq FROM l))
+AND i.outcome IN ('sending', 'sent', 'confirmed')
 ORDER BY l.id FOR UPDATE OF m, i
 """  # noqa: S608 -- made of constants
 
@@ -201,26 +209,24 @@ async def sent(
 async def settle(
     connection: Connection, news: Sequence[ReplaySettled], now: datetime
 ) -> None:
-    """Record what became of copies that are out; campaigns may end by it."""
-    first: dict[tuple[str, int], Outcome] = {}
-    for one in news:
-        first.setdefault((stored(one.letter_id), one.generation), one.outcome)
-    rows = await connection.fetch(_OUT, list({id_ for id_, _ in first}))
-    told = [(row, first.get((row[1], row[6]))) for row in rows]
+    """Record what became of copies; campaigns may end by it."""
+    told = heard((stored(one.letter_id), one.generation, one.outcome) for one in news)
+    rows = await connection.fetch(_COPIES, list({id_ for id_, _ in told}))
     targets: dict[Brief, State] = {}
     ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
     tally: Tally = Counter()
-    for row, outcome in told:
-        if outcome is None:  # news of another copy
-            continue
+    for row in rows:
         replays, generation, campaign, ordinal, before, cap = row[5:]
+        outcome = told.get((row[1], generation))
+        if outcome is None or before not in SETTLED_FROM[outcome]:
+            continue  # news of another copy, or none at all
         ordinals[campaign, outcome].append(ordinal)
         tally[campaign, Outcome(before)] -= 1
         tally[campaign, outcome] += 1
         brief = brief_of(row)
-        if is_out(brief.state, replays, generation):
-            confirmed = outcome is Outcome.CONFIRMED
-            targets[brief] = State.REPLAYED if confirmed else came_back(replays, cap)
+        state = landing(brief.state, replays, generation, outcome, cap)
+        if state is not None:
+            targets[brief] = state
     await set_states(connection, targets)
     for (campaign, outcome), some in ordinals.items():
         await mark(connection, campaign, some, outcome, now)

@@ -18,7 +18,8 @@ Tally: TypeAlias = Counter[tuple[int, Outcome]]
 """How many items more or less there are, by campaign and outcome."""
 
 _MARK: Final = """
-UPDATE deadletter.campaign_items SET outcome = $1, settled_at = $2
+UPDATE deadletter.campaign_items SET outcome = $1, settled_at = $2,
+    confirmed_at = CASE outcome WHEN 'confirmed' THEN settled_at END
 WHERE campaign = $3 AND ordinal = ANY($4)
 """
 _COUNT: Final = """
@@ -34,10 +35,10 @@ WHERE seq = ANY($1) AND state = 'running' AND NOT EXISTS (
 """
 _TOLD: Final = """
 l.id, g.id, g.actor, g.reason, g.mailbox, i.generation, i.outcome, i.taken_at,
-i.sent_at, i.settled_at
+i.sent_at, i.settled_at, i.confirmed_at
 """
 _PLANNED: Final = """
-l.id, g.id, g.actor, g.reason, g.mailbox, 0, 'planned', NULL, NULL, NULL
+l.id, g.id, g.actor, g.reason, g.mailbox, 0, 'planned', NULL, NULL, NULL, NULL
 """
 _WANTED: Final = """
 unnest($1::text[]) WITH ORDINALITY AS w (id, place)
@@ -116,8 +117,8 @@ async def of_campaign(
 def _told(rows: Iterable[Sequence[Any]]) -> list[ReplayItem]:
     found: list[ReplayItem] = []
     for row in map(legible, rows):
-        id_, campaign, actor, reason, to, generation, outcome, *times = row[:10]
-        taken_at, sent_at, settled_at = times
+        id_, campaign, actor, reason, to, generation, outcome, *times = row[:11]
+        taken_at, sent_at, settled_at, confirmed_at = times
         found.append(
             ReplayItem(
                 letter_id=id_,
@@ -130,6 +131,7 @@ def _told(rows: Iterable[Sequence[Any]]) -> list[ReplayItem]:
                 taken_at=taken_at,
                 sent_at=sent_at,
                 settled_at=settled_at,
+                confirmed_at=confirmed_at,
             )
         )
     return found

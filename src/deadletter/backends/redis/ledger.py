@@ -1,5 +1,6 @@
 """The ledger on the server: what has been done, and who is doing what."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count
 from secrets import randbits
@@ -8,11 +9,18 @@ from typing import Any, Final
 from deadletter.backends._redis.link import Argument, Link, surely
 from deadletter.backends._redis.scripts import Script
 from deadletter.backends._redis.times import seconds
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import (
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    refused_claim,
+    standing,
+)
 
 from .keys import Keys
 from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET
 
+_KNOWN: Final = re.compile(rb"\0((?:[0-9a-f]{32})*)\Z")
 _SLICE: Final = 500  # keys at once, so that others do not wait long for the server
 
 
@@ -30,16 +38,18 @@ class RedisLedger:
     ) -> Sequence[LedgerClaim]:
         """Claim keys for processing, those of one mailbox in one step."""
         asked = [(key, next(self._tokens)) for key in keys]
-        found: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        found: dict[tuple[str, str], tuple[bytes, bytes, bytes]] = {}
         for mailbox, places in _by_mailbox(keys):
             await self._list(mailbox)
             args: list[Argument] = []
             for place in places:
                 key, token = asked[place]
-                args += key.key, key.generation, token, key.holder
+                digest = "" if key.digest is None else key.digest.hex()
+                args += key.key, key.generation, token, key.holder, digest
             said = await self._run(LEDGER_BEGIN, mailbox, seconds(lease), *args)
-            for place, state, token in zip(places, said[::2], said[1::2], strict=True):
-                found[mailbox, keys[place].key] = state, token
+            answers = zip(said[::3], said[1::3], said[2::3], strict=True)
+            for place, answer in zip(places, answers, strict=True):
+                found[mailbox, keys[place].key] = answer
         # Judged when all are done: a key asked for twice belongs to one of them.
         return [
             _claim(key, token, *found[key.mailbox, key.key]) for key, token in asked
@@ -68,7 +78,7 @@ class RedisLedger:
             names = [keys[place].key for place in places]
             said = await self._link.command("HMGET", entries, *names)
             for place, entry in zip(places, said, strict=True):
-                states[place] = _standing(entry, keys[place].generation)
+                states[place] = _standing(entry, keys[place])
         return states
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
@@ -120,13 +130,23 @@ def _by_mailbox(keys: Sequence[LedgerKey]) -> Iterator[tuple[str, list[int]]]:
             yield mailbox, all_of_it[start : start + _SLICE]
 
 
-def _claim(key: LedgerKey, asked: int, state: bytes, token: bytes) -> LedgerClaim:
-    mine = int(token) == asked
-    return LedgerClaim(key, mine, LedgerState(state.decode()), asked if mine else 0)
+def _claim(
+    key: LedgerKey, asked: int, state: bytes, token: bytes, digests: bytes
+) -> LedgerClaim:
+    stands = LedgerState(state.decode())
+    if int(token) == asked:
+        return LedgerClaim(key, True, stands, asked)
+    return refused_claim(key, stands, bytes.fromhex(digests.decode()))
 
 
-def _standing(entry: bytes | None, generation: int) -> LedgerState | None:
+def _standing(entry: bytes | None, key: LedgerKey) -> LedgerState | None:
     if entry is None:
         return None
-    its, state, _ = entry.split(b" ", 2)
-    return LedgerState(state.decode()) if int(its) >= generation else None
+    its, state, rest = entry.split(b" ", 2)
+    return standing(key, int(its), LedgerState(state.decode()), _digests(rest))
+
+
+def _digests(rest: bytes) -> bytes | None:
+    """What stands behind the last zero byte of an entry, if it is digests."""
+    known = _KNOWN.search(rest)
+    return bytes.fromhex(known[1].decode()) if known else None

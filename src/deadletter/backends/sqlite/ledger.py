@@ -7,7 +7,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState
+from deadletter.ports.ledger import (
+    LedgerClaim,
+    LedgerKey,
+    LedgerState,
+    refused_claim,
+    standing,
+)
 
 from .engine import Database
 from .rows import micros, seconds
@@ -17,20 +23,30 @@ _CHUNK: Final = 100  # keys in one statement
 
 # A claim is given for a new generation, after a failure, when an earlier claim
 # has run out, and to the message that holds it already: delivered again, its
-# earlier worker is fenced.
+# earlier worker is fenced. Digests are 16 bytes each; what is NULL is not known.
 _BEGIN: Final = """
-INSERT INTO ledger (mailbox, key, generation, state, holder, token, due) VALUES {rows}
+INSERT INTO ledger (mailbox, key, generation, state, holder, token, due, digests)
+VALUES {rows}
 ON CONFLICT (mailbox, key) DO UPDATE SET generation = excluded.generation,
     state = excluded.state, holder = excluded.holder, token = excluded.token,
-    due = excluded.due, expires_at = NULL
+    due = excluded.due, expires_at = NULL,
+    digests = CASE
+        WHEN excluded.generation > ledger.generation
+        THEN substr(CAST(ledger.digests || excluded.digests AS BLOB), -64)
+        WHEN length(ledger.digests) > 16
+        THEN CAST(substr(ledger.digests, 1, length(ledger.digests) - 16)
+            || excluded.digests AS BLOB)
+        ELSE excluded.digests END
 WHERE excluded.generation > ledger.generation
 OR excluded.generation = ledger.generation AND (
     ledger.state IN ('failed', 'dead_lettered')
     OR ledger.state = 'processing' AND (
-        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''))
+        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''
+        AND ifnull(substr(ledger.digests, -16) = excluded.digests, 1)))
 """
 _STANDING: Final = """
-SELECT json_group_array(json_array(asked.column1, generation, state, token))
+SELECT json_group_array(json_array(asked.column1, generation, state, token,
+    CASE WHEN state <> 'processing' THEN hex(digests) END))
 FROM (VALUES {rows}) AS asked CROSS JOIN ledger
 ON mailbox = asked.column2 AND key = asked.column3
 """
@@ -54,8 +70,11 @@ DELETE FROM ledger
 WHERE mailbox = ? AND key = ? AND token = ? AND state = 'processing'
 """
 
-_Standing: TypeAlias = tuple[int, LedgerState, int]  # generation, state, token
-_standing: Final = msgspec.json.Decoder(list[tuple[int, int, LedgerState, int]]).decode
+# Generation, state, token; and, once it is finished, digests in hex.
+_Standing: TypeAlias = tuple[int, LedgerState, int, str | None]
+_standing: Final = msgspec.json.Decoder(
+    list[tuple[int, int, LedgerState, int, str | None]]
+).decode
 
 
 class SqliteLedger:
@@ -77,9 +96,10 @@ class SqliteLedger:
             lambda c: _begin(c, keys, tokens, self._now(), by), brief=True
         )
         return [
-            LedgerClaim(key, mine, found[i][1], token if mine else 0)
+            LedgerClaim(key, True, found[i][1], token)
+            if found[i][2] == token
+            else refused_claim(key, found[i][1], _digests(found[i]))
             for i, (key, token) in enumerate(zip(keys, tokens, strict=True))
-            for mine in [found[i][2] == token]
         ]
 
     async def finish(
@@ -97,7 +117,7 @@ class SqliteLedger:
         """How keys stand, without claiming them."""
         found = await self._db.read(lambda c: _look(c, keys))
         return [
-            found[i][1] if i in found and found[i][0] >= key.generation else None
+            standing(key, *found[i][:2], _digests(found[i])) if i in found else None
             for i, key in enumerate(keys)
         ]
 
@@ -133,20 +153,29 @@ def _begin(
 ) -> dict[int, _Standing]:
     due = now + lease
     rows = [
-        (key.mailbox, key.key, key.generation, "processing", key.holder, token, due)
+        (
+            key.mailbox,
+            key.key,
+            key.generation,
+            "processing",
+            key.holder,
+            token,
+            due,
+            key.digest,
+        )
         for key, token in zip(keys, tokens, strict=True)
     ]
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         values: list[Any] = [value for row in chunk for value in row]
-        connection.execute(_sql(_BEGIN, 7, len(chunk)), [*values, now])
+        connection.execute(_sql(_BEGIN, 8, len(chunk)), [*values, now])
     return _look(connection, keys)
 
 
 def _look(
     connection: sqlite3.Connection, keys: Sequence[LedgerKey]
 ) -> dict[int, _Standing]:
-    """Generation, state and token by place in `keys`, of those that are there."""
+    """How keys stand, by their place in `keys`, of those that are there."""
     found: dict[int, _Standing] = {}
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
@@ -178,9 +207,13 @@ def _finish(
     # A token is never given twice, so what carries ours and our state was ours.
     found = _look(connection, [claim.key for claim, _ in outcomes])
     return [
-        i in found and found[i][1:] == (state, claim.token)
+        i in found and found[i][1:3] == (state, claim.token)
         for i, (claim, state) in enumerate(outcomes)
     ]
+
+
+def _digests(standing: _Standing) -> bytes | None:
+    return bytes.fromhex(standing[3]) if standing[3] else None
 
 
 @cache

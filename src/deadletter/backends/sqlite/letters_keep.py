@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.keeping import Filed, Known, file, reopened
+from deadletter.core.keeping import Filed, Known, failed_copies, file, reopened
 from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
@@ -68,14 +68,13 @@ def keep(
     settle(
         connection,
         [
-            ReplaySettled(one.id, one.failed, Outcome.FAILED)
-            for one in filed
-            if one.failed is not None and one.before is not None
+            ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
+            for copy in failed_copies(filed)
         ],
         now,
     )
     return [
-        Kept(one.id, is_new=one.before is None, conflict=one.apart) for one in filed
+        Kept(one.id, is_new=one.before is None, conflict=one.conflict) for one in filed
     ]
 
 

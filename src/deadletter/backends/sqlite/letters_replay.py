@@ -9,7 +9,7 @@ from typing import Any, Final
 from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import By, State
-from deadletter.core.replaying import Going, came_back, is_out, judge
+from deadletter.core.replaying import SETTLED_FROM, Going, heard, is_out, judge, landing
 from deadletter.ports.letters import ReplaySettled, ReplayTaken
 
 from .audit import append
@@ -69,17 +69,15 @@ SET outcome = 'sent', sent_at = ?
 WHERE campaign = ? AND outcome = 'sending' AND letter IN (
     SELECT l.seq FROM json_each(?) CROSS JOIN letters l ON l.id = value)
 """
-# Only copies that are out can be settled: late news of old ones finds nothing.
-_OUT: Final = """
+_COPIES: Final = """
 SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.generation,
        i.campaign, i.ordinal, i.outcome, g.cap, json_extract(value, '$[2]') AS news
 FROM json_each(?) CROSS JOIN letters l ON l.id = json_extract(value, '$[0]')
 CROSS JOIN campaign_items i
     ON i.letter = l.seq AND i.generation = json_extract(value, '$[1]')
 CROSS JOIN campaigns g ON g.seq = i.campaign
-WHERE i.outcome IN ('sending', 'sent')
 """
-_OUT_COLUMNS: Final = """
+_COPIES_COLUMNS: Final = """
 seq, id, source, fingerprint, state, replays, generation, campaign, ordinal, outcome,
 cap, news
 """
@@ -131,27 +129,32 @@ def sent(
 def settle(
     connection: sqlite3.Connection, news: Sequence[ReplaySettled], now: datetime
 ) -> None:
-    """Record what became of copies that are out; campaigns may end by it."""
-    first: dict[tuple[str, int], str] = {}
-    for one in news:
-        first.setdefault((one.letter_id, one.generation), one.outcome.value)
-    told = [(*copy, outcome) for copy, outcome in first.items() if copy[0].isascii()]
-    rows = fetch(connection, _OUT_COLUMNS, _OUT, (packed(told),)) if told else []
-    if not rows:
-        return
+    """Record what became of copies; campaigns may end by it."""
+    told = [
+        (*copy, outcome)
+        for copy, outcome in heard(
+            (one.letter_id, one.generation, one.outcome) for one in news
+        ).items()
+        if copy[0].isascii()
+    ]
+    rows = fetch(connection, _COPIES_COLUMNS, _COPIES, (packed(told),)) if told else []
     targets: dict[Brief, State] = {}
     ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
     tally: Tally = Counter()
     for row in rows:
         replays, generation, campaign, ordinal, before, cap, after = row[5:]
         outcome = Outcome(after)
+        if before not in SETTLED_FROM[outcome]:
+            continue
         ordinals[campaign, outcome].append(ordinal)
         tally[campaign, Outcome(before)] -= 1
         tally[campaign, outcome] += 1
         brief = brief_of(row)
-        if is_out(brief.state, replays, generation):
-            confirmed = outcome is Outcome.CONFIRMED
-            targets[brief] = State.REPLAYED if confirmed else came_back(replays, cap)
+        state = landing(brief.state, replays, generation, outcome, cap)
+        if state is not None:
+            targets[brief] = state
+    if not ordinals:
+        return
     set_states(connection, targets)
     for (campaign, outcome), some in ordinals.items():
         mark(connection, campaign, some, outcome, now)

@@ -15,7 +15,8 @@ Tally: TypeAlias = Counter[tuple[int, Outcome]]
 """How many items more or less there are, by campaign and outcome."""
 
 _MARK: Final = """
-UPDATE campaign_items SET outcome = ?, settled_at = ?
+UPDATE campaign_items SET outcome = ?, settled_at = ?,
+    confirmed_at = CASE outcome WHEN 'confirmed' THEN settled_at END
 WHERE campaign = ? AND ordinal IN (SELECT value FROM json_each(?))
 """
 _COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n) VALUES"

@@ -14,11 +14,11 @@ from .sql import Row, fetch, ids
 
 _COLUMNS: Final = """
 id, campaign_id, actor, reason, mailbox, generation, outcome, taken_at, sent_at,
-settled_at
+settled_at, confirmed_at
 """
 _ITEMS: Final = """
 SELECT l.id, g.id AS campaign_id, g.actor, g.reason, g.mailbox, i.generation,
-       i.outcome, i.taken_at, i.sent_at, i.settled_at
+       i.outcome, i.taken_at, i.sent_at, i.settled_at, i.confirmed_at
 FROM json_each(?) j CROSS JOIN letters l ON l.id = j.value
 CROSS JOIN campaign_items i ON i.letter = l.seq
 CROSS JOIN campaigns g ON g.seq = i.campaign
@@ -26,7 +26,7 @@ ORDER BY j.key, g.seq
 """
 _OF_CAMPAIGN: Final = """
 SELECT l.id, g.id AS campaign_id, g.actor, g.reason, g.mailbox, i.generation,
-       i.outcome, i.taken_at, i.sent_at, i.settled_at
+       i.outcome, i.taken_at, i.sent_at, i.settled_at, i.confirmed_at
 FROM campaigns g CROSS JOIN campaign_items i ON i.campaign = g.seq
 CROSS JOIN letters l ON l.seq = i.letter
 WHERE g.seq = ? AND i.ordinal >= ? AND i.ordinal < ?
@@ -51,7 +51,7 @@ def of_campaign(
 
 def _item(row: Row) -> ReplayItem:
     id_, campaign, actor, reason, to, generation, outcome, *times = row
-    taken_at, sent_at, settled_at = map(_time, times)
+    taken_at, sent_at, settled_at, confirmed_at = map(_time, times)
     return ReplayItem(
         letter_id=id_,
         campaign=campaign,
@@ -63,6 +63,7 @@ def _item(row: Row) -> ReplayItem:
         taken_at=taken_at,
         sent_at=sent_at,
         settled_at=settled_at,
+        confirmed_at=confirmed_at,
     )
 
 

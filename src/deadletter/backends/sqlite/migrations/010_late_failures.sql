@@ -1,0 +1,2 @@
+-- When a replayed copy had been confirmed that failed again later.
+ALTER TABLE campaign_items ADD COLUMN confirmed_at INTEGER;

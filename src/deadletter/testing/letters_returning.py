@@ -1,0 +1,238 @@
+"""What an office promises about copies that come back late, or changed."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.ids import body_digest, letter_id
+from deadletter.core.letter import DeadLetter, State
+from deadletter.ports import LetterStore, ReplayTaken
+
+from .fakes import START, FakeClock
+from .letters_bench import (
+    ANNA,
+    OfficeBench,
+    a_campaign,
+    a_letter,
+    copy_that_died,
+    settled,
+    tried_again,
+)
+
+
+def changed(taken: ReplayTaken, body: bytes, **where: str) -> DeadLetter:
+    """A copy that died after somebody put another body into it on its way."""
+    died = copy_that_died(taken)
+    head = replace(died.head, size=len(body), replays=taken.generation, **where)
+    return replace(died, head=head, message=replace(died.message, body=body))
+
+
+class ReturningContract(OfficeBench):
+    """No body disappears with a copy, and no failure because it comes late."""
+
+    async def test_a_changed_copy_that_dies_is_a_letter_of_its_own(
+        self, store: LetterStore
+    ) -> None:
+        letter = a_letter(b"original")
+        (id_,) = await self.kept(store, letter)
+        (taken,) = await self.taken(store, id_)
+        await store.sent_replay("c-1", [id_])
+        died = changed(taken, b"changed")
+
+        (kept,) = await store.keep([died])
+        (again,) = await store.keep([died])
+
+        head = letter.head
+        apart = letter_id(head.source, "", head.message_id, body_digest(b"changed"))
+        assert (kept.id, kept.is_new, kept.conflict) == (apart, True, True)
+        assert (again.id, again.is_new, again.conflict) == (apart, False, True)
+        found = await store.get([id_, apart])
+        assert [one.message.body for one in found] == [b"original", b"changed"]
+        assert [one.head.conflict for one in found] == [False, True]
+        assert [one.head.attempts for one in found] == [1, 1]
+        assert await self.is_sound(store)
+
+    async def test_the_letter_of_a_changed_copy_knows_that_it_failed(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store, a_letter(b"original"))
+        (taken,) = await self.taken(store, id_)
+        await store.sent_replay("c-1", [id_])
+
+        await store.keep([changed(taken, b"changed"), changed(taken, b"otherwise")])
+
+        assert await self.state(store, id_) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.state is CampaignState.DONE
+        assert campaign.counts == {Outcome.FAILED: 1}
+        assert len(await self.all_heads(store)) == 3
+        assert await self.is_sound(store)
+
+    async def test_a_copy_changed_on_its_way_to_another_mailbox_is_marked(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store, a_letter(b"original"))
+        (taken,) = await self.taken(store, id_, campaign=a_campaign(to="elsewhere"))
+
+        (kept,) = await store.keep([changed(taken, b"changed", source="elsewhere")])
+
+        assert (kept.is_new, kept.conflict) == (True, True)
+        found = await self.one(store, kept.id)
+        assert (found.head.source, found.message.body) == ("elsewhere", b"changed")
+        assert await self.state(store, id_) is State.PENDING
+
+    async def test_a_changed_copy_can_be_replayed_like_any_letter(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store, a_letter(b"original"))
+        (taken,) = await self.taken(store, id_)
+        (kept,) = await store.keep([changed(taken, b"changed")])
+
+        (own,) = await self.taken(store, kept.id, campaign=a_campaign("c-2"))
+        (back,) = await store.keep([copy_that_died(own, later=90.0)])
+
+        assert (own.message.body, own.generation) == (b"changed", 2)
+        assert (back.id, back.is_new) == (kept.id, False)
+        assert await self.state(store, id_) is State.PENDING
+        first, second = (one.counts for one in await store.campaigns())
+        assert first == second == {Outcome.FAILED: 1}
+        assert await self.is_sound(store)
+
+    @pytest.mark.parametrize("body", [b"broken", b"mended"])
+    async def test_a_copy_with_either_body_of_an_edited_letter_is_not_changed(
+        self, store: LetterStore, body: bytes
+    ) -> None:
+        died = a_letter(b"broken")
+        (id_,) = await self.kept(store, died)
+        mended = replace(died.message, body=b"mended")
+        await store.edit(id_, mended, revision=0, by=ANNA)
+        (taken,) = await self.taken(store, id_)
+
+        (kept,) = await store.keep([changed(taken, body)])
+
+        assert (kept.id, kept.is_new, kept.conflict) == (id_, False, False)
+
+    async def test_a_letter_that_fails_after_it_was_confirmed_has_failed(
+        self, store: LetterStore, clock: FakeClock
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+        await store.sent_replay("c-1", [id_])
+        clock.advance(1.0)
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+        clock.advance(1.0)
+
+        await store.keep([copy_that_died(taken)])
+        await store.keep([copy_that_died(taken)])
+
+        assert await self.state(store, id_) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.state is CampaignState.DONE
+        assert campaign.counts == {Outcome.FAILED: 1}
+        (item,) = await store.replays([id_])
+        assert item.failed_late
+        assert item.confirmed_at == START + timedelta(seconds=1)
+        assert (item.outcome, item.settled_at) == (
+            Outcome.FAILED,
+            START + timedelta(seconds=2),
+        )
+        page = await store.campaign_items("c-1")
+        assert page.items == (item,)
+        assert await self.is_sound(store)
+
+    async def test_a_failure_that_follows_at_once_is_not_late(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+
+        await store.settle_replays([settled(taken, Outcome.FAILED)])
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+
+        (item,) = await store.replays([id_])
+        assert (item.outcome, item.confirmed_at) == (Outcome.FAILED, None)
+        assert await self.state(store, id_) is State.PENDING
+
+    async def test_a_confirmed_copy_that_fails_without_a_letter_has_failed(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+
+        await store.settle_replays([settled(taken, Outcome.FAILED)])
+
+        assert await self.state(store, id_) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.counts == {Outcome.FAILED: 1}
+        assert await self.is_sound(store)
+
+    async def test_news_both_ways_at_once_is_a_failure(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+
+        await store.settle_replays(
+            [settled(taken, one) for one in (Outcome.FAILED, Outcome.CONFIRMED)]
+        )
+
+        assert await self.state(store, id_) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.counts == {Outcome.FAILED: 1}
+
+    @pytest.mark.parametrize("since", [State.REPLAYED, State.CLOSED])
+    async def test_a_confirmed_letter_that_dies_without_its_lineage_has_failed(
+        self, store: LetterStore, since: State
+    ) -> None:
+        letter = a_letter()
+        (id_,) = await self.kept(store, letter)
+        (taken,) = await self.taken(store, id_)
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+        if since is State.CLOSED:
+            await self.moved(store, id_, State.CLOSED)
+
+        await store.keep([letter])  # its first death, told again
+        (before,) = await store.campaigns()
+        await store.keep([tried_again(letter)])
+
+        assert before.counts == {Outcome.CONFIRMED: 1}
+        assert await self.state(store, id_) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.counts == {Outcome.FAILED: 1}
+        assert await self.is_sound(store)
+
+    async def test_late_news_of_an_old_copy_leaves_the_letter_alone(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (first,) = await self.taken(store, id_)
+        await self.moved(store, id_, State.PENDING)
+        (second,) = await self.taken(store, id_, campaign=a_campaign("c-2"))
+        assert second.generation == 2
+
+        await store.settle_replays([settled(first, Outcome.CONFIRMED)])
+        await store.keep([copy_that_died(first)])
+        waiting = await self.state(store, id_)
+        await store.settle_replays([settled(second, Outcome.CONFIRMED)])
+        await store.keep([copy_that_died(first, later=90.0)])
+
+        assert waiting is State.REPLAYING
+        assert await self.state(store, id_) is State.REPLAYED
+        latest, earlier = await store.campaigns()
+        assert latest.counts == {Outcome.CONFIRMED: 1}
+        assert earlier.counts == {Outcome.FAILED: 1}
+        assert await self.is_sound(store)
+
+    async def test_a_letter_that_fails_late_at_the_cap_is_quarantined(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_, campaign=a_campaign(cap=1))
+        await store.settle_replays([settled(taken, Outcome.CONFIRMED)])
+
+        await store.settle_replays([settled(taken, Outcome.FAILED)])
+
+        assert await self.state(store, id_) is State.QUARANTINED
