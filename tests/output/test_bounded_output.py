@@ -112,7 +112,8 @@ def test_more_than_the_count_is_dropped(ends: tuple[int, int]) -> None:
 def test_a_reader_that_goes_away_is_no_error(ends: tuple[int, int]) -> None:
     reader, writer = ends
     output = BoundedOutput(writer)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), reader)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), reader)
 
     for _ in range(10):
         output.write(b"who reads this?\n")

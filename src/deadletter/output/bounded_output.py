@@ -93,6 +93,12 @@ class BoundedOutput(BufferedIOBase):
         """Wait until everything is written; False if time ran out."""
         return self._queue.drain(within)
 
+    def close(self) -> None:
+        """Let go of what is ours; the descriptor stays open."""
+        if not self.closed:
+            super().close()
+            self._port.close()
+
     def _send(self, piece: bytes) -> int:
         """Write once; how much of it."""
         sent = self._port.send(piece)
@@ -142,11 +148,24 @@ class _Port:
         watch.poll()
         time.sleep(_AGAIN)
 
+    def close(self) -> None:
+        pass
 
-class _UnblockedPort(_Port):
-    """A descriptor of our own that never blocks, or a file."""
+
+class _FilePort(_Port):
+    """A file: writing to it waits for nobody."""
 
     is_unblocked = True
+
+
+class _TwinPort(_Port):
+    """A descriptor of our own that never blocks."""
+
+    is_unblocked = True
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self._descriptor)
 
 
 class _SocketPort(_Port):
@@ -162,15 +181,18 @@ class _SocketPort(_Port):
     def send(self, piece: bytes) -> int:
         return self._socket.send(piece, socket.MSG_DONTWAIT)
 
+    def close(self) -> None:
+        self._socket.close()
+
 
 def _port_of(descriptor: int) -> _Port:
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
-        return _UnblockedPort(descriptor)
+        return _FilePort(descriptor)
     if stat.S_ISSOCK(kind):
         return _SocketPort(descriptor)
     own = unblocked_twin(descriptor)
-    return _Port(descriptor) if own is None else _UnblockedPort(own)
+    return _Port(descriptor) if own is None else _TwinPort(own)
 
 
 def unblocked_twin(descriptor: int) -> int | None:
