@@ -131,10 +131,26 @@ def _leave_behind(note: bytes, first: Callable[[], object]) -> None:
 
 
 def hangs(body: bytes) -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    with open(body.decode(), "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write(f"{os.getpid()} {child.pid}")
+    _start_another(body)
     time.sleep(60)
+
+
+def hangs_deaf(body: bytes) -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    _start_another(body)
+    time.sleep(60)
+
+
+def hangs_in_c(body: bytes) -> None:
+    _start_another(body)
+    ctypes.PyDLL(None).sleep(60)  # with the interpreter's lock: no thread can run
+
+
+def _start_another(note: bytes) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    with open(note.decode(), "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write(f"{os.getpid()} {child.pid}")
 
 
 def devours(body: bytes) -> None:

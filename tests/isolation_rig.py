@@ -8,6 +8,7 @@ from typing import Any
 
 from deadletter.core.message import Delivery, Message
 from deadletter.runtime.isolation import ProcessRunner
+from deadletter.runtime.orphan_guard import OrphanGuard
 from deadletter.system import SystemClock
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -27,17 +28,20 @@ async def running(
     time_limit: float | None = 20.0,
     memory_limit: int | None = None,
 ) -> AsyncIterator[ProcessRunner]:
+    guard = OrphanGuard()
     runner = ProcessRunner(
         target=f"isolated_handlers:{handler}",
         processes=processes,
         time_limit=time_limit,
         memory_limit=memory_limit,
         clock=SystemClock(),
+        guard=guard,
     )
     try:
         yield runner
     finally:
         await runner.close()
+        guard.close()
 
 
 def is_alive(pid: int) -> bool:

@@ -19,6 +19,7 @@ from deadletter.runtime.attempt import TimeLimitExceeded
 from deadletter.runtime.context import Context
 from deadletter.runtime.held import Held
 from deadletter.runtime.isolation import ProcessRunner
+from deadletter.runtime.orphan_guard import OrphanGuard
 from deadletter.runtime.remote_error import WorkerLost
 from deadletter.system import SystemClock
 from deadletter.testing.waiting import eventually
@@ -237,18 +238,21 @@ async def test_closing_ends_idle_and_busy_processes(tmp_path: Path) -> None:
 async def test_a_handler_that_cannot_be_loaded_is_said_at_the_start(
     target: str, text: str
 ) -> None:
+    guard = OrphanGuard()
     runner = ProcessRunner(
         target=target,
         processes=1,
         time_limit=None,
         memory_limit=None,
         clock=SystemClock(),
+        guard=guard,
     )
 
     with pytest.raises(ConfigError, match=text):
         await runner.start()
 
     await runner.close()
+    guard.close()
 
 
 @pytest.mark.parametrize(
@@ -269,33 +273,46 @@ def test_a_handler_that_cannot_be_isolated_is_said_even_earlier(
             time_limit=None,
             memory_limit=None,
             clock=SystemClock(),
+            guard=OrphanGuard(),
         )
 
 
-async def test_processes_end_with_their_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", ["hangs", "hangs_deaf", "hangs_in_c"])
+async def test_processes_end_with_their_worker(tmp_path: Path, handler: str) -> None:
     note = tmp_path / "pids"
     script = (
         "import asyncio, sys\n"
-        "sys.path[:0] = sys.argv[2:]\n"
+        "sys.path[:0] = sys.argv[3:]\n"
         "from isolation_rig import delivery, running\n"
         "async def main():\n"
-        "    async with running('hangs') as runner:\n"
+        "    async with running(sys.argv[2]) as runner:\n"
         "        await runner(delivery(sys.argv[1].encode()))\n"
         "asyncio.run(main())\n"
     )
     here = Path(__file__).parent.parent
     worker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        script,
-        str(note),
-        str(here),
+        *(sys.executable, "-c", script, str(note), handler, str(here))
     )
     await eventually(lambda: note.exists() and note.read_text(), within=20.0)
-    handler = int(note.read_text().split()[0])
+    started = [int(pid) for pid in note.read_text().split()]
 
     worker.kill()
     await worker.wait()
 
-    await eventually(lambda: not is_alive(handler))
-    os.kill(int(note.read_text().split()[1]), signal.SIGKILL)
+    # The handler's own process, and what it has started.
+    await eventually(lambda: not any(map(is_alive, started)), within=2.0)
+
+
+async def test_a_guard_that_is_killed_is_replaced() -> None:
+    child = await asyncio.create_subprocess_exec("sleep", "60", process_group=0)
+    guard = OrphanGuard()
+    for group in (child.pid, child.pid):
+        guard.add(group)
+        assert guard.process is not None
+        guard.process.kill()
+        guard.process.wait()
+    guard.add(child.pid)
+
+    guard.close()  # as if we were gone
+
+    assert await child.wait() == -signal.SIGKILL

@@ -13,7 +13,7 @@ import pytest
 
 from deadletter.core.errors import ConfigError
 from deadletter.runtime.lifeline import SUPERVISOR_FD, end_with_supervisor
-from deadletter.runtime.supervise import AGAIN, supervise
+from deadletter.runtime.supervise import supervise
 from deadletter.system import SystemClock
 
 SUPERVISOR = """
@@ -157,10 +157,23 @@ def test_children_that_keep_dying_are_started_ever_more_slowly(rig: Rig) -> None
     ]
 
 
-def test_delays_double_up_to_half_a_minute() -> None:
-    delays = [AGAIN.delay(deaths, 0.0) for deaths in range(1, 9)]
+def test_children_that_take_messages_and_die_are_replaced_at_once(rig: Rig) -> None:
+    body = """
+    from deadletter.core.events import Received
+    from deadletter.runtime.lifeline import progress_observers
+    time.sleep(1.0)
+    (observe,) = progress_observers()
+    for _ in range(3):
+        observe(Received(mailbox="orders", count=1))
+    os._exit(9)
+"""
+    supervisor = rig.start(body.strip().replace("\n    ", "\n"), processes=1)
+    rig.children(4)
+    supervisor.terminate()
+    supervisor.wait(10.0)
 
-    assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    delays = [delay for _, code, delay in rig.ended() if code == "9"]
+    assert delays[:3] == ["0.0", "0.0", "0.0"]
 
 
 def test_a_child_that_does_not_stop_is_killed_after_the_grace(rig: Rig) -> None:

@@ -31,6 +31,7 @@ from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
 from deadletter.runtime.handlers import Middleware
 from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition
+from deadletter.runtime.lifeline import progress_observers
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.options import (
     BRAKE,
@@ -279,7 +280,8 @@ class App:
         StoreLost when the store is taken away meanwhile.
         """
         engine, letters = await self.engine(), await self.letters()
-        observe = fan_out(self.observe)  # whatever it raises is its own
+        progress = progress_observers() if install_signals else ()
+        observe = fan_out(self.observe, *progress)  # whatever it raises is its own
         crew = Crew(
             engine,
             letters,

@@ -23,6 +23,7 @@ from deadletter.runtime.intake import Intake, TakenIn
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .local import LocalOffice
+from .log_streams import never_wait
 from .metering import metered
 from .options import AtMost, Flag, Reason
 from .progress import bar
@@ -223,6 +224,7 @@ async def _follow(
         metrics=metrics,
         lost=partial(loss_of, office.engine),
     )
+    never_wait(desk.clock, as_json=desk.as_json)
     desk.hint("Draining until you press Ctrl-C.")
     return ExitCode.OK if await group.run() == 0 else ExitCode.UNEXPECTED
 

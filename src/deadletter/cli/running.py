@@ -14,12 +14,17 @@ from deadletter.core.safe import clean, clean_lines
 
 from .app import NAMES, build
 from .exit_codes import ExitCode, code_for
-from .streams import take_everything
+from .streams import restored_streams, take_everything
 
 
 def run(words: Sequence[str]) -> int:
     """Do what the words say; the exit code tells how it went."""
     take_everything(sys.stdout, sys.stderr)
+    with restored_streams():
+        return _run(words)
+
+
+def _run(words: Sequence[str]) -> int:
     try:
         code = build(words).meta(
             words,

@@ -20,6 +20,7 @@ from deadletter.settings import Settings
 from .checks import show_checks
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
+from .log_streams import never_wait
 from .options import Flag
 from .work import log_lines
 
@@ -69,6 +70,7 @@ async def serve(
     if check:
         found = await checking.check(settings, file=desk.file(), **stands_on)
         return show_checks(desk, found)
+    never_wait(desk.clock, as_json=desk.as_json)
     with _heard(log):
         ending = await server.serve(
             settings,

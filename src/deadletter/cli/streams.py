@@ -1,8 +1,13 @@
-"""Standard output where not every character can be written."""
+"""Standard output where not every character can be written, or nobody reads."""
 
 import codecs
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Final, TextIO
+
+from deadletter.output.standard import drain
 
 _SPELLING: Final = "deadletter.spelling"
 _FAIL: Final = {"strict", "surrogateescape"}
@@ -16,6 +21,18 @@ def take_everything(*streams: TextIO) -> None:
             continue
         if not codecs.lookup(stream.encoding).name.startswith("utf"):
             stream.reconfigure(errors=_SPELLING)
+
+
+@contextmanager
+def restored_streams() -> Iterator[None]:
+    """Put the standard streams back at the end, and wait a moment for readers."""
+    before = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        if before != (sys.stdout, sys.stderr):
+            drain()
+            sys.stdout, sys.stderr = before
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:

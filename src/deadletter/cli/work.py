@@ -19,12 +19,14 @@ from deadletter.core.safe import clean
 from deadletter.observe.fan import fan_out
 from deadletter.observe.gathering import gathered
 from deadletter.observe.logs import Log, log_events
+from deadletter.output.standard import drain
 from deadletter.runtime.answering import answering
 from deadletter.runtime.lifeline import PLACE
 from deadletter.runtime.supervise import ChildEnded, supervise
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
+from .log_streams import never_wait
 from .metering import MISSING, can_count, metered
 from .options import Flag
 
@@ -57,6 +59,7 @@ def work(
         quiet: Say nothing; leave it to the App's own observer.
     """
     desk.check_here()
+    never_wait(desk.clock, as_json=desk.as_json)
     settings = desk.settings
     name = app or settings.app
     if name is None:
@@ -96,8 +99,7 @@ def _leave(code: int) -> int:
     """
     lingering = [thread for thread in threading.enumerate() if not thread.daemon]
     if len(lingering) > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        drain()
         os._exit(code or 1)
     return code
 

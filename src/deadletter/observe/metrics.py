@@ -38,6 +38,7 @@ from deadletter.core.events import (
     Succeeded,
     SuspectsFound,
 )
+from deadletter.output.standard import dropped_lines
 
 from .aliases import Aliases
 from .labels import OTHER, Capped
@@ -112,6 +113,10 @@ class Metrics:
         self._ages = histogram(
             "message_age_seconds", "Time between death and a DLQ handler.", _AGES
         )
+        gauge(
+            "output_lines_dropped",
+            "Lines of output dropped so far because nobody read them.",
+        ).set_function(dropped_lines)
         self._mailbox, self._source = Capped(), Capped()
         self._consumer, self._error_type = Capped(), Capped()
         self._combination = Capped(COMBINATIONS)

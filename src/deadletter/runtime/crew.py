@@ -17,6 +17,7 @@ from .handlers import Handler, Middleware, around, as_async, is_async, wrap
 from .isolation import ProcessRunner
 from .loop import Loop
 from .options import THREADS, WorkerOptions
+from .orphan_guard import OrphanGuard
 from .solitude import Solitude
 from .sweep import Sweep
 from .typed import typed
@@ -80,6 +81,7 @@ class Crew:
         self._version = version
         self._threads: list[ThreadPoolExecutor] = []
         self._runners: list[ProcessRunner] = []
+        self._guard = OrphanGuard()
 
     async def assemble(self) -> list[Loop]:
         """The loops, ready to run; mailboxes that do not exist yet are made."""
@@ -122,6 +124,7 @@ class Crew:
         """End the threads and processes that handlers ran in."""
         for runner in self._runners:
             await runner.close()
+        self._guard.close()
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -180,6 +183,7 @@ class Crew:
                 time_limit=options.time_limit,
                 memory_limit=registration.memory_limit,
                 clock=self._clock,
+                guard=self._guard,
             )
             self._runners.append(runner)
             # The runner keeps the time itself: it can really stop a handler.

@@ -38,6 +38,7 @@ from .isolation_wire import (
     length,
     read_answer,
 )
+from .orphan_guard import OrphanGuard
 from .remote_error import WorkerLost, revive
 from .typed import JSON
 
@@ -63,11 +64,13 @@ class ProcessRunner:
         time_limit: float | None,
         memory_limit: int | None,
         clock: Clock,
+        guard: OrphanGuard,
     ) -> None:
         _check(target)
         self._hello = Hello(target, (), memory_limit)
         self._time_limit = time_limit
         self._clock = clock
+        self._guard = guard
         self._room = asyncio.Semaphore(processes)
         self._idle: list[_Child] = []
         self._alive: set[_Child] = set()
@@ -137,7 +140,7 @@ class ProcessRunner:
     async def _spawn(self) -> "_Child":
         if self._is_closed:
             raise Unavailable("the processes of this handler have been ended")
-        child = await _Child.spawn()
+        child = await _Child.spawn(self._guard)
         self._alive.add(child)
         child.exited.add_done_callback(lambda _: self._alive.discard(child))
         try:
@@ -162,15 +165,17 @@ class _Child:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        guard: OrphanGuard,
     ) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._guard = guard
         self.exited = asyncio.ensure_future(process.wait())
-        self.exited.add_done_callback(lambda _: self._kill_group())
+        self.exited.add_done_callback(lambda _: self._end_group())
 
     @classmethod
-    async def spawn(cls) -> "_Child":
+    async def spawn(cls, guard: OrphanGuard) -> "_Child":
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -182,8 +187,9 @@ class _Child:
                 pass_fds=(theirs.fileno(),),
                 process_group=0,  # killed with whatever the handler has started
             )
+        guard.add(process.pid)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(process, reader, writer)
+        return cls(process, reader, writer, guard)
 
     def send(self, request: Request) -> None:
         self._writer.write(frame(request))
@@ -214,6 +220,10 @@ class _Child:
         self._writer.close()
         if not self.exited.done():
             self._kill_group()
+
+    def _end_group(self) -> None:
+        self._kill_group()
+        self._guard.remove(self._process.pid)
 
     def _kill_group(self) -> None:
         """Kill it, and whatever its handler has started."""

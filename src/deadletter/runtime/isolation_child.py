@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
+from deadletter.output.standard import drain, never_block
 
 from .context import Context
 from .handlers import is_async
@@ -210,8 +211,10 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     signal_when_orphaned(signal.SIGKILL)
+    never_block()  # a handler that prints does not wait for whoever reads it
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         serve(Line(int(sys.argv[1])))
+    drain()
 
 
 if __name__ == "__main__":

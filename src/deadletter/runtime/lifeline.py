@@ -11,15 +11,20 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Thread
 from typing import Final
 
+from deadletter.core.events import Buried, Event, LetterHandled, Observer, Received
+
+PROGRESS_FD: Final = "DLQ_PROGRESS_FD"
 SUPERVISOR_FD: Final = "DLQ_SUPERVISOR_FD"
 PLACE: Final = "DLQ_PLACE"
 LISTENER_FD: Final = "DLQ_LISTENER_FD"
 _PR_SET_PDEATHSIG: Final = 1
+_PROGRESS: Final = (Received, Buried, LetterHandled)  # workers, intakes, consumers
 
 
 def end_with_supervisor(stop: Callable[[], None], *, grace: float = 40.0) -> bool:
@@ -45,6 +50,23 @@ def signal_when_orphaned(number: signal.Signals) -> None:
         return
     with suppress(OSError, AttributeError):  # another libc: the pipe is enough
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number.value)
+
+
+def progress_observers() -> list[Observer]:
+    """Give an observer that tells our supervisor, if any, that we take messages."""
+    progress = _inherited(PROGRESS_FD, stat.S_ISFIFO)
+    if progress is None:
+        return []
+
+    def observe(event: Event) -> None:
+        nonlocal progress
+        if progress is not None and isinstance(event, _PROGRESS):
+            told, progress = progress, None
+            with suppress(OSError):  # it is gone, and we end soon
+                os.write(told, b".")
+            os.close(told)
+
+    return [observe]
 
 
 def inherited_listener() -> socket.socket | None:
@@ -79,5 +101,5 @@ def _watch(lifeline: int, stop: Callable[[], None], grace: float) -> None:
         os.read(lifeline, 1)  # nothing is ever written: this ends with the other end
     with suppress(Exception):
         stop()
-    Event().wait(grace)
+    time.sleep(grace)
     os.kill(os.getpid(), signal.SIGKILL)

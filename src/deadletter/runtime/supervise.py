@@ -2,9 +2,10 @@
 Several processes of one command, started again when they die.
 
 The supervisor does nothing else: no connection that a crash could corrupt, and no
-thread or event loop but the one that answers probes, where somebody wants that
-(`answering`). Children end when it is gone, however it went: they watch a pipe that
-only it holds open, and on Linux the kernel tells them too.
+event loop but the one that answers probes, where somebody wants that (`answering`).
+Children end when it is gone, however it went: they watch a pipe that only it holds
+open, and on Linux the kernel tells them too. On a pipe of its own each child says
+once that it takes messages; `replacement` decides by that when to replace it.
 """
 
 import os
@@ -19,15 +20,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.backoff import Exponential
 from deadletter.core.errors import ConfigError
 from deadletter.ports import Clock
 
-from .lifeline import LISTENER_FD, PLACE, SUPERVISOR_FD
+from .lifeline import LISTENER_FD, PLACE, PROGRESS_FD, SUPERVISOR_FD
+from .replacement import Life, replace_after
 from .signals import INTERRUPTED
 
-AGAIN: Final = Exponential(0.5, factor=2.0, cap=30.0, jitter=0.0)
-_HEALTHY_AFTER: Final = 60.0  # a child that ran this long has got over its troubles
 _HURRIED: Final = 5.0  # seconds left to children after the second signal
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -49,7 +48,20 @@ class _Place:
         self.child: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.due = 0.0  # when to start a child, if there is none
-        self.deaths = 0
+        self.failures = 0  # children in a row that died without taking a message
+        self.progress: int | None = None  # where the child says that it takes some
+
+    def took_messages(self) -> bool:
+        """Whether the child that died here had taken any; asked once."""
+        if self.progress is None:
+            return False
+        progress, self.progress = self.progress, None
+        try:
+            return bool(os.read(progress, 1))
+        except OSError:  # it said nothing, and a child of its own could still
+            return False
+        finally:
+            os.close(progress)
 
 
 def supervise(
@@ -156,19 +168,24 @@ class _Supervisor:
             self._has_started = True
 
     def _start(self, lifeline: int, place: _Place) -> subprocess.Popen[bytes]:
-        handed_on = {SUPERVISOR_FD: lifeline}
+        place.progress, theirs = os.pipe()
+        os.set_blocking(place.progress, False)
+        handed_on = {SUPERVISOR_FD: lifeline, PROGRESS_FD: theirs}
         if place.listener is not None:
             handed_on[LISTENER_FD] = place.listener.fileno()
         told = {name: str(number) for name, number in handed_on.items()}
-        return subprocess.Popen(  # noqa: S603 -- the command is our user's own
-            self._command,
-            stdin=subprocess.DEVNULL,
-            pass_fds=tuple(handed_on.values()),
-            env={**os.environ, **told, PLACE: str(place.number)},
-            # A group of its own: Ctrl-C in a terminal reaches us alone, and the
-            # children hear of it once, from us, instead of twice.
-            process_group=0,
-        )
+        try:
+            return subprocess.Popen(  # noqa: S603 -- the command is our user's own
+                self._command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=tuple(handed_on.values()),
+                env={**os.environ, **told, PLACE: str(place.number)},
+                # A group of its own: Ctrl-C in a terminal reaches us alone, and the
+                # children hear of it once, from us, instead of twice.
+                process_group=0,
+            )
+        finally:
+            os.close(theirs)
 
     def _bury_the_dead(self) -> None:
         now = self._clock.monotonic()
@@ -189,12 +206,11 @@ class _Supervisor:
                 self._on_end(ChildEnded(child.pid, code, delay))
 
     def _put_off(self, place: _Place, now: float) -> float:
-        if now - place.started >= _HEALTHY_AFTER:
-            place.deaths = 0
-        place.deaths += 1
-        delay = AGAIN.delay(place.deaths, 0.0)
-        place.due = now + delay
-        return delay
+        life = Life(now - place.started, place.took_messages())
+        replacement = replace_after(life, place.failures)
+        place.failures = replacement.failures
+        place.due = now + replacement.delay
+        return replacement.delay
 
     def _ended_well(self, code: int) -> bool:
         # One that was still starting has no handler for the signal yet, and
@@ -224,6 +240,7 @@ class _Supervisor:
                 os.killpg(child.pid, signal.SIGKILL)
             code = child.wait()
             place.child = None
+            place.took_messages()
             with suppress(Exception):
                 self._on_end(ChildEnded(child.pid, code, None))
 
