@@ -33,6 +33,7 @@ from .auth import routes as auth
 from .auth.guards import dependencies
 from .auth.headers import security_headers
 from .encoding import Json
+from .entrance import Entrance
 from .idempotency import answers_of, middleware, seen_before
 from .live import Live
 from .place import Place
@@ -59,7 +60,7 @@ def build(place: Place) -> Litestar:
     place.beside["replays"] = lambda: looking.trouble
     live = Live(place.store)
     wire, hours = mounted(place)
-    return Litestar(
+    app = Litestar(
         route_handlers=[
             *routes(),
             openapi_route(version("deadletter"), routes),
@@ -82,6 +83,8 @@ def build(place: Place) -> Litestar:
         openapi_config=None,
         logging_config=None,
     )
+    app.asgi_handler = Entrance(app.asgi_handler, only_local=place.access is None)
+    return app
 
 
 def routes() -> list[Any]:

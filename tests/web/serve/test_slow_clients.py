@@ -206,12 +206,12 @@ async def test_headers_without_end_are_refused(listener: socket.socket) -> None:
         try:
             heard = await endless.until_closed()
         except ConnectionError:
-            heard = b"HTTP/1.1 400"  # it was still talking, and did not hear it
+            heard = b"HTTP/1.1 431"  # it was still talking, and did not hear it
         finally:
             telling_on.cancel()
             await asyncio.gather(telling_on, return_exceptions=True)
 
-    assert heard.startswith(b"HTTP/1.1 400")
+    assert heard.startswith(b"HTTP/1.1 431")
 
 
 @pytest.mark.usefixtures("hurry")

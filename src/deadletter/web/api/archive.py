@@ -33,7 +33,7 @@ LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"
 
 
-@get("/export", guards=[needs(Role.OPERATOR)], media_type=LINES)
+@get("/export", guards=[needs(Role.OPERATOR, recorded=True)], media_type=LINES)
 async def export_letters(
     place: Here,
     who: Who,

@@ -21,7 +21,7 @@ from deadletter.ports import AccessStore, Clock, LetterStore
 
 from .limiting import Failures
 from .minting import session_hash, token_hash
-from .refusing import Connection, refuse_other_sites, refuse_tokens_in_urls
+from .refusing import Connection, refuse_tokens_in_urls
 
 LOCAL: Final = Pass(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
@@ -59,7 +59,6 @@ class Door:
         """
         refuse_tokens_in_urls(connection)
         if self.access is None:
-            refuse_other_sites(connection)
             return Caller(LOCAL)
         shown = connection.headers.getall("authorization", [])
         if shown:
@@ -72,18 +71,18 @@ class Door:
     async def sign_in(
         self, connection: Connection, shown: str, store: LetterStore
     ) -> Token:
-        """The token somebody signs in with: 401, or 429 after too many failures."""
+        """
+        The token somebody signs in with: 401, or 429 after too many failures.
+
+        A good token is let in however many failed before it: they may be anybody
+        behind the same address. Secrets are not guessed, so that costs no safety.
+        """
+        token = await self.token(shown)
+        if token is not None:
+            return token
         asking = address(connection)
         if wait := self._sign_ins.spend(asking):
             raise too_many(wait)
-        try:
-            token = await self.token(shown)
-        except BackendError:
-            self._sign_ins.refund(asking)
-            raise
-        if token is not None:
-            self._sign_ins.refund(asking)
-            return token
         if self._sign_ins.is_spent(asking):
             # Each failure in the audit would let anybody fill it.
             await store.record("block", f"address:{asking}", By("dlq serve", _FAILED))
@@ -134,12 +133,11 @@ class Door:
         session = await access.session(session_hash(cookie))
         if session is None:
             raise unknown()
-        if connection.scope.get("method") not in _SAFE:
-            proof = connection.headers.get(CSRF_HEADER, "")
-            if not compare_digest(proof.encode(), session.csrf.encode()):
-                raise PermissionDeniedException(
-                    f"with a session, changes need its CSRF token in {CSRF_HEADER}"
-                )
+        is_change = connection.scope.get("method") not in _SAFE
+        if is_change and not shows_proof(connection, session):
+            raise PermissionDeniedException(
+                f"with a session, changes need its CSRF token in {CSRF_HEADER}"
+            )
         return Caller(session.to, session)
 
     async def _used(self, access: AccessStore, token: Token) -> None:
@@ -150,6 +148,12 @@ class Door:
         except BackendError:
             # A full disk is when people most need to look.
             return
+
+
+def shows_proof(connection: Connection, session: Session) -> bool:
+    """Whether a request shows what only pages of ours know."""
+    proof = connection.headers.get(CSRF_HEADER, "")
+    return compare_digest(proof.encode(), session.csrf.encode())
 
 
 def address(connection: Connection) -> str | None:

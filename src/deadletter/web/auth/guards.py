@@ -17,8 +17,8 @@ from msgspec import Struct
 from deadletter.core.access import Pass, Role
 from deadletter.core.errors import BackendError
 
-from .door import Caller, Door
-from .refusing import Connection
+from .door import Caller, Door, shows_proof
+from .refusing import Connection, refuse_being_sent
 
 OPEN: Final = frozenset(
     {
@@ -38,16 +38,27 @@ class Needs(Struct, frozen=True):
     """A guard that lets in who has this role, or one above it."""
 
     role: Role
+    recorded: bool = False
 
     async def __call__(self, connection: Connection, _: BaseRouteHandler) -> None:
         """401 for somebody unknown, 403 for somebody who may not."""
         await admit(connection, self.role)
+        if self.recorded:
+            known = await caller(connection)
+            if known.session is not None:
+                refuse_being_sent(connection, shows_proof(connection, known.session))
+            elif door(connection).access is None:
+                refuse_being_sent(connection, proof=True)
 
 
 @cache
-def needs(role: Role) -> Needs:
-    """The guard of a route for `role` and above."""
-    return Needs(role)
+def needs(role: Role, *, recorded: bool = False) -> Needs:
+    """
+    The guard of a route for `role` and above.
+
+    A GET that is `recorded` in the audit is not for browsers that other sites sent.
+    """
+    return Needs(role, recorded)
 
 
 async def admit(connection: Connection, role: Role) -> Pass:
