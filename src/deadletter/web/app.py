@@ -32,6 +32,7 @@ from .asking import check_query
 from .auth import routes as auth
 from .auth.guards import dependencies
 from .auth.headers import security_headers
+from .auth.replay_rights import replay_rights
 from .encoding import Json
 from .entrance import Entrance
 from .idempotency import answers_of, middleware, seen_before
@@ -55,6 +56,7 @@ def build(place: Place) -> Litestar:
         f"{process_name()}:{place.dice.new_id()}",
         clock=place.clock,
         observe=place.observe,
+        denied=replay_rights(place.access, place.clock),
     )
     looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
     place.beside["replays"] = lambda: looking.trouble

@@ -274,11 +274,11 @@ class MemoryLetters:
         limit: int = 20,
         begins: str = "",
         only: CampaignState | None = None,
-        actor: str | None = None,
+        owner: str | None = None,
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return self._campaigns.latest(limit, begins, only, actor, after)
+        return self._campaigns.latest(limit, begins, only, owner, after)
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""

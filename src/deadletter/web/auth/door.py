@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hmac import compare_digest
 from typing import Final
 
@@ -22,6 +23,7 @@ from deadletter.ports import AccessStore, Clock, LetterStore
 from .limiting import Failures
 from .minting import session_hash, token_hash
 from .refusing import Connection, refuse_tokens_in_urls
+from .watch import Gone, Watch
 
 LOCAL: Final = Pass(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
@@ -33,10 +35,11 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, and the session they ask in, if it is one."""
+    """Who asks, and the session they ask in or the token they show."""
 
     who: Pass
     session: Session | None = None
+    token: Token | None = None
 
 
 class Door:
@@ -47,6 +50,7 @@ class Door:
         self.clock = clock
         self._sign_ins = Failures(clock)
         self._bearers = Failures(clock)
+        self._watch = None if access is None else Watch(access, clock)
         self._looks: Gathering[str, Token | None] = Gathering(
             self._look, most=_TOGETHER, limit=_WAITING
         )
@@ -62,11 +66,18 @@ class Door:
             return Caller(LOCAL)
         shown = connection.headers.getall("authorization", [])
         if shown:
-            return Caller(await self._by_token(connection, shown))
+            return await self._by_token(connection, shown)
         cookie = connection.cookies.get(cookie_name(connection))
         if cookie is None:
             raise unknown()
         return await self._by_session(connection, self.access, cookie)
+
+    def watching(self, caller: Caller, gone: Gone) -> AbstractContextManager[None]:
+        """Within, `gone` is called when the caller would be let in no more."""
+        shown = caller.session or caller.token
+        if self._watch is None or shown is None:
+            return nullcontext()
+        return self._watch.watching(shown, gone)
 
     async def sign_in(
         self, connection: Connection, shown: str, store: LetterStore
@@ -116,12 +127,12 @@ class Door:
         tokens = dict(zip(wanted, found, strict=True))
         return [tokens[hash_] for hash_ in hashes]
 
-    async def _by_token(self, connection: Connection, shown: list[str]) -> Pass:
+    async def _by_token(self, connection: Connection, shown: list[str]) -> Caller:
         scheme, _, text = shown[0].partition(" ")
         is_one = len(shown) == 1 and scheme.lower() == "bearer"
         token = await self.token(text.strip() if is_one else "")
         if token is not None:
-            return token.to
+            return Caller(token.to, token=token)
         # Only those who are wrong ever wait: a stale token of a neighbour behind
         # the same address must not shut out a service whose own is good.
         wait = self._bearers.spend(address(connection))

@@ -5,6 +5,7 @@ Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
 `OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
 """
 
+from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ OPEN: Final = frozenset(
 )
 """Method and path of what anybody may ask for."""
 WHO: Final = "who"
+
+
+class CutShort(Exception):
+    """An answer that had begun ends here, and is not whole."""
 
 
 class Needs(Struct, frozen=True):
@@ -95,6 +100,20 @@ async def is_still_known(connection: Connection) -> bool:
         return (await door(connection).caller(connection)).who == before.who
     except (HTTPException, BackendError):
         return False
+
+
+async def while_known(
+    connection: Connection, parts: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """
+    The parts of a long answer, for as long as who asked would be let in again.
+
+    What is cut short ends with an error, so that nobody takes it for the whole.
+    """
+    async for part in parts:
+        if not await is_still_known(connection):
+            raise CutShort("whoever asked for this is let in no more")
+        yield part
 
 
 def door(connection: Connection) -> Door:
