@@ -140,14 +140,12 @@ class ReplaySender:
 
     async def _run(self, campaign: str) -> None:
         stop = asyncio.Event()
-        beside: list[asyncio.Task[None]] = []
+        beside = [
+            asyncio.create_task(self._hold(campaign, stop)),
+            asyncio.create_task(self._watch(campaign, stop)),
+        ]
         try:
-            if await self._may_go(campaign):
-                beside.append(asyncio.create_task(self._hold(campaign, stop)))
-                beside.append(asyncio.create_task(self._watch(campaign, stop)))
-                is_over = await self._send(campaign, stop)
-            else:
-                is_over = True
+            is_over = await self._send(campaign, stop)
         finally:
             for task in beside:
                 task.cancel()
@@ -164,6 +162,8 @@ class ReplaySender:
         failures = 0
         while not stop.is_set():
             try:
+                if not await self._may_go(campaign):
+                    return True
                 found = await self._replay.run(campaign, stop=stop)
             except Exception as error:  # noqa: BLE001 -- whatever it is, it is not forgotten
                 if await self._failed(campaign, error, failures):
