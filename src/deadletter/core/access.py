@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from .letter import By
+
 
 class Role(StrEnum):
     """What somebody may do; each may do all that the ones before it may."""
@@ -19,11 +21,17 @@ RANK: Final = {Role.READER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 
 class Pass(Struct, frozen=True, kw_only=True):
-    """Somebody who has shown a token or has a session."""
+    """
+    Somebody who has shown a token or has a session.
+
+    The name is for people, and may come again. What somebody owns belongs to the
+    `principal`: each token has its own, and it is never given to another.
+    """
 
     name: str  # goes into the audit as the actor
     role: Role
     sources: tuple[str, ...] = ()  # may see only these mailboxes; empty: all
+    principal: str = ""  # none where access is off
 
     def may(self, role: Role) -> bool:
         """Whether this is enough where `role` is asked for."""
@@ -32,6 +40,14 @@ class Pass(Struct, frozen=True, kw_only=True):
     def sees(self, source: str) -> bool:
         """Whether letters of this mailbox are any of their business."""
         return not self.sources or source in self.sources
+
+    def owns(self, principal: str) -> bool:
+        """Whether what this principal owns is theirs, or they see everything."""
+        return not self.sources or (bool(principal) and principal == self.principal)
+
+    def by(self, reason: str = "") -> By:
+        """Them, as one who does something."""
+        return By(self.name, reason, self.principal)
 
 
 class Token(Struct, frozen=True, kw_only=True):

@@ -41,6 +41,8 @@ class Campaign(Struct, frozen=True, kw_only=True):
     created_at: datetime
     actor: str
     reason: str = ""
+    owner: str = ""  # the principal who planned it; none for the command
+    runs_as: str = ""  # the principal who let it run last: sent while they may
     state: CampaignState = CampaignState.RUNNING
     to: str | None = None  # another mailbox than each letter's own
     rate: float | None = None  # letters a second; None is as fast as it goes

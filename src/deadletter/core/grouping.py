@@ -12,8 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .audit import act
 from .errors import ConfigError
-from .letter import Group, GroupStatus, LetterHead, Standing
+from .letter import AuditEntry, By, Group, GroupStatus, LetterHead, Standing
 from .paging import group_place, place_of_group
 
 HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
@@ -113,6 +114,16 @@ def said(old: Standing, new: Standing) -> str:
     if new.owner != old.owner:
         words.append(f"owner {new.owner or 'nobody'}")
     return ", ".join(words)
+
+
+def blanked(fingerprint: str, by: By, *, at: datetime) -> AuditEntry:
+    """
+    The act of deleting what a group says of its letters, for the audit.
+
+    That is due when the last of them is deleted: the error text, the frame and the
+    code came out of them. The name of the error stays, and so does what people said.
+    """
+    return act("blank", fingerprint, by, at=at, detail="its last letter is gone")
 
 
 def _is_older(version: str, than: str) -> bool:

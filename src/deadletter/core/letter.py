@@ -178,6 +178,7 @@ class By(Struct, frozen=True):
 
     actor: str
     reason: str = ""
+    principal: str = ""  # of one who was let in; see `core.access.Pass`
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):

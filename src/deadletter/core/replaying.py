@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from .campaign import CampaignState, Outcome
 from .errors import ConfigError, Conflict
-from .letter import MOVES, State
+from .letter import MOVES, By, State
 from .message import Lineage, Message
 
 OUT: Final = frozenset({Outcome.SENDING, Outcome.SENT})
@@ -141,6 +141,11 @@ def check_news(outcomes: Iterable[Outcome]) -> None:
                 f"a replayed copy cannot be settled as {outcome}:"
                 f" say {Outcome.CONFIRMED} or {Outcome.FAILED}"
             )
+
+
+def runs_as(before: str, state: CampaignState, by: By) -> str:
+    """The principal a campaign runs as, once `by` has put it into this state."""
+    return by.principal if state is CampaignState.RUNNING else before
 
 
 def check_change(campaign: str, old: CampaignState, new: CampaignState) -> None:

@@ -178,6 +178,8 @@ class Replay:
             created_at=self._clock.now(),
             actor=by.actor,
             reason=by.reason,
+            owner=by.principal,
+            runs_as="" if hold else by.principal,
             state=CampaignState.PLANNED if hold else CampaignState.RUNNING,
             to=to,
             rate=rate,
@@ -269,10 +271,10 @@ class Replay:
         return await self._store.campaigns(limit=limit, only=only)
 
     async def page(
-        self, *, limit: int = 20, actor: str | None = None, after: str | None = None
+        self, *, limit: int = 20, owner: str | None = None, after: str | None = None
     ) -> ReplayPage:
-        """Campaigns with their counts, or those that one `actor` started."""
-        found = await self._store.campaigns(limit=limit + 1, actor=actor, after=after)
+        """Campaigns with their counts, or those that one principal planned."""
+        found = await self._store.campaigns(limit=limit + 1, owner=owner, after=after)
         more = len(found) > limit
         return ReplayPage(tuple(found[:limit]), found[limit - 1].id if more else None)
 

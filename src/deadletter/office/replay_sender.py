@@ -1,8 +1,9 @@
 """Campaigns sent in the background, each by one process at a time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 from deadletter.core.campaign import Campaign, CampaignState, unsent
 from deadletter.core.errors import (
@@ -25,6 +26,16 @@ _PLACE: Final = "dlq.replays"  # no mailbox of anybody
 _DAY: Final = 86_400.0
 _LATEST: Final = 1_000
 _WAITS: Final = (1.0, 2.0, 5.0, 10.0)  # seconds before it is tried again
+_LOOK: Final = 1.5  # seconds between looks whether it may still be sent
+_BLIND: Final = 5.0  # seconds without a look after which nothing more is sent
+
+Denied: TypeAlias = Callable[[Campaign], Awaitable[str | None]]
+"""Says why a campaign may not be sent, or not any more; None if it may."""
+
+
+async def nobody_is_asked(_: Campaign) -> str | None:
+    """Every campaign may be sent: where nobody is asked who they are."""
+    return None
 
 
 class ReplaySender:
@@ -34,6 +45,9 @@ class ReplaySender:
     Who sends a campaign holds it in the ledger, with a lease that is renewed. A
     campaign that nobody ever held there is sent by somebody else, such as the
     command, and left alone. Without a ledger only what is started here is sent.
+
+    Who let a campaign run may lose the right to: then it is paused, with the reason.
+    That is looked at before the first letter and every few seconds, whoever sends it.
     """
 
     def __init__(
@@ -45,6 +59,7 @@ class ReplaySender:
         clock: Clock,
         observe: Observer,
         lease: float = LEASE,
+        denied: Denied = nobody_is_asked,
     ) -> None:
         self._replay = replay
         self._ledger = ledger
@@ -52,6 +67,7 @@ class ReplaySender:
         self._clock = clock
         self._observe = observe
         self._lease = lease
+        self._denied = denied
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
 
@@ -124,12 +140,16 @@ class ReplaySender:
 
     async def _run(self, campaign: str) -> None:
         stop = asyncio.Event()
-        ends = asyncio.create_task(self._hold(campaign, stop))
+        beside = [
+            asyncio.create_task(self._hold(campaign, stop)),
+            asyncio.create_task(self._watch(campaign, stop)),
+        ]
         try:
             is_over = await self._send(campaign, stop)
         finally:
-            ends.cancel()
-            await asyncio.gather(ends, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             self._tasks.pop(campaign, None)
         with suppress(BackendError):  # then the lease runs out by itself
             if is_over:
@@ -142,6 +162,8 @@ class ReplaySender:
         failures = 0
         while not stop.is_set():
             try:
+                if not await self._may_go(campaign):
+                    return True
                 found = await self._replay.run(campaign, stop=stop)
             except Exception as error:  # noqa: BLE001 -- whatever it is, it is not forgotten
                 if await self._failed(campaign, error, failures):
@@ -172,6 +194,34 @@ class ReplaySender:
     async def _put_off(self, campaign: str, reason: str) -> None:
         with suppress(Conflict, NotFound):  # it has ended meanwhile
             await self._replay.pause(campaign, By("dlq serve", reason[:1_000]))
+
+    async def _may_go(self, campaign: str) -> bool:
+        """Whether it may be sent now; it is paused, with the reason, if not."""
+        found = await self._replay.status(campaign)
+        reason = await self._denied(found)
+        if reason is None:
+            return True
+        await self._put_off(campaign, reason)
+        return False
+
+    async def _watch(self, campaign: str, stop: asyncio.Event) -> None:
+        """Stop as soon as it may not be sent any more, or nobody can tell."""
+        seen_at = self._clock.monotonic()
+        while not stop.is_set():
+            await until(stop, _LOOK)
+            asked_at = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(_BLIND):
+                    if not await self._may_go(campaign):
+                        break
+            except NotFound:
+                break
+            except (BackendError, TimeoutError):
+                if self._clock.monotonic() - seen_at > _BLIND:
+                    break  # it is taken up again when somebody can tell
+                continue
+            seen_at = asked_at
+        stop.set()
 
     async def _hold(self, campaign: str, stop: asyncio.Event) -> None:
         """Renew the lease; stop in time if that cannot be done."""

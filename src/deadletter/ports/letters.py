@@ -214,19 +214,23 @@ class LetterStore(Protocol):
         limit: int = 20,
         begins: str = "",
         only: CampaignState | None = None,
-        actor: str | None = None,
+        owner: str | None = None,
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """
         Campaigns with their counts, latest first.
 
         Those whose id begins like this, those in `only` this state, and those that
-        `actor` started, however many came after them. `after`, the id of such a one,
-        reads on behind it; any other is a QueryError.
+        the principal `owner` planned, however many came after them. `after`, the id
+        of such a one, reads on behind it; any other is a QueryError.
         """
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
-        """Pause, resume, cancel or end a campaign."""
+        """
+        Pause, resume, cancel or end a campaign.
+
+        One that begins to run runs as the principal of `by` from then on.
+        """
 
 
 @runtime_checkable

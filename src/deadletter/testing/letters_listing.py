@@ -7,7 +7,7 @@ import pytest
 
 from deadletter.core.campaign import CampaignState
 from deadletter.core.errors import QueryError
-from deadletter.core.letter import Group
+from deadletter.core.letter import By, Group
 from deadletter.core.paging import group_cursor
 from deadletter.ports import LetterStore
 
@@ -125,7 +125,7 @@ class ListingContract(OfficeBench):
     async def test_campaigns_go_on_behind_any_of_them(self, store: LetterStore) -> None:
         for n in range(5):
             who = "anna" if n % 2 else "bo\ud800"
-            await store.plan_replay(a_campaign(f"c-{n}", actor=who), [])
+            await store.plan_replay(a_campaign(f"c-{n}", owner=who), [])
         await store.set_campaign("c-2", CampaignState.PAUSED, ANNA)
 
         async def found(**asked: Any) -> list[str]:
@@ -137,15 +137,35 @@ class ListingContract(OfficeBench):
         assert await found(limit=2, after="c-1") == ["c-0"]
         assert await found(after="c-0") == []
         assert await found(after="c-4", only=CampaignState.PAUSED) == ["c-2"]
-        assert await found(actor="bo\ud800") == ["c-4", "c-2", "c-0"]
-        assert await found(actor="bo\ud800", after="c-4", limit=1) == ["c-2"]
-        assert await found(actor="nobody") == []
+        assert await found(owner="bo\ud800") == ["c-4", "c-2", "c-0"]
+        assert await found(owner="bo\ud800", after="c-4", limit=1) == ["c-2"]
+        assert await found(owner="nobody") == []
 
     async def test_campaigns_go_on_only_behind_one_of_the_list(
         self, store: LetterStore
     ) -> None:
-        await store.plan_replay(a_campaign("c-1", actor="bo"), [])
+        await store.plan_replay(a_campaign("c-1", owner="bo"), [])
 
-        for actor, after in ((None, "c-9"), (None, ""), ("anna", "c-1")):
+        for owner, after in ((None, "c-9"), (None, ""), ("anna", "c-1")):
             with pytest.raises(QueryError, match="left off"):
-                await store.campaigns(actor=actor, after=after)
+                await store.campaigns(owner=owner, after=after)
+
+    async def test_a_campaign_runs_as_who_let_it_run_last(
+        self, store: LetterStore
+    ) -> None:
+        planned = a_campaign("c-1", owner="p-1", state=CampaignState.PLANNED)
+        await store.plan_replay(planned, [])
+
+        seen = []
+        for state, principal in (
+            (CampaignState.RUNNING, "p-1"),
+            (CampaignState.PAUSED, "p-2"),
+            (CampaignState.RUNNING, "p-3"),
+            (CampaignState.PAUSED, ""),
+            (CampaignState.RUNNING, ""),
+        ):
+            await store.set_campaign("c-1", state, By("anna", "", principal))
+            (campaign,) = await store.campaigns()
+            seen.append((campaign.owner, campaign.runs_as))
+
+        assert seen == [("p-1", one) for one in ("p-1", "p-1", "p-3", "p-3", "")]

@@ -141,6 +141,38 @@ class ReviewingContract(OfficeBench):
         assert (group.total, group.counts) == (1, {})
         assert await self.is_sound(store)
 
+    async def test_what_a_group_says_goes_with_its_last_letter(
+        self, store: LetterStore
+    ) -> None:
+        one, two = await self.kept(store, a_letter(b"1"), a_letter(b"2"))
+        (before,) = await store.groups(only_open=False)
+
+        await store.purge([one], ANNA)
+        (with_one,) = await store.groups(only_open=False)
+        await store.purge([two], ANNA)
+        (empty,) = await store.groups(only_open=False)
+        acts = await store.audit(target=before.fingerprint)
+        await self.kept(store, a_letter(b"3"))
+        (again,) = await store.groups(only_open=False)
+
+        assert before.text
+        assert with_one.text == again.text == before.text
+        assert (empty.text, empty.frame, empty.code) == ("", "", "")
+        assert empty.error_type == before.error_type
+        assert [(act.action, act.actor) for act in acts] == [("blank", ANNA.actor)]
+        assert await self.is_sound(store)
+
+    async def test_it_does_so_when_that_letter_expires(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store, a_letter())
+        await self.moved(store, id_, State.CLOSED)
+
+        await store.expire(before={State.CLOSED: START + timedelta(days=9)}, by=ANNA)
+
+        (group,) = await store.groups(only_open=False)
+        assert (group.text, group.frame, group.code) == ("", "", "")
+
     async def test_a_purged_letter_that_dies_again_is_a_new_one(
         self, store: LetterStore
     ) -> None:

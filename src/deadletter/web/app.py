@@ -32,7 +32,9 @@ from .asking import check_query
 from .auth import routes as auth
 from .auth.guards import dependencies
 from .auth.headers import security_headers
+from .auth.replay_rights import replay_rights
 from .encoding import Json
+from .entrance import Entrance
 from .idempotency import answers_of, middleware, seen_before
 from .live import Live
 from .place import Place
@@ -54,12 +56,13 @@ def build(place: Place) -> Litestar:
         f"{process_name()}:{place.dice.new_id()}",
         clock=place.clock,
         observe=place.observe,
+        denied=replay_rights(place.access, place.clock),
     )
     looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
     place.beside["replays"] = lambda: looking.trouble
     live = Live(place.store)
     wire, hours = mounted(place)
-    return Litestar(
+    app = Litestar(
         route_handlers=[
             *routes(),
             openapi_route(version("deadletter"), routes),
@@ -82,6 +85,8 @@ def build(place: Place) -> Litestar:
         openapi_config=None,
         logging_config=None,
     )
+    app.asgi_handler = Entrance(app.asgi_handler, only_local=place.access is None)
+    return app
 
 
 def routes() -> list[Any]:

@@ -5,18 +5,46 @@ Anybody who reaches the port can open one, before anything is known of them. So 
 they have not said after a while, or say without end, ends the connection: one that
 says nothing would otherwise cost a socket for ever, and one that never stops telling
 headers all our memory. Waiting for an answer costs them nothing and is not counted.
+
+Trailers, the fields behind a chunked body, are counted and dropped: they come when
+it is long decided who asks, and nothing here needs any.
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .auth.headers import OF_ANSWERS
 
 HEAD_WITHIN: Final = 20.0  # seconds from the first byte wanted to the last header
 HEAD_SIZE: Final = 64 * 1024  # bytes, or what has come in one piece
+HEAD_FIELDS: Final = 200
+TRAILER_SIZE: Final = 8 * 1024  # bytes of trailers and chunk extensions, likewise
+TRAILER_FIELDS: Final = 32
+CHUNK_FRAME: Final = 20  # bytes around each chunk of a body that are not counted
+PIPELINED: Final = 128  # requests that may wait on one connection for an answer
 BODY_WITHIN: Final = 30.0  # seconds, and one more for every
 BODY_RATE: Final = 1_000  # bytes that came
 TAKEN_WITHIN: Final = 60.0  # seconds that an answer may lie without being fetched
+
+_HEAD_TOO_LARGE: Final = (
+    431,
+    f"The headers are too large: send at most {HEAD_SIZE} bytes, {HEAD_FIELDS} fields.",
+)
+_TRAILERS_TOO_LARGE: Final = (
+    431,
+    f"The trailers are too large: send none, or at most {TRAILER_SIZE} bytes.",
+)
+_TOO_MANY_AT_ONCE: Final = (
+    400,
+    f"More than {PIPELINED} requests wait on this connection: read the answers first.",
+)
+_TOO_SLOW: Final = (408, "The request took too long to arrive: send it again.")
+
+
+class _Refused(Exception):
+    """Stops the parser."""
 
 
 class Connection(HttpToolsProtocol):
@@ -25,6 +53,9 @@ class Connection(HttpToolsProtocol):
     _since: float | None = None  # when we began to wait for a head or a body
     _in_body: bool = False
     _got: int = 0  # bytes of it
+    _fields: int = 0  # of the head, or behind the body
+    _content: int = 0  # bytes of the body that are its content or frame
+    _refusal: tuple[int, str] | None = None
     _full_since: float | None = None  # when what we wrote stopped being fetched
 
     def look(self, now: float) -> None:
@@ -35,7 +66,14 @@ class Connection(HttpToolsProtocol):
             if self._is_our_turn():
                 self._since = now
             elif now - self._since > self._patience():
-                self.transport.close()
+                self._give_up()
+
+    def _give_up(self) -> None:
+        # A client that has said nothing has not asked for anything.
+        if self._in_body or self._got:
+            self._refuse(*_TOO_SLOW)
+        else:
+            self.transport.close()
 
     def _is_our_turn(self) -> bool:
         """Whether the client waits until we want to hear more of it."""
@@ -48,7 +86,7 @@ class Connection(HttpToolsProtocol):
     def _wait(self, *, in_body: bool) -> None:
         self._since = self.loop.time()
         self._in_body = in_body
-        self._got = 0
+        self._got = self._content = self._fields = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come; it has not said anything."""
@@ -59,27 +97,53 @@ class Connection(HttpToolsProtocol):
         """It has said something."""
         self._got += len(data)
         super().data_received(data)
+        if self.transport.is_closing():
+            return
         if self._since is None:
             if self.timeout_keep_alive_task is None and self.cycle.response_complete:
                 self._wait(in_body=False)  # for what it has begun to say
-        elif not self._in_body and self._got > HEAD_SIZE:
-            self.send_400_response("The headers are too large.")
+        elif self._in_body:
+            if self._got - self._content > TRAILER_SIZE:
+                self._refuse(*_TRAILERS_TOO_LARGE)
+        elif self._got > HEAD_SIZE:
+            self._refuse(*_HEAD_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self._fields = 0
         if self._since is None:
             self._wait(in_body=False)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or a trailer, which nobody is shown."""
+        self._fields += 1
+        if not self._in_body:
+            self._stop_if(self._fields > HEAD_FIELDS, _HEAD_TOO_LARGE)
+            super().on_header(name, value)
+            return
+        self._stop_if(self._fields > TRAILER_FIELDS, _TRAILERS_TOO_LARGE)
+
     def on_headers_complete(self) -> None:
         """Its body, if any, is to come."""
+        self._stop_if(len(self.pipeline) >= PIPELINED, _TOO_MANY_AT_ONCE)
         super().on_headers_complete()
         self._wait(in_body=True)
+
+    def on_chunk_header(self) -> None:
+        """A chunk of the body begins."""
+        self._content += CHUNK_FRAME
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        self._content += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """It is all there: now they wait for us."""
         super().on_message_complete()
         self._since = None
+        self._in_body = False
 
     def pause_writing(self) -> None:
         """They do not fetch what they asked for."""
@@ -90,3 +154,37 @@ class Connection(HttpToolsProtocol):
         """They do."""
         super().resume_writing()
         self._full_since = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong with what the parser did not take, and hang up."""
+        self._refuse(*(self._refusal or (400, msg)))
+
+    def _stop_if(self, wrong: bool, refusal: tuple[int, str]) -> None:
+        if wrong:
+            self._refusal = refusal
+            raise _Refused
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer in place of the application, unless it has begun to, and hang up."""
+        if not self._is_answering():
+            self.transport.write(_answer(status, text))
+        self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is not None and (
+            bool(self.pipeline)
+            or (cycle.response_started and not cycle.response_complete)
+        )
+
+
+def _answer(status: int, text: str) -> bytes:
+    body = text.encode()
+    lines = [
+        *OF_ANSWERS.items(),
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    head = b"".join(b"%s: %s\r\n" % line for line in lines)
+    return STATUS_LINE[status] + head + b"\r\n" + body

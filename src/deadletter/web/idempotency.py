@@ -191,8 +191,8 @@ async def _print(request: Request[Any, Any, Any]) -> str:
 
 
 def _rights(who: Pass) -> list[bytes]:
-    """What tells callers apart: a namesake who sees or may do less is another."""
-    told = (who.name, who.role, *sorted(who.sources))
+    """What tells callers apart: a namesake with another token is another."""
+    told = (who.principal, who.name, who.role, *sorted(who.sources))
     return [part.encode("utf-8", "surrogatepass") for part in told]
 
 

@@ -1,4 +1,5 @@
 """Tokens: shown once, kept as a hash, revoked at once."""
+# ruff: noqa: RUF001 -- some names are to look alike
 
 from datetime import timedelta
 from pathlib import Path
@@ -198,3 +199,17 @@ class TestALimitedAdministrator:
         assert theirs.status_code == nobodys.status_code == 404
         assert theirs.text.replace(other, "nosuch") == nobodys.text
         assert (await visitor.get(SESSION, headers=bearer(admin))).status_code == 200
+
+
+async def test_a_name_that_looks_like_another_is_refused(
+    visitor: Client, admin: str
+) -> None:
+    await issue(visitor, admin, name="ops")
+    codes = {}
+    for name in ("Ops", "орѕ", "0ps", "system", "аnna", "anna\u200b", "dlq serve"):
+        answer = await visitor.post(TOKENS, json={"name": name}, headers=bearer(admin))
+        codes[name] = answer.status_code
+
+    assert set(codes.values()) == {400, 409}, codes
+    assert [codes[name] for name in ("Ops", "орѕ", "0ps")] == [409] * 3
+    await issue(visitor, admin, name="ops")  # the same again is another of theirs

@@ -17,10 +17,10 @@ from web.serve.test_loops import listener, serving
 
 __all__ = ["listener"]
 
-LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+LIVE = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 HALF = LIVE[:-2]
 LOGIN = (
-    b"POST /v1/queues.create HTTP/1.1\r\nhost: x\r\n"
+    b"POST /v1/queues.create HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     b"content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
 )
 
@@ -196,7 +196,7 @@ async def test_nor_is_waiting_for_leave_to_send(
 
 async def test_headers_without_end_are_refused(listener: socket.socket) -> None:
     async with serving(listener), client(listener) as endless:
-        await endless.say(b"GET / HTTP/1.1\r\nhost: x\r\n")
+        await endless.say(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")
 
         async def telling() -> None:
             while True:
@@ -206,12 +206,12 @@ async def test_headers_without_end_are_refused(listener: socket.socket) -> None:
         try:
             heard = await endless.until_closed()
         except ConnectionError:
-            heard = b"HTTP/1.1 400"  # it was still talking, and did not hear it
+            heard = b"HTTP/1.1 431"  # it was still talking, and did not hear it
         finally:
             telling_on.cancel()
             await asyncio.gather(telling_on, return_exceptions=True)
 
-    assert heard.startswith(b"HTTP/1.1 400")
+    assert heard.startswith(b"HTTP/1.1 431")
 
 
 @pytest.mark.usefixtures("hurry")

@@ -135,6 +135,19 @@ def test_others_cannot_come_in_while_access_is_off(
     assert "serve.access is off" in said
 
 
+@pytest.mark.parametrize("everybody", ["*", "0.0.0.0/0", "::/0", "10.0.0.7,*"])
+def test_not_everybody_is_believed_to_be_a_proxy(
+    dlq: Dlq, monkeypatch: pytest.MonkeyPatch, everybody: str
+) -> None:
+    monkeypatch.setenv("DLQ_SERVE_PROXIES", everybody)
+
+    code, said = dlq("--port", "0", "--check")
+
+    assert code == 2
+    assert "serve.proxies has" in said
+    assert "10.0.0.0/24" in said
+
+
 @pytest.mark.parametrize("check", [[], ["--check"]])
 def test_a_database_out_of_reach_is_a_sentence(
     dlq: Dlq, monkeypatch: pytest.MonkeyPatch, check: list[str]

@@ -15,7 +15,7 @@ from deadletter.core.audit import check_chain
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.editing import no_letter
 from deadletter.core.errors import ConfigError
-from deadletter.core.grouping import Asked, check_standing, said
+from deadletter.core.grouping import Asked, blanked, check_standing, said
 from deadletter.core.keeping import (
     Known,
     check_expiry,
@@ -275,11 +275,11 @@ class MemoryLetters:
         limit: int = 20,
         begins: str = "",
         only: CampaignState | None = None,
-        actor: str | None = None,
+        owner: str | None = None,
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
-        return self._campaigns.latest(limit, begins, only, actor, after)
+        return self._campaigns.latest(limit, begins, only, owner, after)
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""
@@ -299,6 +299,8 @@ class MemoryLetters:
         self._shelf.remove(letters, f"{action}d")
         for kept in letters:  # the fact is kept, not the content
             self._audit(action, kept.head.id, by, f"was {kept.head.state}")
+        for name in self._shelf.blank({kept.head.fingerprint for kept in letters}):
+            self._shelf.audit([blanked(name, by, at=self._clock.now())])
 
     def _audit(self, action: str, target: str, by: By, detail: str) -> None:
         self._shelf.record(action, target, by, at=self._clock.now(), detail=detail)

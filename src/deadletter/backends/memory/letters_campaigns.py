@@ -17,6 +17,7 @@ from deadletter.core.replaying import (
     heard,
     is_out,
     landing,
+    runs_as,
     take,
 )
 from deadletter.ports.letters import ReplayItems, ReplaySettled
@@ -160,7 +161,11 @@ class Campaigns:
         check_change(campaign, old, state)
         if state is old:
             return
-        course.campaign = structs.replace(course.campaign, state=state)
+        course.campaign = structs.replace(
+            course.campaign,
+            state=state,
+            runs_as=runs_as(course.campaign.runs_as, state, by),
+        )
         self._shelf.record("campaign", campaign, by, at=now, detail=f"{old} to {state}")
 
     def parts(self, ids: Iterable[str]) -> list[ReplayItem]:
@@ -190,12 +195,12 @@ class Campaigns:
         limit: int,
         begins: str,
         only: CampaignState | None,
-        actor: str | None,
+        owner: str | None,
         after: str | None,
     ) -> list[Campaign]:
         """Campaigns with their counts, latest first."""
         counted = [course.counted() for course in reversed(self._courses.values())]
-        own = [one for one in counted if actor in (None, one.actor)]
+        own = [one for one in counted if owner in (None, one.owner)]
         if after is not None:
             ids = [one.id for one in own]
             if after not in ids:

@@ -143,6 +143,17 @@ class Shelf:
             detail = said(self.stand(fingerprint, after), after)
             self.record("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
 
+    def blank(self, names: set[str]) -> list[str]:
+        """Delete what groups without letters say of them; which ones these were."""
+        left = {kept.head.fingerprint for kept in self.by_id.values()}
+        gone = []
+        for name in sorted(names - left):
+            group = self.groups[name]
+            if group.text or group.frame or group.code:
+                self.groups[name] = structs.replace(group, text="", frame="", code="")
+                gone.append(name)
+        return gone
+
     def _counted_groups(self, now: datetime) -> list[Group]:
         """All groups with their counts."""
         states: dict[str, Counter[State]] = {}

@@ -11,7 +11,7 @@ from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import UNFINISHED, check_change
+from deadletter.core.replaying import UNFINISHED, check_change, runs_as
 from deadletter.ports.letters import ReplayItems
 
 from .letters_moves import given
@@ -30,6 +30,7 @@ class Course:
         self.cap: int = found["cap"]
         self.items: int = found["items"]
         self.state = CampaignState(found["state"])
+        self.runs_as = shown(found.get("runs_as", ""))
         self.counts = _counts(found)
 
     def count(self, old: Outcome | None, new: Outcome, n: int = 1) -> None:
@@ -48,6 +49,7 @@ class Course:
         """Write down where it stands."""
         changes = {
             "state": self.state.value,
+            "runs_as": stored(self.runs_as),
             "items": self.items,
             "counts": {outcome.value: n for outcome, n in self.counts.items()},
         }
@@ -98,7 +100,7 @@ async def change(
     check_change(campaign, old, state)
     if state is old:
         return
-    course.state = state
+    course.state, course.runs_as = state, runs_as(course.runs_as, state, by)
     await course.write(turn)
     turn.act("campaign", campaign, by, at=now, detail=f"{old} to {state}")
 
@@ -110,7 +112,7 @@ async def latest(
     limit: int,
     begins: str,
     only: CampaignState | None,
-    actor: str | None,
+    owner: str | None,
     after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
@@ -122,7 +124,7 @@ async def latest(
         asked["_id"] = {"$gte": first, "$lt": f"{first}\U0010ffff"}
     if only is not None:
         asked["state"] = only.value
-    own = {} if actor is None else {"actor": stored(actor)}
+    own = {} if owner is None else {"owner": stored(owner)}
     if after is not None:
         known = await there.campaigns.find_one(
             {"_id": stored(after), **own}, {"seq": 1}, session=session
@@ -199,6 +201,8 @@ async def _start(turn: Turn, campaign: Campaign) -> None:
         "created_at": campaign.created_at,  # for people
         "actor": stored(campaign.actor),
         "reason": stored(campaign.reason),
+        "owner": stored(campaign.owner),
+        "runs_as": stored(campaign.runs_as),
         "state": campaign.state.value,
         "to": stored(campaign.to),
         "rate": campaign.rate,
@@ -249,6 +253,8 @@ def _campaign(found: Document) -> Campaign:
         created_at=time(found["created"]),
         actor=shown(found["actor"]),
         reason=shown(found["reason"]),
+        owner=shown(found.get("owner", "")),
+        runs_as=shown(found.get("runs_as", "")),
         state=CampaignState(found["state"]),
         to=shown(found["to"]),
         rate=found["rate"],

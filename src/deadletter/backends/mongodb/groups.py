@@ -25,6 +25,7 @@ from .search_terms import literally
 from .times import number, time
 from .turn import Turn
 
+_CONTENT: Final = ("text", "frame", "code")  # what came out of letters
 _FIELDS: Final = {"fingerprint": "_id"}  # those that have another name here
 
 
@@ -91,6 +92,22 @@ async def count_deaths(
         if before is not None:
             after |= _regression(turn, fingerprint, before, letters, now)
         turn.died(fingerprint, after, len(letters))
+
+
+async def blank(turn: Turn, deleted: Mapping[str, int]) -> list[str]:
+    """Delete what groups say of letters that are all deleted; which ones these were."""
+    there, session = turn.there, turn.session
+    names = {"_id": {"$in": [stored(name) for name in deleted]}}
+    gone = []
+    for found in await there.groups.find(names, session=session).to_list():
+        name = shown(found["_id"])
+        left = sum(states_of(found).values()) - deleted[name]
+        if left <= 0 and any(found[field] for field in _CONTENT):
+            changes = {"$set": dict.fromkeys(_CONTENT, "")}
+            asked = {"_id": found["_id"]}
+            await there.groups.update_one(asked, changes, session=session)
+            gone.append(name)
+    return sorted(gone)
 
 
 def states_of(document: Document) -> dict[State, int]:

@@ -232,7 +232,7 @@ class MongodbLetters:
         limit: int = 20,
         begins: str = "",
         only: CampaignState | None = None,
-        actor: str | None = None,
+        owner: str | None = None,
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
@@ -242,7 +242,7 @@ class MongodbLetters:
                 limit=limit,
                 begins=begins,
                 only=only,
-                actor=actor,
+                owner=owner,
                 after=after,
             )
         )

@@ -1,6 +1,6 @@
 """What people do to letters: compare and set, counted and audited in one go."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -8,10 +8,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from deadletter.core.escaping import shown, stored
+from deadletter.core.grouping import blanked
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports.letters import Move
 
+from .groups import blank
 from .schema import Document
 from .times import place
 from .turn import Turn
@@ -124,6 +126,8 @@ async def _delete(
     for brief in letters:  # the fact is kept, not the content
         turn.shift(brief.source, brief.fingerprint, {brief.state: -1})
         turn.act(action, brief.id, by, at=now, detail=f"was {brief.state}")
+    for name in await blank(turn, Counter(brief.fingerprint for brief in letters)):
+        turn.audit([blanked(name, by, at=now)])
 
 
 def _brief(found: Document) -> Brief:

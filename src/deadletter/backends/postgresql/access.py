@@ -25,7 +25,7 @@ from .pool import Connection
 # ruff: noqa: S608 -- all SQL here is made of constants
 _ADD: Final = f"""
 INSERT INTO deadletter.access_tokens ({TOKEN})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING RETURNING 1
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING RETURNING 1
 """
 _TOKEN: Final = f"SELECT {TOKEN} FROM deadletter.access_tokens WHERE hash = $1"
 _BY_NAME: Final = f"SELECT {TOKEN} FROM deadletter.access_tokens ORDER BY name, id"
@@ -36,7 +36,7 @@ _REVOKE: Final = "DELETE FROM deadletter.access_tokens WHERE id = $1 RETURNING 1
 # The lock waits for whoever is revoking the token just now, and then finds it gone.
 _OPEN: Final = f"""
 INSERT INTO deadletter.access_sessions ({SESSION})
-SELECT $1, $2, $3, $4, $5, $6, $7, id FROM deadletter.access_tokens WHERE id = $8
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, id FROM deadletter.access_tokens WHERE id = $9
 FOR KEY SHARE RETURNING 1
 """
 _SESSION: Final = f"""

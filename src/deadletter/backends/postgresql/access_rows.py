@@ -9,9 +9,12 @@ from deadletter.core.escaping import shown, stored
 from .text import legible, storable
 
 TOKEN: Final = """
-id, hash, created_at, created_by, expires_at, last_used_at, name, role, sources
+id, hash, created_at, created_by, expires_at, last_used_at, name, role, sources,
+principal
 """  # noqa: S105 -- columns
-SESSION: Final = "hash, csrf, created_at, expires_at, name, role, sources, token_id"
+SESSION: Final = """
+hash, csrf, created_at, expires_at, name, role, sources, principal, token_id
+"""
 ANSWER: Final = "key, request, status, body, content_type, expires_at"
 
 
@@ -86,10 +89,14 @@ def answer_of(row: Any) -> Answer:
 
 
 def _pass_row(to: Pass) -> Sequence[Any]:
-    return to.name, to.role, [stored(source) for source in to.sources]
+    sources = [stored(source) for source in to.sources]
+    return to.name, to.role, sources, to.principal
 
 
-def _pass(name: str, role: str, sources: Sequence[str]) -> Pass:
+def _pass(name: str, role: str, sources: Sequence[str], principal: str) -> Pass:
     return Pass(
-        name=name, role=Role(role), sources=tuple(shown(source) for source in sources)
+        name=name,
+        role=Role(role),
+        sources=tuple(shown(source) for source in sources),
+        principal=principal,
     )

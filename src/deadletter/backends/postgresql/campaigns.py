@@ -14,7 +14,7 @@ from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import check_change
+from deadletter.core.replaying import check_change, runs_as
 
 from .audit import append
 from .plans import add
@@ -23,30 +23,35 @@ from .replay_items import count
 from .text import legible, storable
 
 _LATEST: Final = """
-SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care
+SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,
+    owner, runs_as
 FROM deadletter.campaigns
 WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
-AND ($4::text IS NULL OR actor = $4) AND ($5::int IS NULL OR seq < $5)
+AND ($4::text IS NULL OR owner = $4) AND ($5::int IS NULL OR seq < $5)
 ORDER BY seq DESC LIMIT $1
 """
 _PLACE: Final = """
 SELECT seq FROM deadletter.campaigns
-WHERE id = $1 AND ($2::text IS NULL OR actor = $2)
+WHERE id = $1 AND ($2::text IS NULL OR owner = $2)
 """
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
 WHERE campaign = ANY($1) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken, surely, mailbox
+SELECT seq, id, state, cap, actor, items, taken, surely, mailbox, runs_as
 FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
 """
 _START: Final = """
 INSERT INTO deadletter.campaigns
-    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING
+    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
+    runs_as)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING
 """
 _SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
+_CHANGE: Final = """
+UPDATE deadletter.campaigns SET state = $1, runs_as = $2 WHERE seq = $3
+"""
 _ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
 
 
@@ -62,6 +67,7 @@ class Course(Struct, frozen=True):
     taken: int
     surely: int  # no item before this one is being sent
     to: str | None
+    runs_as: str
 
 
 async def existing(connection: Connection, campaign: str) -> Course:
@@ -105,7 +111,8 @@ async def change(
     check_change(campaign, stands.state, state)
     if state is stands.state:
         return
-    await connection.execute(_SET, state, stands.seq)
+    principal = runs_as(stands.runs_as, state, by)
+    await connection.execute(_CHANGE, state, stored(principal), stands.seq)
     detail = f"{stands.state} to {state}"
     await append(connection, [act("campaign", campaign, by, at=now, detail=detail)])
 
@@ -116,16 +123,16 @@ async def latest(
     limit: int,
     begins: str,
     only: CampaignState | None,
-    actor: str | None,
+    owner: str | None,
     after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
-    behind, starter = None, stored(actor)
+    behind, planner = None, stored(owner)
     if after is not None:
-        behind = await connection.fetchval(_PLACE, stored(after), starter)
+        behind = await connection.fetchval(_PLACE, stored(after), planner)
         if behind is None:
             raise left_off_nowhere(after)
-    rows = await connection.fetch(_LATEST, limit, stored(begins), only, starter, behind)
+    rows = await connection.fetch(_LATEST, limit, stored(begins), only, planner, behind)
     counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
     for campaign, outcome, n in await connection.fetch(
         _COUNTS, [row[0] for row in rows]
@@ -147,18 +154,23 @@ def _row(campaign: Campaign) -> Sequence[Any]:
             campaign.rate,
             campaign.cap,
             written(campaign.care),
+            campaign.owner,
+            campaign.runs_as,
         )
     )
 
 
 def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap, care = row
+    _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
+    owner, principal = who
     return Campaign(
         id=id_,
         query=query,
         created_at=created_at,
         actor=actor,
         reason=reason,
+        owner=owner,
+        runs_as=principal,
         state=CampaignState(state),
         to=to,
         rate=rate,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.errors import NotFound
-from deadletter.core.escaping import stored
+from deadletter.core.escaping import shown, stored
 from deadletter.core.failure import Trouble
 from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
 from deadletter.core.letter import (
@@ -39,11 +39,34 @@ _STANDING: Final = """
 SELECT fingerprint, status, since, owner, note, until, version
 FROM deadletter.groups WHERE fingerprint = ANY($1) ORDER BY fingerprint FOR UPDATE
 """
+_LOCK: Final = """
+SELECT FROM deadletter.groups WHERE fingerprint = ANY($1) ORDER BY fingerprint
+FOR UPDATE
+"""
+_BLANK: Final = """
+UPDATE deadletter.groups g SET text = '', frame = '', code = ''
+WHERE fingerprint = ANY($1) AND (text <> '' OR frame <> '' OR code <> '')
+AND NOT EXISTS (
+    SELECT FROM deadletter.group_states s
+    WHERE s.fingerprint = g.fingerprint AND s.n > 0)
+RETURNING fingerprint
+"""
 _SET: Final = """
 UPDATE deadletter.groups
 SET status = $2, since = $3, owner = $4, note = $5, until = $6, version = $7
 WHERE fingerprint = $1
 """
+
+
+async def lock(connection: Connection, names: Sequence[str]) -> None:
+    """Have groups to oneself until the end; before anything in them is counted."""
+    await connection.execute(_LOCK, names)
+
+
+async def blank(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Delete what groups without letters say of them; which ones these were."""
+    gone = await connection.fetch(_BLANK, names)
+    return sorted(shown(row[0]) for row in gone)
 
 
 async def groups(connection: Connection, asked: Asked) -> list[Group]:

@@ -246,13 +246,13 @@ class PostgresqlLetters:
         limit: int = 20,
         begins: str = "",
         only: CampaignState | None = None,
-        actor: str | None = None,
+        owner: str | None = None,
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """Campaigns with their counts, latest first."""
         return await self._db.read(
             lambda c: campaigns.latest(
-                c, limit=limit, begins=begins, only=only, actor=actor, after=after
+                c, limit=limit, begins=begins, only=only, owner=owner, after=after
             )
         )
 

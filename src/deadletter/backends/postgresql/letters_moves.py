@@ -9,12 +9,14 @@ from msgspec import Struct
 
 from deadletter.core.audit import act
 from deadletter.core.escaping import shown, stored
+from deadletter.core.grouping import blanked
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports.letters import Move
 
 from .audit import append
 from .counting import Shifts, count
+from .groups import blank, lock
 from .letters_rows import JOINED
 from .pool import Connection
 
@@ -144,6 +146,8 @@ async def _delete(
 ) -> None:
     if not letters:
         return
+    names = sorted({stored(brief.fingerprint) for brief in letters})
+    await lock(connection, names)
     await connection.execute(_FORGET, [brief.seq for brief in letters])
     shifts: Shifts = Counter()
     for brief in letters:
@@ -151,4 +155,5 @@ async def _delete(
     await count(connection, shifts)
     # The fact is kept, not the content.
     acts = [act(action, b.id, by, at=now, detail=f"was {b.state}") for b in letters]
-    await append(connection, acts)
+    gone = await blank(connection, names)
+    await append(connection, [*acts, *(blanked(name, by, at=now) for name in gone)])

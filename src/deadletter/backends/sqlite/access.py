@@ -24,7 +24,7 @@ from .sql import Row, storable
 
 # ruff: noqa: S608 -- all SQL here is made of constants
 _ADD: Final = f"""
-INSERT INTO access_tokens ({TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO access_tokens ({TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 """
 _TOKEN: Final = f"SELECT {TOKEN} FROM access_tokens WHERE hash = ?"
@@ -35,7 +35,7 @@ _CLOSE_ALL: Final = "DELETE FROM access_sessions WHERE token_id = ?"
 
 _OPEN: Final = f"""
 INSERT INTO access_sessions ({SESSION})
-SELECT ?, ?, ?, ?, ?, ?, ?, id FROM access_tokens WHERE id = ?
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, id FROM access_tokens WHERE id = ?
 """
 _SESSION: Final = f"""
 SELECT {SESSION} FROM access_sessions WHERE hash = ? AND expires_at > ?

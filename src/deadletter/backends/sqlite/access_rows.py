@@ -11,9 +11,12 @@ from .rows import micros, when
 from .sql import Row, shown
 
 TOKEN: Final = """
-id, hash, created_at, created_by, expires_at, last_used_at, name, role, sources
+id, hash, created_at, created_by, expires_at, last_used_at, name, role, sources,
+principal
 """  # noqa: S105 -- columns
-SESSION: Final = "hash, csrf, created_at, expires_at, name, role, sources, token_id"
+SESSION: Final = """
+hash, csrf, created_at, expires_at, name, role, sources, principal, token_id
+"""
 ANSWER: Final = "key, request, status, body, content_type, expires_at"
 
 _sources: Final = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -38,11 +41,17 @@ def session_row(session: Session) -> Row:
 
 
 def _pass_row(to: Pass) -> Row:
-    return to.name, to.role, msgspec.json.encode(to.sources).decode()
+    sources = msgspec.json.encode(to.sources).decode()
+    return to.name, to.role, sources, to.principal
 
 
-def _pass(name: str | bytes, role: str, sources: str) -> Pass:
-    return Pass(name=shown(name), role=Role(role), sources=_sources(sources))
+def _pass(name: str | bytes, role: str, sources: str, principal: str) -> Pass:
+    return Pass(
+        name=shown(name),
+        role=Role(role),
+        sources=_sources(sources),
+        principal=principal,
+    )
 
 
 def token_of(row: Row) -> Token:

@@ -14,7 +14,7 @@ from deadletter.core.care import read, written
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import check_change
+from deadletter.core.replaying import check_change, runs_as
 
 from .audit import append
 from .replay_items import count
@@ -22,32 +22,36 @@ from .rows import micros, when
 from .sql import Row, fetch, ids, numbers, shown, stored
 
 _COLUMNS: Final = (
-    "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care"
+    "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,"
+    " owner, runs_as"
 )
 _LATEST: Final = """
 SELECT * FROM campaigns
 WHERE substr(id, 1, length(:begins)) = :begins
 AND (:only IS NULL OR state = :only)
-AND (:actor IS NULL OR actor = :actor)
+AND (:owner IS NULL OR owner = :owner)
 AND (:behind IS NULL OR seq < :behind)
 ORDER BY seq DESC LIMIT :limit
 """
 _PLACE: Final = """
-SELECT seq FROM campaigns WHERE id = :after AND (:actor IS NULL OR actor = :actor)
+SELECT seq FROM campaigns WHERE id = :after AND (:owner IS NULL OR owner = :owner)
 """
 _COUNTS: Final = """
 SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken, mailbox FROM campaigns WHERE id = ?
+SELECT seq, id, state, cap, actor, items, taken, mailbox, runs_as
+FROM campaigns WHERE id = ?
 """
 _START: Final = """
 INSERT INTO campaigns
-    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
+    runs_as)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SET: Final = "UPDATE campaigns SET state = ? WHERE seq = ?"
+_CHANGE: Final = "UPDATE campaigns SET state = ?, runs_as = ? WHERE seq = ?"
 # In the order given, and each letter once, also when it is planned again.
 _ADD: Final = """
 INSERT INTO campaign_items (campaign, ordinal, letter)
@@ -70,6 +74,7 @@ class Course(Struct, frozen=True):
     items: int
     taken: int
     to: str | None
+    runs_as: str
 
 
 def course(connection: sqlite3.Connection, campaign: str) -> Course | None:
@@ -127,7 +132,8 @@ def change(
     check_change(campaign, stands.state, state)
     if state is stands.state:
         return
-    connection.execute(_SET, (state.value, stands.seq))
+    principal = runs_as(stands.runs_as, state, by)
+    connection.execute(_CHANGE, (state.value, stored(principal), stands.seq))
     detail = f"{stands.state} to {state}"
     append(connection, [act("campaign", campaign, by, at=now, detail=detail)])
 
@@ -138,7 +144,7 @@ def latest(
     limit: int,
     begins: str,
     only: CampaignState | None,
-    actor: str | None,
+    owner: str | None,
     after: str | None,
 ) -> list[Campaign]:
     """Campaigns with their counts, latest first."""
@@ -146,12 +152,12 @@ def latest(
         "limit": limit,
         "begins": stored(begins),
         "only": only,
-        "actor": stored(actor),
+        "owner": stored(owner),
         "behind": None,
     }
     if after is not None:
         known = connection.execute(
-            _PLACE, {"after": stored(after), "actor": stored(actor)}
+            _PLACE, {"after": stored(after), "owner": stored(owner)}
         ).fetchone()
         if known is None:
             raise left_off_nowhere(after)
@@ -177,17 +183,22 @@ def _row(campaign: Campaign) -> Row:
         campaign.rate,
         campaign.cap,
         written(campaign.care),
+        stored(campaign.owner),
+        stored(campaign.runs_as),
     )
 
 
 def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap, care = row
+    _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
+    owner, principal = who
     return Campaign(
         id=id_,
         query=query,
         created_at=when(created_at),
         actor=actor,
         reason=reason,
+        owner=owner,
+        runs_as=principal,
         state=CampaignState(state),
         to=to,
         rate=rate,

@@ -24,6 +24,12 @@ _SET: Final = """
 UPDATE groups SET status = ?, since = ?, owner = ?, note = ?, until = ?, version = ?
 WHERE fingerprint = ?
 """
+_BLANK: Final = """
+UPDATE groups SET text = '', frame = '', code = ''
+WHERE fingerprint = ? AND (text <> '' OR frame <> '' OR code <> '')
+AND NOT EXISTS (
+    SELECT 1 FROM group_states s WHERE s.fingerprint = groups.fingerprint AND s.n > 0)
+"""
 
 
 def say(
@@ -40,6 +46,13 @@ def say(
     detail = said(standing_of(rows[0][1:]), standing)
     _set(connection, fingerprint, standing)
     append(connection, [act("group", fingerprint, by, at=now, detail=detail)])
+
+
+def blank(connection: sqlite3.Connection, names: Sequence[str]) -> list[str]:
+    """Delete what groups without letters say of them; which ones these were."""
+    return [
+        name for name in names if connection.execute(_BLANK, (stored(name),)).rowcount
+    ]
 
 
 def regress(

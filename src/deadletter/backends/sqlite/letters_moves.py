@@ -9,11 +9,13 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.audit import act
+from deadletter.core.grouping import blanked
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
 from deadletter.ports.letters import Move
 
 from .audit import append
+from .group_standing import blank
 from .groups import Shifts, count
 from .rows import micros
 from .sql import Row, fetch, ids, numbers
@@ -152,13 +154,15 @@ def _delete(
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     connection.execute(_SHRED, (seqs,))
     connection.execute(_SHRED_ORIGINALS, (seqs,))
-    connection.execute("PRAGMA secure_delete = FAST").fetchall()
     shifts: Shifts = Counter()
     for brief in letters:
         shifts[brief.source, brief.fingerprint, brief.state] -= 1
     count(connection, shifts)
+    gone = blank(connection, sorted({brief.fingerprint for brief in letters}))
+    connection.execute("PRAGMA secure_delete = FAST").fetchall()
     # The fact is kept, not the content.
     append(
         connection,
         [act(action, b.id, by, at=now, detail=f"was {b.state}") for b in letters],
     )
+    append(connection, [blanked(name, by, at=now) for name in gone])

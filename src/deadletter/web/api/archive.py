@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from io import BytesIO
 from typing import Annotated, Any, Final
 
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.params import QueryParameter, RawBody
 from litestar.response import Stream
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from deadletter.office.archive import (
 from deadletter.office.choosing import MOST
 from deadletter.office.letters import of_sources
 from deadletter.office.taking_in import TakenIn, take_in
-from deadletter.web.auth.guards import needs
+from deadletter.web.auth.guards import needs, while_known
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import Query
 from deadletter.web.place import Place
@@ -33,8 +33,10 @@ LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"
 
 
-@get("/export", guards=[needs(Role.OPERATOR)], media_type=LINES)
+@get("/export", guards=[needs(Role.OPERATOR, recorded=True)], media_type=LINES)
 async def export_letters(
+    *,
+    request: Request[Any, Any, Any],
     place: Here,
     who: Who,
     search: Query = "",
@@ -44,7 +46,8 @@ async def export_letters(
     """
     Whole letters as JSON lines, every byte of them; can be imported again.
 
-    What is exported is chosen before the first line is sent. Goes into the audit.
+    What is exported is chosen before the first line is sent. Goes into the audit. It
+    is cut short when the token or session it was asked for with ends.
     """
     node = of_sources(parse(search), who.sources)
     ids = await place.letters.freeze(node, limit=limit)
@@ -52,7 +55,7 @@ async def export_letters(
     detail = f"{len(ids)} letters as jsonl: {search or 'everything'}"
     await place.store.record("export", _FILE, by, detail)
     return Stream(
-        _lines(place, ids, search),
+        while_known(request, _lines(place, ids, search)),
         media_type=LINES,
         headers={"content-disposition": f'attachment; filename="{_FILE}"'},
     )

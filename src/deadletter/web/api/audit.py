@@ -64,7 +64,7 @@ async def visible(
     seen = {head.id for head in page.heads}.union(who.sources)
     about = {entry.target for entry in entries if entry.action in _OF_REPLAYS} - seen
     for target in about:
-        found = await place.store.campaigns(limit=1, begins=target, actor=who.name)
+        found = await place.store.campaigns(limit=1, begins=target, owner=who.principal)
         seen.update(one.id for one in found)
     return [entry for entry in entries if entry.target in seen]
 

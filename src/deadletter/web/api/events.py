@@ -12,7 +12,7 @@ from litestar.response import Stream
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
 from deadletter.core.letter import AuditEntry
-from deadletter.web.auth.guards import is_still_known, needs
+from deadletter.web.auth.guards import caller, door, is_still_known, needs
 from deadletter.web.encoding import encoded
 from deadletter.web.given import Here, Who
 from deadletter.web.live import Change, Counted, Listener, Live
@@ -56,39 +56,44 @@ async def _events(
     live: Live,
     after: int | None,
 ) -> AsyncIterator[bytes]:
+    gone = asyncio.Event()
+    known = await caller(request)
     async with live.listening() as listener:
-        yield b"retry: 2000\n\n"
-        told = after or 0
-        while after is not None:
-            missed = await place.store.audit(after=told, limit=_MISSED)
-            told = missed[-1].seq if missed else told
-            for entry in await visible(place, who, missed):
-                yield _event(entry)
-            if len(missed) < _MISSED:
-                break
-        async for changes in _changes(place, listener):
-            if not await is_still_known(request):
-                return
-            if not changes:
-                yield b": still here\n\n"
-            news = [one for one in changes if _is_news(one, told)]
-            for change in await _seen(place, who, news):
-                yield _event(change)
+        with door(request).watching(known, gone.set):
+            yield b"retry: 2000\n\n"
+            told = after or 0
+            while after is not None:
+                missed = await place.store.audit(after=told, limit=_MISSED)
+                told = missed[-1].seq if missed else told
+                for entry in await visible(place, who, missed):
+                    yield _event(entry)
+                if len(missed) < _MISSED:
+                    break
+            async for changes in _changes(listener, place.stopping, gone):
+                if not await is_still_known(request):
+                    return
+                if not changes:
+                    yield b": still here\n\n"
+                news = [one for one in changes if _is_news(one, told)]
+                for change in await _seen(place, who, news):
+                    yield _event(change)
 
 
-async def _changes(place: Place, listener: Listener) -> AsyncIterator[list[Change]]:
-    """Changes as they come; none at all after a silence."""
-    stopping = asyncio.create_task(place.stopping.wait())
+async def _changes(
+    listener: Listener, *ends: asyncio.Event
+) -> AsyncIterator[list[Change]]:
+    """Changes as they come, until one of `ends`; none at all after a silence."""
+    ending = [asyncio.create_task(end.wait()) for end in ends]
     getting = asyncio.create_task(listener.get())
     try:
         while True:
             await asyncio.wait(
-                {getting, stopping},
+                {getting, *ending},
                 timeout=_BEAT,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not getting.done():
-                if stopping.done():
+                if any(end.is_set() for end in ends):
                     return
                 yield []
                 continue
@@ -98,8 +103,8 @@ async def _changes(place: Place, listener: Listener) -> AsyncIterator[list[Chang
             getting = asyncio.create_task(listener.get())
             yield [change]
     finally:
-        stopping.cancel()
-        getting.cancel()
+        for task in (*ending, getting):
+            task.cancel()
 
 
 async def _seen(place: Place, who: Pass, changes: Sequence[Change]) -> list[Change]:
@@ -111,7 +116,7 @@ async def _seen(place: Place, who: Pass, changes: Sequence[Change]) -> list[Chan
             case Counted(source):
                 seen += [change] if who.sees(source) else []
             case Campaign():
-                seen += [change] if change.actor == who.name else []
+                seen += [change] if who.owns(change.owner) else []
             case AuditEntry():
                 seen += await visible(place, who, [change])
     return seen

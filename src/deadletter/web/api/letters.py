@@ -18,7 +18,7 @@ from deadletter.web.given import Here, Who
 from deadletter.web.paging import After, Id, Limit, Query
 
 READ: Final = [needs(Role.READER)]
-REVEAL: Final = [needs(Role.OPERATOR)]
+REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]
 
 
 class Timeline(Struct, frozen=True, kw_only=True):

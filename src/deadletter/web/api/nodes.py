@@ -9,7 +9,6 @@ from msgspec import Meta, Struct
 
 from deadletter.core.access import Role
 from deadletter.core.campaign import Campaign
-from deadletter.core.letter import By
 from deadletter.core.query import ast, parse
 from deadletter.core.query.pattern import pattern
 from deadletter.office.choosing import found_by
@@ -82,10 +81,10 @@ async def replay_node(
     found.check(data.expect)
     wish = Wish(rate=data.rate, cap=data.cap, reason=data.reason)
     if data.dry_run:
-        plan = await judged(place, found, wish)
+        plan = await judged(place, who, found, wish)
         return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
     made = await planned(place, who, found, wish)
-    sent = await start(place, sender, made, By(who.name, data.reason))
+    sent = await start(place, sender, made, who.by(data.reason))
     return Response(
         NodeReplay(replay=sent.replay, plan=sent.plan, sendable=sent.sendable)
     )

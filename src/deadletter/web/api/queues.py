@@ -7,14 +7,13 @@ from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.letter import By
 from deadletter.core.topology import (
     MAX_ATTEMPTS,
     MAX_NAME,
     MAX_REFERENCE,
     no_dead_queue,
-    users_of,
 )
 from deadletter.office.mailboxes import (
     change_mailbox,
@@ -24,6 +23,7 @@ from deadletter.office.mailboxes import (
 )
 from deadletter.ports import QueueInfo, QueueOptions
 from deadletter.web.auth.guards import needs
+from deadletter.web.auth.mailboxes import check_seen, check_uses
 from deadletter.web.given import Here, Who
 from deadletter.web.place import Place
 
@@ -88,8 +88,8 @@ async def create_queue(
     place: Here, who: Who, data: JSONBody[NewMailbox]
 ) -> QueueOptions:
     """Make a mailbox. The same again is fine; with other options it is a conflict."""
-    _check(who, data.name)
-    _check_dead_queue(who, data.dead_queue)
+    check_seen(who, data.name, _missing)
+    await _check_uses(place, who, data.name, data.dead_queue)
     options = QueueOptions(
         name=data.name,
         dead_queue=data.dead_queue,
@@ -116,11 +116,13 @@ async def change_queue(
     changes = data.given()
     if not changes:
         raise ConfigError("say what is to be changed")
-    _check_dead_queue(who, changes.get("dead_queue"))
+    mailbox = _named(who, name)
+    if changes.get("dead_queue") or changes.get("expire_after"):
+        await _check_uses(place, who, mailbox, changes.get("dead_queue"))
     return await change_mailbox(
         place.engine.broker,
         place.store,
-        _named(who, name),
+        mailbox,
         changes,
         By(who.name, data.reason),
     )
@@ -140,7 +142,7 @@ async def delete_queue(
     One that is another's dead queue is deleted only by `force`.
     """
     mailbox = _named(who, name)
-    await _check_users(place, who, mailbox)
+    await _check_uses(place, who, mailbox)
     gone = await delete_mailbox(
         place.engine.broker, place.store, mailbox, By(who.name, reason), force=force
     )
@@ -149,33 +151,23 @@ async def delete_queue(
 
 def _named(who: Pass, name: str) -> str:
     mailbox = name.removeprefix("/")
-    _check(who, mailbox)
+    check_seen(who, mailbox, _missing)
     return mailbox
 
 
-def _check(who: Pass, mailbox: str) -> None:
-    if not who.sees(mailbox):
-        raise NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
+def _missing(mailbox: str) -> NotFound:
+    return NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
 
 
-def _check_dead_queue(who: Pass, name: str | None) -> None:
-    """What dies is not led into mailboxes of others."""
-    if name is not None and not who.sees(name):
-        raise no_dead_queue(name)
+async def _check_uses(
+    place: Place, who: Pass, mailbox: str, dead_queue: str | None = None
+) -> None:
+    async def there() -> list[QueueOptions]:
+        return [one.options for one in await place.engine.broker.queues()]
 
-
-async def _check_users(place: Place, who: Pass, mailbox: str) -> None:
-    """Mailboxes of others do not lose the dead queue they have."""
-    if not who.sources:
-        return
-    there = {
-        one.options.name: one.options for one in await place.engine.broker.queues()
-    }
-    if not all(map(who.sees, users_of(mailbox, there))):
-        raise Conflict(
-            f"{mailbox} is the dead queue of a mailbox that is none of yours: ask"
-            " somebody who sees all of them"
-        )
+    if dead_queue is not None:
+        check_seen(who, dead_queue, no_dead_queue)
+    await check_uses(who, mailbox, there, leads_to=dead_queue)
 
 
 routes: Final[list[Any]] = [

@@ -121,7 +121,7 @@ async def start_replay(
             " first"
         )
     found = await planned(place, who, await chosen(place, who, data), data)
-    return await start(place, sender, found, By(who.name, data.reason))
+    return await start(place, sender, found, who.by(data.reason))
 
 
 @get("/replays", guards=READ)
@@ -129,8 +129,8 @@ async def list_replays(
     place: Here, who: Who, limit: Limit = 20, after: After = None
 ) -> ReplayPage:
     """Replays with their counts, latest first."""
-    actor = who.name if who.sources else None  # see `_may_see`
-    return await place.replay.page(limit=limit, actor=actor, after=after)
+    owner = who.principal if who.sources else None  # see `_find`
+    return await place.replay.page(limit=limit, owner=owner, after=after)
 
 
 @get("/replays/{name:str}", guards=READ)
@@ -148,7 +148,8 @@ async def start_planned(
     size = sum(campaign.counts.values())
     if data.expect is not None and data.expect != size:
         raise Conflict(f"there are {size:,} letters in it, not {data.expect:,}")
-    return await sender.start(campaign.id, By(who.name, data.reason))
+    _check_target(place, who, campaign.to)
+    return await sender.start(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/pause", guards=ACT, status_code=200)
@@ -157,7 +158,7 @@ async def pause_replay(
 ) -> Campaign:
     """Stop sending for now, wherever it is being sent."""
     campaign = await _find(place, who, name)
-    return await place.replay.pause(campaign.id, By(who.name, data.reason))
+    return await place.replay.pause(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/resume", guards=ACT, status_code=200)
@@ -171,7 +172,8 @@ async def resume_replay(
     `take_over`, and only does something if they are gone.
     """
     campaign = await _find(place, who, name)
-    by = By(who.name, data.reason)
+    _check_target(place, who, campaign.to)
+    by = who.by(data.reason)
     return await sender.start(campaign.id, by, take_over=data.take_over)
 
 
@@ -181,7 +183,7 @@ async def cancel_replay(
 ) -> Campaign:
     """Send no more of it. Letters that were not sent stay as they are."""
     campaign = await _find(place, who, name)
-    return await place.replay.cancel(campaign.id, By(who.name, data.reason))
+    return await place.replay.cancel(campaign.id, who.by(data.reason))
 
 
 @get("/replays/{name:str}/report", guards=READ)
@@ -197,9 +199,9 @@ async def report_replay(
     return await place.store.campaign_items(campaign.id, after=after, limit=limit)
 
 
-async def judged(place: Place, found: Chosen, wish: Wish) -> Plan:
+async def judged(place: Place, who: Pass, found: Chosen, wish: Wish) -> Plan:
     """What is to be expected of sending these letters; nothing is stored."""
-    _check_target(place, wish.to)
+    _check_target(place, who, wish.to)
     plan = await place.replay.judge(
         found.ids, query=found.said, to=wish.to, cap=wish.cap, more=found.more
     )
@@ -210,10 +212,10 @@ async def judged(place: Place, found: Chosen, wish: Wish) -> Plan:
 
 async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned:
     """Letters frozen as a replay that waits for its start."""
-    plan = await judged(place, found, wish)
+    plan = await judged(place, who, found, wish)
     campaign = await place.replay.begin(
         found.ids,
-        By(who.name, wish.reason),
+        who.by(wish.reason),
         query=found.said,
         to=wish.to,
         cap=wish.cap,
@@ -236,22 +238,21 @@ async def start(place: Place, sender: ReplaySender, found: Planned, by: By) -> P
 
 
 async def _find(place: Place, who: Pass, name: str) -> Campaign:
-    return await place.replay.status(name, seen=lambda one: _may_see(who, one))
-
-
-def _may_see(who: Pass, campaign: Campaign) -> bool:
     # Letters of any mailbox may be in it: those limited to some see their own.
-    return not who.sources or campaign.actor == who.name
+    return await place.replay.status(name, seen=lambda one: who.owns(one.owner))
 
 
-def _check_target(place: Place, to: str | None) -> None:
-    """Letters go to mailboxes the server was told of, never to what a caller says."""
-    allowed = place.settings.serve.replay_to
-    if to is not None and to not in allowed:
-        known = ", ".join(allowed) or "none is"
+def _check_target(place: Place, who: Pass, to: str | None) -> None:
+    """
+    Letters go to mailboxes the server was told of, never to what a caller says.
+
+    Whoever is limited to some mailboxes sends to these only. What else there is, and
+    why one is not among it, is not told.
+    """
+    if to is not None and not (who.sees(to) and to in place.settings.serve.replay_to):
         raise ConfigError(
-            f"{to!r} is not among the mailboxes that letters may be replayed to"
-            f" (serve.replay_to: {known})"
+            f"{to!r} is not among the mailboxes that you may replay letters to: name"
+            " one that serve.replay_to has and your token sees"
         )
 
 

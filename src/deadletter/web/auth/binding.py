@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 
-EVERYBODY = "*"  # believed, whoever asks
+EVERYBODY = "*"
 
 
 def bind_problem(host: str, access: bool) -> str | None:
@@ -17,15 +17,20 @@ def bind_problem(host: str, access: bool) -> str | None:
 
 
 def proxy_problem(proxies: Iterable[str]) -> str | None:
-    """Why one of these is no proxy that could ever be recognised; or None."""
+    """Why one of these cannot tell proxies from everybody else; or None."""
     for proxy in proxies:
         try:
-            if proxy != EVERYBODY:
-                ip_network(proxy)
+            is_all = proxy.strip() == EVERYBODY or not ip_network(proxy).prefixlen
         except ValueError:
             return (
                 f"serve.proxies has {proxy!a}, and requests come from addresses: give"
                 " one, such as 10.0.0.7, or a network, such as 10.0.0.0/24."
+            )
+        if is_all:
+            return (
+                f"serve.proxies has {proxy!a}, so everybody could say which address"
+                " they come from, and sign-ins would not be limited: give the addresses"
+                " of your proxies, such as 10.0.0.7, or their network, 10.0.0.0/24."
             )
     return None
 

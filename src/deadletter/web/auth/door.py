@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hmac import compare_digest
 from typing import Final
 
@@ -21,7 +22,8 @@ from deadletter.ports import AccessStore, Clock, LetterStore
 
 from .limiting import Failures
 from .minting import session_hash, token_hash
-from .refusing import Connection, refuse_other_sites, refuse_tokens_in_urls
+from .refusing import Connection, refuse_tokens_in_urls
+from .watch import Gone, Watch
 
 LOCAL: Final = Pass(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
@@ -33,10 +35,11 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, and the session they ask in, if it is one."""
+    """Who asks, and the session they ask in or the token they show."""
 
     who: Pass
     session: Session | None = None
+    token: Token | None = None
 
 
 class Door:
@@ -47,6 +50,7 @@ class Door:
         self.clock = clock
         self._sign_ins = Failures(clock)
         self._bearers = Failures(clock)
+        self._watch = None if access is None else Watch(access, clock)
         self._looks: Gathering[str, Token | None] = Gathering(
             self._look, most=_TOGETHER, limit=_WAITING
         )
@@ -59,31 +63,37 @@ class Door:
         """
         refuse_tokens_in_urls(connection)
         if self.access is None:
-            refuse_other_sites(connection)
             return Caller(LOCAL)
         shown = connection.headers.getall("authorization", [])
         if shown:
-            return Caller(await self._by_token(connection, shown))
+            return await self._by_token(connection, shown)
         cookie = connection.cookies.get(cookie_name(connection))
         if cookie is None:
             raise unknown()
         return await self._by_session(connection, self.access, cookie)
 
+    def watching(self, caller: Caller, gone: Gone) -> AbstractContextManager[None]:
+        """Within, `gone` is called when the caller would be let in no more."""
+        shown = caller.session or caller.token
+        if self._watch is None or shown is None:
+            return nullcontext()
+        return self._watch.watching(shown, gone)
+
     async def sign_in(
         self, connection: Connection, shown: str, store: LetterStore
     ) -> Token:
-        """The token somebody signs in with: 401, or 429 after too many failures."""
+        """
+        The token somebody signs in with: 401, or 429 after too many failures.
+
+        A good token is let in however many failed before it: they may be anybody
+        behind the same address. Secrets are not guessed, so that costs no safety.
+        """
+        token = await self.token(shown)
+        if token is not None:
+            return token
         asking = address(connection)
         if wait := self._sign_ins.spend(asking):
             raise too_many(wait)
-        try:
-            token = await self.token(shown)
-        except BackendError:
-            self._sign_ins.refund(asking)
-            raise
-        if token is not None:
-            self._sign_ins.refund(asking)
-            return token
         if self._sign_ins.is_spent(asking):
             # Each failure in the audit would let anybody fill it.
             await store.record("block", f"address:{asking}", By("dlq serve", _FAILED))
@@ -117,12 +127,12 @@ class Door:
         tokens = dict(zip(wanted, found, strict=True))
         return [tokens[hash_] for hash_ in hashes]
 
-    async def _by_token(self, connection: Connection, shown: list[str]) -> Pass:
+    async def _by_token(self, connection: Connection, shown: list[str]) -> Caller:
         scheme, _, text = shown[0].partition(" ")
         is_one = len(shown) == 1 and scheme.lower() == "bearer"
         token = await self.token(text.strip() if is_one else "")
         if token is not None:
-            return token.to
+            return Caller(token.to, token=token)
         # Only those who are wrong ever wait: a stale token of a neighbour behind
         # the same address must not shut out a service whose own is good.
         wait = self._bearers.spend(address(connection))
@@ -134,12 +144,11 @@ class Door:
         session = await access.session(session_hash(cookie))
         if session is None:
             raise unknown()
-        if connection.scope.get("method") not in _SAFE:
-            proof = connection.headers.get(CSRF_HEADER, "")
-            if not compare_digest(proof.encode(), session.csrf.encode()):
-                raise PermissionDeniedException(
-                    f"with a session, changes need its CSRF token in {CSRF_HEADER}"
-                )
+        is_change = connection.scope.get("method") not in _SAFE
+        if is_change and not shows_proof(connection, session):
+            raise PermissionDeniedException(
+                f"with a session, changes need its CSRF token in {CSRF_HEADER}"
+            )
         return Caller(session.to, session)
 
     async def _used(self, access: AccessStore, token: Token) -> None:
@@ -150,6 +159,12 @@ class Door:
         except BackendError:
             # A full disk is when people most need to look.
             return
+
+
+def shows_proof(connection: Connection, session: Session) -> bool:
+    """Whether a request shows what only pages of ours know."""
+    proof = connection.headers.get(CSRF_HEADER, "")
+    return compare_digest(proof.encode(), session.csrf.encode())
 
 
 def address(connection: Connection) -> str | None:

@@ -5,6 +5,7 @@ Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
 `OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
 """
 
+from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any, Final
 
@@ -17,8 +18,8 @@ from msgspec import Struct
 from deadletter.core.access import Pass, Role
 from deadletter.core.errors import BackendError
 
-from .door import Caller, Door
-from .refusing import Connection
+from .door import Caller, Door, shows_proof
+from .refusing import Connection, refuse_being_sent
 
 OPEN: Final = frozenset(
     {
@@ -34,20 +35,35 @@ OPEN: Final = frozenset(
 WHO: Final = "who"
 
 
+class CutShort(Exception):
+    """An answer that had begun ends here, and is not whole."""
+
+
 class Needs(Struct, frozen=True):
     """A guard that lets in who has this role, or one above it."""
 
     role: Role
+    recorded: bool = False
 
     async def __call__(self, connection: Connection, _: BaseRouteHandler) -> None:
         """401 for somebody unknown, 403 for somebody who may not."""
         await admit(connection, self.role)
+        if self.recorded:
+            known = await caller(connection)
+            if known.session is not None:
+                refuse_being_sent(connection, shows_proof(connection, known.session))
+            elif door(connection).access is None:
+                refuse_being_sent(connection, proof=True)
 
 
 @cache
-def needs(role: Role) -> Needs:
-    """The guard of a route for `role` and above."""
-    return Needs(role)
+def needs(role: Role, *, recorded: bool = False) -> Needs:
+    """
+    The guard of a route for `role` and above.
+
+    A GET that is `recorded` in the audit is not for browsers that other sites sent.
+    """
+    return Needs(role, recorded)
 
 
 async def admit(connection: Connection, role: Role) -> Pass:
@@ -84,6 +100,20 @@ async def is_still_known(connection: Connection) -> bool:
         return (await door(connection).caller(connection)).who == before.who
     except (HTTPException, BackendError):
         return False
+
+
+async def while_known(
+    connection: Connection, parts: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """
+    The parts of a long answer, for as long as who asked would be let in again.
+
+    What is cut short ends with an error, so that nobody takes it for the whole.
+    """
+    async for part in parts:
+        if not await is_still_known(connection):
+            raise CutShort("whoever asked for this is let in no more")
+        yield part
 
 
 def door(connection: Connection) -> Door:

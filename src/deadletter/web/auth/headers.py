@@ -26,6 +26,9 @@ _ALWAYS: Final = {
 }
 _POLICY: Final = POLICY.encode()
 _KEPT: Final = b"cache-control"
+_NEVER: Final = b"no-store"
+OF_ANSWERS: Final = {**_ALWAYS, _POLICY: _DATA, _KEPT: _NEVER}
+"""The headers of an answer that says nothing else, such as the HTTP server's own."""
 
 
 async def security_headers(message: Message, _: Scope) -> None:
@@ -42,6 +45,6 @@ async def security_headers(message: Message, _: Scope) -> None:
     if _POLICY not in named:
         ours[_POLICY] = _DATA
     if b"max-age" not in named.get(_KEPT, b""):
-        ours[_KEPT] = b"no-store"
+        ours[_KEPT] = _NEVER
     theirs = [one for one in given if one[0] not in ours]
     message["headers"] = [*theirs, *ours.items()]

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deadletter.core.access import Pass, Role, Token
+from deadletter.core.actor_names import name_problem, skeleton
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, Clock, LetterStore
@@ -11,7 +12,6 @@ from deadletter.ports import AccessStore, Clock, LetterStore
 from .minting import mint
 
 FIRST_LASTS: Final = timedelta(hours=24)
-_LONGEST: Final = 200  # characters of a name
 _MOST: Final = 100  # mailboxes one may be limited to
 
 
@@ -35,15 +35,22 @@ class Keys:
         A new token as it is kept, and as it is shown this once.
 
         What cannot be is a ConfigError; an `id` that is taken, a Conflict, and so is
-        a name that stands for another view: replays belong to names.
+        a name that stands for another view, or looks like that of somebody else:
+        readers of the audit could not tell who did something.
         """
         now = self._clock.now()
         _check(to)
+        looks = skeleton(to.name)
         for known in await self._access.tokens():
             if known.to.name == to.name and {*known.to.sources} != {*to.sources}:
                 raise Conflict(
-                    f"token {known.id} is called {to.name!r} and sees other mailboxes:"
+                    f"there is a token called {to.name!r} that sees other mailboxes:"
                     " take another name, or revoke it first"
+                )
+            if known.to.name != to.name and skeleton(known.to.name) == looks:
+                raise Conflict(
+                    f"{to.name!a} looks like the name of another token: take one that"
+                    " nobody mistakes for it"
                 )
         if expires_at is not None and expires_at <= now:
             raise ConfigError("the token would have expired already")
@@ -110,11 +117,8 @@ def target(id: str) -> str:
 
 
 def _check(to: Pass) -> None:
-    if not to.name.strip() or len(to.name) > _LONGEST or not to.name.isprintable():
-        raise ConfigError(
-            f"a token's name is 1 to {_LONGEST} printable characters: it is the actor"
-            " in the audit"
-        )
+    if problem := name_problem(to.name):
+        raise ConfigError(f"{problem}: a token's name is the actor in the audit")
     if len(to.sources) > _MOST:
         raise ConfigError(f"a token is limited to {_MOST} mailboxes at most")
     for source in to.sources:

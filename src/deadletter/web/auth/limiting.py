@@ -27,10 +27,7 @@ class Failures:
 
     def spend(self, address: str | None) -> float:
         """
-        Count a try as failed; or the seconds to wait, and it is not counted.
-
-        To be called before the try is looked at: those that come all at once
-        would pass otherwise.
+        Count a failure; or the seconds to wait, and it is not counted.
         """
         now = self._clock.monotonic()
         who = _neighbourhood(address)
@@ -44,12 +41,6 @@ class Failures:
         self._add(who, _ADDRESS_EVERY, now)
         self._add(_TOTAL, _TOTAL_EVERY, now)
         return 0.0
-
-    def refund(self, address: str | None) -> None:
-        """It was no failure after all."""
-        now = self._clock.monotonic()
-        self._add(_neighbourhood(address), -_ADDRESS_EVERY, now)
-        self._add(_TOTAL, -_TOTAL_EVERY, now)
 
     def is_spent(self, address: str | None) -> bool:
         """Whether this address may not fail once more right now."""

@@ -11,10 +11,13 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Final
 
+from msgspec.structs import replace
+
 from deadletter.core.access import Pass, Token
 
 # 256 bits of chance need no slow hash: there is nothing to try out.
 _SECRET: Final = 32
+_PRINCIPAL: Final = 16
 _SHAPE: Final = r"dlq_[a-z0-9]{1,16}_[0-9a-f]{64}"
 _is_token: Final = re.compile(_SHAPE, re.ASCII).fullmatch
 _has_token: Final = re.compile(_SHAPE, re.ASCII).search
@@ -35,7 +38,7 @@ def mint(
     token = Token(
         id=name,
         hash=token_hash(shown),
-        to=to,
+        to=replace(to, principal=secrets.token_hex(_PRINCIPAL)),
         created_at=at,
         created_by=by,
         expires_at=expires_at,

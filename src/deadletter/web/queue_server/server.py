@@ -14,9 +14,10 @@ from litestar.enums import ScopeType
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 
 from deadletter.core.letter import By
-from deadletter.lending import Lending
+from deadletter.lending import Lending, TryAgain
 from deadletter.ports import LetterStore
-from deadletter.web.auth.guards import admit
+from deadletter.web.auth.guards import admit, caller, door
+from deadletter.web.auth.refusing import Connection
 
 from . import work
 from .acts import reason_of
@@ -24,7 +25,7 @@ from .bodies import Body, ClientGone
 from .calls import CALLS, LEASE
 from .forms import Form, form_of_body, form_of_reply, read, write
 from .said import Lease, Reply, Said
-from .seeing import check_seen
+from .seeing import check_queues
 from .status import BAD, OK, UNKNOWN, failed, reply_of
 
 
@@ -65,14 +66,14 @@ class QueueServer:
         call = CALLS.get(name)
         if call is None:
             return failed(UNKNOWN, f"no such method; /v1/{name[:200]}")
-        who = await admit(ASGIConnection(scope), call.role)
+        connection: Connection = ASGIConnection(scope)
+        who = await admit(connection, call.role)
         form = form_of_body(headers.get(b"content-type", ""))
         asked = read(await body.read(call.body), form, call.asked)
-        if who.sources:
-            check_seen(who, asked)
+        await check_queues(who, asked, self._lending.store)
         if call is LEASE:
             assert isinstance(asked, Lease)
-            return await self._lease(asked, body)
+            return await self._lease(asked, body, connection)
         if call.act is not None:
             by = By(who.name, reason_of(headers))
             done = await call.act(self._lending, asked)
@@ -81,16 +82,21 @@ class QueueServer:
         assert call.answer is not None
         return await call.answer(self._lending, asked)
 
-    async def _lease(self, asked: Lease, body: Body) -> Said:
+    async def _lease(self, asked: Lease, body: Body, connection: Connection) -> Said:
         waiting = work.lease(self._lending, asked)
         gone = asyncio.create_task(body.hung_up())
-        # A client that hung up must not be lent anything.
+        # A client that hung up, or is let in no more, must not be lent anything.
         gone.add_done_callback(lambda _: waiting.cancel())
+        known = await caller(connection)
         try:
-            return work.lent(asked.queue_name, await waiting)
+            with door(connection).watching(known, waiting.cancel):
+                return work.lent(asked.queue_name, await waiting)
         except asyncio.CancelledError:
             if gone.done():
                 raise ClientGone from None
+            if waiting.cancelled():
+                await door(connection).caller(connection)  # says what is wrong
+                raise TryAgain("nobody could tell who asks; try again") from None
             raise
         finally:
             gone.cancel()

@@ -1,0 +1,4 @@
+-- What a group says of its letters goes with the last of them.
+UPDATE deadletter.groups SET text = '', frame = '', code = '' WHERE NOT EXISTS (
+    SELECT 1 FROM deadletter.group_states s
+    WHERE s.fingerprint = groups.fingerprint AND s.n > 0);
