@@ -28,6 +28,7 @@ from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import Query
 from deadletter.web.place import Place
+from deadletter.web.searching import Searches
 
 LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"
@@ -37,6 +38,8 @@ _FILE: Final = "letters.jsonl"
 async def export_letters(
     place: Here,
     who: Who,
+    searching: Searches,
+    *,
     search: Query = "",
     limit: Annotated[int, QueryParameter(ge=1, le=MOST)] = MOST,
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
@@ -47,7 +50,7 @@ async def export_letters(
     What is exported is chosen before the first line is sent. Goes into the audit.
     """
     node = of_sources(parse(search), who.sources)
-    ids = await place.letters.freeze(node, limit=limit)
+    ids = await searching.freeze(node, limit=limit)
     by = By(who.name, reason)
     detail = f"{len(ids)} letters as jsonl: {search or 'everything'}"
     await place.store.record("export", _FILE, by, detail)
