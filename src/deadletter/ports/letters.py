@@ -245,3 +245,11 @@ class Naming(Protocol):
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
+
+
+@runtime_checkable
+class Indexing(Protocol):
+    """An office that indexes error texts after letters are kept, not while."""
+
+    async def index_texts(self) -> bool:
+        """Index some error texts, or tidy up behind some; whether there is more."""

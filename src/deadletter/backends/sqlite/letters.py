@@ -37,7 +37,15 @@ from deadletter.ports.letters import (
 )
 from deadletter.ports.time import Clock, Dice
 
-from . import audit, campaigns, group_standing, groups, replay_story, search
+from . import (
+    audit,
+    campaigns,
+    group_standing,
+    groups,
+    replay_story,
+    search,
+    text_index,
+)
 from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
@@ -97,6 +105,12 @@ class SqliteLetters:
         if is_costly(query):
             return await self._db.search(work, meter)
         return await self._db.read(work)
+
+    async def index_texts(self) -> bool:
+        """Index some error texts, or tidy up behind some; whether there is more."""
+        if await self._db.write(text_index.index_some, patient=True):
+            return True
+        return await self._db.write(text_index.tidy_some, patient=True)
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""

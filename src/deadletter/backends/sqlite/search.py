@@ -34,7 +34,15 @@ from .letters_rows import HEAD, head_of
 from .letters_whole import opened
 from .rows import EPOCH, micros, when
 from .search_terms import Sql, sql
-from .search_window import Place, Window, bottom, narrowest, size, windows
+from .search_window import (
+    Place,
+    Window,
+    bottom,
+    narrowest,
+    size,
+    text_window,
+    windows,
+)
 from .sql import fetch, numbers
 
 _SIZED: Final = """
@@ -112,12 +120,15 @@ def find(
     start = None if after is None else _place(after)
     by_head, _ = split(query)
     candidates = windows(by_head, now)
+    if (texts := text_window(connection, by_head)) is not None:
+        candidates.append(texts)
     most = meter.budget.letters
     window = narrowest(connection, candidates, start=start, most=most)
     narrow: list[Sql] = []
     if not window.exact:  # else what is read is all that is looked at
         # What indexes know first: most is settled by them.
-        narrow = [other.condition for other in candidates if other is not window]
+        others = (one for one in candidates if one is not window and one.narrows)
+        narrow = [other.condition for other in others]
         narrow.append(sql(All(by_head), now))
     step = search_step(
         query, limit=limit, start=start, exact=window.exact, now=now, meter=meter
