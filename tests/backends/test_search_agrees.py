@@ -111,7 +111,7 @@ def _pages(
             office, query, limit=limit, after=after, now=NOW, meter=meter
         )
         assert len(page.heads) <= limit
-        assert len(page.heads) <= page.looked_at <= budget.letters
+        assert len(page.heads) <= page.looked_at <= max(budget.letters, limit)
         assert (page.after is None) == (page.back_to is None)
         yield from page.heads
         if page.after is None:

@@ -89,7 +89,7 @@ class Office:
             asked = search.Asked(query, limit, after, NOW, self._meter())
             page = await search.find(self.db.there, session, asked)
             assert len(page.heads) <= limit
-            assert len(page.heads) <= page.looked_at <= self.budget.letters
+            assert len(page.heads) <= page.looked_at <= max(self.budget.letters, limit)
             for head in page.heads:
                 yield head
             if page.after is None:

@@ -68,6 +68,10 @@ class Office:
         await self._time.empty()
         store = self._engine.letters
         assert store is not None
+        await store.keep(letters[: len(letters) // 2])
+        while await store.index_texts():
+            pass
+        # Some are indexed, some changed since, some new.
         ids = dict.fromkeys(one.id for one in await store.keep(letters))
         there = sorted(
             await store.get(list(ids)), key=lambda letter: letter.head.dead_at

@@ -37,7 +37,15 @@ from deadletter.ports.letters import (
 )
 from deadletter.ports.time import Clock
 
-from . import audit, campaigns, counting, groups, replay_items, search
+from . import (
+    audit,
+    campaigns,
+    counting,
+    groups,
+    replay_items,
+    search,
+    text_index,
+)
 from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
@@ -103,6 +111,10 @@ class PostgresqlLetters:
             )
 
         return await self._db.search(work)
+
+    async def index_texts(self) -> bool:
+        """Index some error texts; whether there is more."""
+        return await self._db.write(text_index.index_some) > 0
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""

@@ -36,7 +36,15 @@ from deadletter.ports.search_steps import run_step
 from .letters_rows import HEAD, opened, unopened
 from .pool import Connection
 from .search_terms import Sql, numbered, sql
-from .search_window import Place, Window, bottom, narrowest, size, windows
+from .search_window import (
+    Place,
+    Window,
+    bottom,
+    narrowest,
+    size,
+    text_window,
+    windows,
+)
 
 _JOIN: Final = """
 JOIN deadletter.letters l ON l.seq = w.seq
@@ -114,6 +122,8 @@ async def find(
     start = None if after is None else place(after)
     by_head, _ = split(query)
     candidates = windows(by_head, now)
+    if (texts := await text_window(connection, by_head)) is not None:
+        candidates.append(texts)
     most = meter.budget.letters
     window = await narrowest(connection, candidates, start=start, most=most)
     narrow = _ANY if window.exact else sql(All(by_head), now)
