@@ -15,7 +15,7 @@ from typing import Final
 
 from deadletter.core.errors import ConfigError
 
-from .sql import fetch
+from .sql import fetch, stored
 
 MOST: Final = 500  # letters indexed at once
 MOST_TEXT: Final = 100_000  # characters of their texts
@@ -163,7 +163,10 @@ def candidates(
 
     Those that are not indexed are among them. None if there are more than `most`.
     """
-    if not is_possible():
+    is_odd = any(
+        isinstance(stored(gram), bytes) for one in alternatives for gram in one
+    )
+    if is_odd or not is_possible():  # odd text is not in the index
         return None
     match = " OR ".join(
         f"({' AND '.join(map(_quoted, grams))})" for grams in alternatives
