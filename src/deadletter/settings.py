@@ -46,6 +46,7 @@ Count = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
 Port = Annotated[int, Meta(ge=1, le=65535, title="a port number, 1 to 65535")]
 AnyPort = Annotated[int, Meta(ge=0, le=65535, title="a port number, 0 to 65535")]
 Seconds = Annotated[float, Meta(ge=0, le=1e7, title="seconds, 0 to 1e7")]
+Share = Annotated[float, Meta(gt=0, le=1e7, title="seconds, more than 0")]
 Hours = Annotated[float, Meta(gt=0, le=876000, title="hours, up to 876000")]
 Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
@@ -91,6 +92,8 @@ class Serve(Struct, frozen=True, kw_only=True):
     body_limit: Count = 32 * 1024 * 1024  # bytes of one request
     session_hours: Hours = 12.0  # how long somebody stays signed in
     proxies: Names = ()  # addresses whose X-Forwarded-For and -Proto are believed
+    search_seconds: Seconds = 2.0  # of a search, before it answers with what it found
+    search_share: Share = 20.0  # seconds of costly searches a minute, for each caller
     notice: Seconds = 0.0  # readiness fails this long before anything stops
     grace: Seconds = 30.0  # for requests under way when told to stop
     retention_every: Hours | None = None  # between retention runs; never, unless set

@@ -1,9 +1,9 @@
 """The SQLite office finds exactly the letters that match, whatever is asked."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +13,10 @@ from deadletter.backends.sqlite import search
 from deadletter.backends.sqlite.letters_keep import keep
 from deadletter.backends.sqlite.letters_whole import whole
 from deadletter.backends.sqlite.schema import migrate
+from deadletter.backends.sqlite.text_index import index_some
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.query import (
-    Node,
-    matches,
-)
-from deadletter.testing.generate import NOW, letters, queries
+from deadletter.core.query import STEP, Budget, Meter, Node, matches
+from deadletter.testing.generate import NOW, budgets, letters, queries
 from deadletter.testing.odd_searches import odd_searches
 
 _EVERY = "SELECT *, seq AS tag FROM letters JOIN letter_contents ON letter = seq"
@@ -63,7 +61,7 @@ def test_odd_text_is_found_like_any_other(
     kept=st.lists(letters(), max_size=8),
     query=queries(),
     limit=st.integers(1, 5),
-    budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
+    budget=budgets(),
 )
 @settings(max_examples=250, deadline=None)
 def test_a_search_finds_exactly_what_matches(
@@ -71,43 +69,50 @@ def test_a_search_finds_exactly_what_matches(
     kept: list[DeadLetter],
     query: Node,
     limit: int,
-    budget: tuple[int, int],
+    budget: Budget,
 ) -> None:
-    look, opened = budget
-
-    with (
-        mock.patch.object(search, "LOOK", look),
-        mock.patch.object(search, "OPEN", opened),
-        mock.patch.object(search, "_SLICE", opened),
-    ):
-        found, expected = _searched(office, kept, query, limit=limit)
+    found, expected = _searched(office, kept, query, limit=limit, budget=budget)
 
     assert found == expected
 
 
 def _searched(
-    office: sqlite3.Connection, letters: list[DeadLetter], query: Node, *, limit: int
+    office: sqlite3.Connection,
+    letters: list[DeadLetter],
+    query: Node,
+    *,
+    limit: int,
+    budget: Budget = STEP,
 ) -> tuple[list[LetterHead], list[LetterHead]]:
     """What a search finds among these letters, and what it should find."""
     office.execute("BEGIN")
     try:
-        keep(office, letters, NOW)
+        keep(office, letters[: len(letters) // 2], NOW)
+        while index_some(office):
+            pass
+        keep(office, letters, NOW)  # some are indexed, some changed since, some new
         there = [letter for _, letter in whole(office, _EVERY, ())]
         there.sort(key=lambda letter: letter.head.dead_at)
-        found = list(_pages(office, query, limit))
-        assert list(_names(office, query, limit)) == [head.id for head in found]
+        found = list(_pages(office, query, limit, budget))
+        assert list(_names(office, query, limit, budget)) == [head.id for head in found]
     finally:
         office.execute("ROLLBACK")
     expected = [letter.head for letter in there if matches(query, letter, now=NOW)]
     return found, expected[::-1]
 
 
-def _pages(office: sqlite3.Connection, query: Node, limit: int) -> Iterator[LetterHead]:
+def _pages(
+    office: sqlite3.Connection, query: Node, limit: int, budget: Budget
+) -> Iterator[LetterHead]:
     after = None
     while True:
-        page = search.find(office, query, limit=limit, after=after, now=NOW)
+        meter = Meter(time.monotonic, budget)
+        page = search.find(
+            office, query, limit=limit, after=after, now=NOW, meter=meter
+        )
         assert len(page.heads) <= limit
-        assert len(page.heads) <= page.looked_at <= search.LOOK
+        assert len(page.heads) <= page.looked_at <= max(budget.letters, limit)
+        assert (page.after is None) == (page.back_to is None)
         yield from page.heads
         if page.after is None:
             return
@@ -115,10 +120,15 @@ def _pages(office: sqlite3.Connection, query: Node, limit: int) -> Iterator[Lett
         after = page.after
 
 
-def _names(office: sqlite3.Connection, query: Node, limit: int) -> Iterator[str]:
+def _names(
+    office: sqlite3.Connection, query: Node, limit: int, budget: Budget
+) -> Iterator[str]:
     after = None
     while True:
-        names = search.find_ids(office, query, limit=limit, after=after, now=NOW)
+        meter = Meter(time.monotonic, budget)
+        names = search.find_ids(
+            office, query, limit=limit, after=after, now=NOW, meter=meter
+        )
         assert len(names.ids) <= limit
         yield from names.ids
         if names.after is None:

@@ -1,9 +1,9 @@
 """The MongoDB office finds exactly the letters that match, whatever is asked."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -16,9 +16,17 @@ from deadletter.backends.mongodb.letters_documents import INLINE, get
 from deadletter.backends.mongodb.letters_keep import keep
 from deadletter.backends.mongodb.turn import Session, begin
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.query import EVERYTHING, Node, matches, parse
+from deadletter.core.query import (
+    EVERYTHING,
+    STEP,
+    Budget,
+    Meter,
+    Node,
+    matches,
+    parse,
+)
 from deadletter.testing.fakes import START, FakeClock
-from deadletter.testing.generate import NOW, letters, queries
+from deadletter.testing.generate import NOW, budgets, letters, queries
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.odd_searches import odd_letter, odd_searches
 from engines.machines import runs
@@ -39,11 +47,21 @@ class Office:
     def __init__(self, runner: asyncio.Runner, engine: MongodbEngine) -> None:
         self._runner = runner
         self.db: Database = database_of(engine)
+        self.budget = STEP
+
+    def _meter(self) -> Meter:
+        return Meter(time.monotonic, self.budget)
 
     def searched(
-        self, letters: list[DeadLetter], query: Node, *, limit: int
+        self,
+        letters: list[DeadLetter],
+        query: Node,
+        *,
+        limit: int,
+        budget: Budget = STEP,
     ) -> tuple[list[LetterHead], list[LetterHead]]:
         """What a search finds among these letters, and what it should find."""
+        self.budget = budget
         return self._runner.run(self._searched(letters, query, limit))
 
     async def _searched(
@@ -68,10 +86,10 @@ class Office:
     ) -> AsyncIterator[LetterHead]:
         after = None
         while True:
-            asked = search.Asked(query, limit, after, NOW)
+            asked = search.Asked(query, limit, after, NOW, self._meter())
             page = await search.find(self.db.there, session, asked)
             assert len(page.heads) <= limit
-            assert len(page.heads) <= page.looked_at <= search.LOOK
+            assert len(page.heads) <= page.looked_at <= max(self.budget.letters, limit)
             for head in page.heads:
                 yield head
             if page.after is None:
@@ -84,7 +102,7 @@ class Office:
     ) -> AsyncIterator[str]:
         after = None
         while True:
-            asked = search.Asked(query, limit, after, NOW)
+            asked = search.Asked(query, limit, after, NOW, self._meter())
             names = await search.find_ids(self.db.there, session, asked)
             assert len(names.ids) <= limit
             for id_ in names.ids:
@@ -121,7 +139,7 @@ def test_odd_text_is_found_like_any_other(
     kept=st.lists(letters(), max_size=8),
     query=queries(),
     limit=st.integers(1, 5),
-    budget=st.sampled_from([(1, 1), (3, 2), (1000, 2), (1000, 1000)]),
+    budget=budgets(),
 )
 @runs(200)
 def test_a_search_finds_exactly_what_matches(
@@ -129,15 +147,9 @@ def test_a_search_finds_exactly_what_matches(
     kept: list[DeadLetter],
     query: Node,
     limit: int,
-    budget: tuple[int, int],
+    budget: Budget,
 ) -> None:
-    look, opened = budget
-
-    with (
-        mock.patch.object(search, "LOOK", look),
-        mock.patch.object(search, "OPEN", opened),
-    ):
-        found, expected = office.searched(kept, query, limit=limit)
+    found, expected = office.searched(kept, query, limit=limit, budget=budget)
 
     assert found == expected
 

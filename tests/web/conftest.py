@@ -17,6 +17,7 @@ from deadletter.system import SystemClock, SystemDice
 from deadletter.web.app import build
 from deadletter.web.auth.minting import mint
 from deadletter.web.place import Place
+from deadletter.web.search_shares import SearchShares
 
 
 def place_of(
@@ -42,6 +43,7 @@ def place_of(
         clock=clock,
         dice=dice,
         settings=settings or Settings(),
+        searches=SearchShares(clock, share=(settings or Settings()).serve.search_share),
         observe=lambda event: None,
     )
 

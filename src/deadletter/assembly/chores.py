@@ -13,7 +13,15 @@ from deadletter.core.policy import DLQPolicy
 from deadletter.observe.alerting import Alerting
 from deadletter.office.replay import Replay
 from deadletter.office.retention import Retention
-from deadletter.ports import AccessStore, Clock, Dice, Engine, Ledger, LetterStore
+from deadletter.ports import (
+    AccessStore,
+    Clock,
+    Dice,
+    Engine,
+    Indexing,
+    Ledger,
+    LetterStore,
+)
 from deadletter.runtime.heartbeat import Heartbeat
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.solitude import Solitude
@@ -21,6 +29,7 @@ from deadletter.runtime.sweep import Sweep
 from deadletter.settings import RetentionDays, Settings
 
 SWEEP_EVERY: Final = 5.0  # seconds
+INDEX_EVERY: Final = 5.0
 TIDY_EVERY: Final = 600.0
 _HOUR: Final = 3600.0
 _ACTOR: Final = "dlq serve"
@@ -119,6 +128,8 @@ def chores(
     if engine.undertaker is not None:
         sweeping = _sweeping(engine, letters, clock=clock, dice=dice, observe=observe)
         loops.append(every(SWEEP_EVERY, "sweep", sweeping))
+    if isinstance(letters, Indexing):
+        loops.append(every(INDEX_EVERY, "index", _indexing(letters, clock)))
     alerts, hours = settings.alerts, settings.serve.retention_every
     if alerts.targets:
         alerting = Alerting(
@@ -150,6 +161,18 @@ def retention_of(
         ledger=ledger,
         abandoned=timedelta(days=days.ledger),
     )
+
+
+def _indexing(letters: Indexing, clock: Clock) -> Callable[[], Awaitable[object]]:
+    """Indexing error texts, half of the time at most: others write meanwhile."""
+
+    async def once() -> None:
+        began = clock.monotonic()
+        while await letters.index_texts():
+            await asyncio.sleep(clock.monotonic() - began)
+            began = clock.monotonic()
+
+    return once
 
 
 def _sweeping(

@@ -12,7 +12,7 @@ from deadletter.core.letter import LetterHead
 
 from .desk import AtDesk, Desk
 from .options import AtMost
-from .paging import pages, tell_of_more
+from .paging import pages, tell_how_far, tell_of_more
 from .tables import (
     Name,
     cell,
@@ -74,6 +74,7 @@ async def _show(
         desk.hint(f"{show} tells a letter's whole story.")
     else:
         desk.tell(_nothing(query, cut=page.after is not None))
+    tell_how_far(desk, page)
     return page.after
 
 

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from deadletter.ports import Page
+
 from .desk import Desk
 
 T = TypeVar("T")
@@ -42,6 +44,16 @@ async def one_by_one(
         if len(page) < size:
             return
         last = name(page[-1])
+
+
+def tell_how_far(desk: Desk, page: Page) -> None:
+    """Say how far a search has looked that ended before it had enough."""
+    if page.letters is None or page.back_to is None:
+        return
+    desk.warn(
+        f"Looked at {page.looked_at:,} of {page.letters:,} letters, back to"
+        f" {page.back_to:%Y-%m-%d %H:%M:%S} UTC."
+    )
 
 
 def tell_of_more(

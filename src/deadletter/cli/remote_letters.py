@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from time import monotonic
 from typing import Final
 
 from deadletter.client import Client
@@ -10,7 +11,8 @@ from deadletter.core.letter import By, LetterHead, State
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
 from deadletter.office.batches import batched
-from deadletter.office.letters import PATIENCE, Moved
+from deadletter.office.letters import Moved
+from deadletter.office.patience import PATIENCE
 from deadletter.ports import Page
 
 _NAMED: Final = 5_000  # letters in one request
@@ -28,14 +30,17 @@ class RemoteLetters:
     ) -> Page:
         heads: list[LetterHead] = []
         looked_at = 0
+        until = monotonic() + PATIENCE.seconds
         while True:
             size = min(PAGE, limit - len(heads))
             page = await self._letters.search(query, limit=size, after=after)
             heads += page.heads
             looked_at += page.looked_at
             after = page.after
-            if after is None or len(heads) >= limit or looked_at >= PATIENCE:
-                return Page(tuple(heads), after, looked_at)
+            is_enough = after is None or len(heads) >= limit
+            if is_enough or looked_at >= PATIENCE.letters or monotonic() > until:
+                there = None if is_enough else page.letters
+                return Page(tuple(heads), after, looked_at, page.back_to, there)
 
     async def select(
         self, query: str, *, limit: int | None = None

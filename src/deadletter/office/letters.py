@@ -3,24 +3,26 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
 from deadletter.core.editing import Changes
-from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
 from deadletter.core.letter import By, DeadLetter, LetterHead, State
+from deadletter.core.paging import place
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.core.query.pattern import pattern
-from deadletter.ports import Clock, LetterStore, Move, Naming, Page
+from deadletter.ports import Clock, LetterStore, Move, Names, Naming, Page
 
 from .batches import BATCH, batched
+from .patience import AT_ONCE, PATIENCE, Patience, Turn
 
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000
 MANY: Final = 5_000  # ids asked for at once
-PATIENCE: Final = 200_000  # letters one search looks at before it answers
 _ID: Final = re.compile(r"[a-z2-7]{6,24}")
 _FULL: Final = 24
 
@@ -60,24 +62,40 @@ class Letters:
         return resolve(node, self._clock.now())
 
     async def search(
-        self, query: str | Node = "", *, limit: int = 50, after: str | None = None
+        self,
+        query: str | Node = "",
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        sources: Sequence[str] = (),
+        patience: Patience = PATIENCE,
+        turn: Turn = AT_ONCE,
     ) -> Page:
         """
         Up to `limit` letters, newest death first; `after` of the page continues it.
 
-        A search that finds little stops after many letters looked at: its page
-        is short, and still has an `after`.
+        A search that finds little ends when its patience does: its page is short,
+        still has an `after`, and says how far it has looked. With `sources` there
+        are no letters but those of these mailboxes.
         """
-        node = self.understand(query)
+        node = of_sources(self.understand(query), sources)
         heads: list[LetterHead] = []
-        looked_at = 0
+        looked_at, used = 0, 0.0
         while True:
-            page = await self._store.find(node, limit=limit - len(heads), after=after)
+            async with turn():
+                began = self._clock.monotonic()
+                page = await self._store.find(
+                    node, limit=limit - len(heads), after=after
+                )
+                used += self._clock.monotonic() - began
             heads += page.heads
             looked_at += page.looked_at
             after = page.after
-            if after is None or len(heads) >= limit or looked_at >= PATIENCE:
-                return Page(tuple(heads), after, looked_at)
+            if after is None or len(heads) >= limit:
+                return Page(tuple(heads), after, looked_at, page.back_to)
+            if looked_at >= patience.letters or used >= patience.seconds:
+                there = await self._number(sources)
+                return Page(tuple(heads), after, looked_at, page.back_to, there)
 
     async def select(
         self, query: str | Node, *, limit: int | None = None
@@ -97,22 +115,51 @@ class Letters:
             if after is None:
                 return
 
-    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
-        """The ids a search finds now: what comes later is not among them."""
-        if not isinstance(self._store, Naming):
-            pages = self.select(query, limit=limit)
-            return [head.id async for heads in pages for head in heads]
-        node = self.understand(query)
+    async def freeze(
+        self,
+        query: str | Node,
+        *,
+        limit: int | None = None,
+        sources: Sequence[str] = (),
+        patience: float | None = None,
+        turn: Turn = AT_ONCE,
+    ) -> list[str]:
+        """
+        The ids a search finds now: what comes later is not among them.
+
+        All of them or a QueryError, if that takes more than `patience` seconds.
+        """
+        node = of_sources(self.understand(query), sources)
         ids: list[str] = []
         after: str | None = None
+        used = 0.0
         while limit is None or len(ids) < limit:
             size = MANY if limit is None else min(MANY, limit - len(ids))
-            names = await self._store.find_ids(node, limit=size, after=after)
+            async with turn():
+                began = self._clock.monotonic()
+                names = await self._named(node, size, after)
+                used += self._clock.monotonic() - began
             ids += names.ids
             after = names.after
             if after is None:
                 break
+            if patience is not None and used >= patience:
+                raise too_costly(patience, place(after)[0])
         return ids
+
+    async def _named(self, node: Node, limit: int, after: str | None) -> Names:
+        if isinstance(self._store, Naming):
+            return await self._store.find_ids(node, limit=limit, after=after)
+        page = await self._store.find(node, limit=min(limit, BATCH), after=after)
+        return Names(tuple(head.id for head in page.heads), page.after)
+
+    async def _number(self, sources: Sequence[str]) -> int:
+        counts = await self._store.counts()
+        return sum(
+            sum(states.values())
+            for source, states in counts.items()
+            if not sources or source in sources
+        )
 
     async def get(self, text: str, *, sources: Sequence[str] = ()) -> DeadLetter:
         """
@@ -132,7 +179,7 @@ class Letters:
         if whole and not sources:
             raise NotFound(_no_letter(name))
         named = Term("id", Op.IS, (name if whole else f"{name}*",))
-        page = await self.search(of_sources(named, sources), limit=3)
+        page = await self.search(named, limit=3, sources=sources)
         if not page.heads and whole:
             raise NotFound(_no_letter(name))
         if not page.heads:
@@ -273,6 +320,15 @@ def of_sources(node: Node, sources: Sequence[str]) -> Node:
         return node
     names = tuple(pattern((source,)) for source in sources)
     return All((node, Term("source", Op.IS, names)))
+
+
+def too_costly(seconds: float, back_to: datetime) -> QueryError:
+    """Choosing letters by this search would take too long."""
+    return QueryError(
+        f"this search is too costly to choose letters by: in {seconds:.0f} seconds it"
+        f" looked no further back than {back_to:%Y-%m-%d %H:%M:%S} UTC; put an indexed"
+        " field beside it, such as source:, error:, group: or since:"
+    )
 
 
 def _no_letter(name: str) -> str:

@@ -28,6 +28,7 @@ from .features import Durability, Features
 from .items import ItemStore, Tended
 from .ledger import Ledger, LedgerClaim, LedgerKey, LedgerState
 from .letters import (
+    Indexing,
     Kept,
     LetterStore,
     Move,
@@ -55,6 +56,7 @@ __all__ = [
     "Features",
     "Foreign",
     "Guards",
+    "Indexing",
     "ItemStore",
     "Kept",
     "Ledger",

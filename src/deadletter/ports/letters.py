@@ -36,12 +36,15 @@ class Page(Struct, frozen=True):
     Some of what a search found, newest first.
 
     `after` continues it. A search looks at a bounded number of letters at a
-    time, so a page may be short or empty and still have more behind it.
+    time, so a page may be short or empty and still have more behind it: then
+    `looked_at` letters of `letters` were looked at, those that died since `back_to`.
     """
 
     heads: tuple[LetterHead, ...]
     after: str | None = None
     looked_at: int = 0
+    back_to: datetime | None = None  # None: there is nothing older
+    letters: int | None = None  # None where the page is full, or nothing is behind it
 
 
 class Names(Struct, frozen=True):
@@ -246,3 +249,11 @@ class Naming(Protocol):
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
+
+
+@runtime_checkable
+class Indexing(Protocol):
+    """An office that indexes error texts after letters are kept, not while."""
+
+    async def index_texts(self) -> bool:
+        """Index some error texts, or tidy up behind some; whether there is more."""

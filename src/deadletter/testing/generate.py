@@ -19,6 +19,7 @@ from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query.ast import All, Any, Node, Not, Op, Term, Word
+from deadletter.core.query.budget import Budget
 from deadletter.core.query.fields import FIELDS, Field, Kind
 from deadletter.core.query.pattern import literal, pattern
 from deadletter.core.query.values import instant
@@ -115,6 +116,21 @@ def bodies() -> st.SearchStrategy[bytes]:
     documents = [json.dumps(document).encode() for document in _DOCUMENTS]
     known = st.sampled_from([*documents, *documents, *_ODD_BODIES])
     return known | st.binary(max_size=16)
+
+
+def budgets() -> st.SearchStrategy[Budget]:
+    """Budgets of a step, most of them spent at once, by each of their limits."""
+    return st.sampled_from(
+        [
+            Budget(letters=1, opened=1),
+            Budget(letters=3, opened=2),
+            Budget(opened=2),
+            Budget(size=1),
+            Budget(size=60),
+            Budget(seconds=0.0),
+            Budget(seconds=60.0),
+        ]
+    )
 
 
 @st.composite

@@ -91,6 +91,21 @@ class FindingContract(OfficeBench):
         assert len(seen) == len(set(seen))
         assert set(ids[1:]) <= set(seen)
 
+    async def test_a_step_reads_a_bounded_number_of_bytes(
+        self, store: LetterStore
+    ) -> None:
+        large = [a_letter(b"x" * 1_000_000) for _ in range(20)]
+        await self.kept(store, *large)
+
+        page = await store.find(parse("body.order:1 OR zzz"))
+        assert page.after is not None
+        assert page.back_to == START
+        assert 15 <= page.looked_at < 20
+
+        rest = await store.find(parse("body.order:1 OR zzz"), after=page.after)
+        assert rest.after is None
+        assert page.looked_at + rest.looked_at == 20
+
     async def test_a_page_says_when_there_is_nothing_behind_it(
         self, store: LetterStore
     ) -> None:

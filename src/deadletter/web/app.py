@@ -40,6 +40,7 @@ from .live import Live
 from .place import Place
 from .problems import HANDLERS
 from .queue_server import Lifespan, mounted
+from .searching import dependencies as searching
 
 API: Final = "/api/v1"
 _TOPICS: Final = (
@@ -77,6 +78,7 @@ def build(place: Place) -> Litestar:
             "sender": Provide(lambda: sender, sync_to_thread=False),
             "live": Provide(lambda: live, sync_to_thread=False),
             **dependencies,
+            **searching,
         },
         exception_handlers=HANDLERS,
         response_class=Json,

@@ -15,6 +15,7 @@ from deadletter.ports import Clock, Dice
 from deadletter.settings import Settings
 
 from .place import Place
+from .search_shares import SearchShares
 
 
 @asynccontextmanager
@@ -50,6 +51,7 @@ async def opened_place(
             clock=clock,
             dice=dice,
             settings=settings,
+            searches=SearchShares(clock, share=settings.serve.search_share),
             observe=fan_out(observe, Metrics(registry)),
             metrics=registry,
         )

@@ -21,6 +21,8 @@ from deadletter.ports import (
 from deadletter.runtime.health import Complaint
 from deadletter.settings import Settings
 
+from .search_shares import SearchShares
+
 
 def _content() -> Sequence[Complaint]:
     return ()
@@ -46,6 +48,7 @@ class Place(Struct, frozen=True, kw_only=True):
     clock: Clock
     dice: Dice
     settings: Settings
+    searches: SearchShares
     observe: Observer
     complaints: Callable[[], Sequence[Complaint]] = _content
     stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

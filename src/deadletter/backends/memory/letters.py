@@ -5,9 +5,9 @@ It is what other offices are compared with, so it prefers being obviously right
 to being fast.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from msgspec import structs
 
@@ -37,8 +37,14 @@ from deadletter.core.letter import (
 )
 from deadletter.core.message import Message
 from deadletter.core.paging import cursor, place
-from deadletter.core.query import matcher
-from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.query import (
+    EVERYTHING,
+    Meter,
+    Node,
+    matcher,
+    needs_contents,
+)
+from deadletter.core.query.contents import LOOK
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Durability, Features
 from deadletter.ports.letters import (
@@ -54,8 +60,6 @@ from deadletter.ports.time import Clock, Dice
 from .letters_campaigns import Campaigns
 from .letters_edit import edit, is_damaged
 from .letters_shelf import OnShelf, Shelf
-
-_LOOK: Final = 10_000  # letters looked at for one page
 
 
 class MemoryLetters:
@@ -102,19 +106,23 @@ class MemoryLetters:
             raise ConfigError(f"a page of {limit} letters: ask for at least one")
         start = None if after is None else place(after)
         fulfils = matcher(query, now=self._clock.now())
+        opens = needs_contents(query)
+        meter = Meter(self._clock.monotonic)
         heads: list[LetterHead] = []
-        looked_at = 0
-        left_off = None
+        looked_at, here = 0, None
         for kept in self._shelf.newest_first():
-            here = (kept.head.dead_at, kept.seq)
-            if start is not None and here >= start:
+            behind = (kept.head.dead_at, kept.seq)
+            if start is not None and behind >= start:
                 continue
-            if len(heads) == limit or looked_at == _LOOK:
-                return Page(tuple(heads), left_off, looked_at)
-            looked_at += 1
-            left_off = cursor(*here)
+            is_spent = looked_at == meter.budget.letters or (here and meter.is_spent)
+            if here is not None and (len(heads) == limit or is_spent):
+                return Page(tuple(heads), cursor(*here), looked_at, here[0])
+            looked_at, here = looked_at + 1, behind
             if fulfils(kept.whole()):
                 heads.append(kept.head)
+            if opens:
+                meter.opened(min(kept.head.size, LOOK))
+                await asyncio.sleep(0)  # others go on between two letters
         return Page(tuple(heads), None, looked_at)
 
     async def counts(self) -> dict[str, dict[State, int]]:

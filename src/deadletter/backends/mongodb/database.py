@@ -78,12 +78,19 @@ class Database:
         """Look at the office as it was at one moment."""
         return await self.start(self._looked(look))
 
+    async def search(self, look: Look[T]) -> T:
+        """Look like `read`; it changes nothing, so it ends with the wait for it."""
+        return await self._begun(self._looked(look))
+
     async def plainly(self, work: Callable[[Collections], Awaitable[T]]) -> T:
         """Do something whose every part stands for itself."""
         return await self.start(self._translated(work(self.there)))
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         """Have something done to its end; waiting for it can be given up."""
+        return asyncio.shield(self._begun(work))
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         try:
             self._check()
         except DeadLetterError:
@@ -92,7 +99,7 @@ class Database:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
-        return asyncio.shield(task)
+        return task
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)

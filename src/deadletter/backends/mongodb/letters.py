@@ -21,7 +21,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.query import EVERYTHING, Meter, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
@@ -71,15 +71,19 @@ class MongodbLetters:
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
     ) -> Page:
         """Search, newest death first."""
-        asked = search.Asked(query, limit, after, self._clock.now())
-        return await self._db.read(partial(search.find, asked=asked))
+        asked = self._asked(query, limit, after)
+        return await self._db.search(partial(search.find, asked=asked))
 
     async def find_ids(
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
-        asked = search.Asked(query, limit, after, self._clock.now())
-        return await self._db.read(partial(search.find_ids, asked=asked))
+        asked = self._asked(query, limit, after)
+        return await self._db.search(partial(search.find_ids, asked=asked))
+
+    def _asked(self, query: Node, limit: int, after: str | None) -> search.Asked:
+        meter = Meter(self._clock.monotonic)
+        return search.Asked(query, limit, after, self._clock.now(), meter)
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""

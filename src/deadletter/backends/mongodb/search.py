@@ -6,17 +6,32 @@ what that finds: heads alone where they are enough, contents where it must.
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import LetterHead
 from deadletter.core.paging import cursor
 from deadletter.core.paging import place as cursor_place
-from deadletter.core.query import All, Node, matcher, needs_contents, split
+from deadletter.core.query import (
+    All,
+    Meter,
+    Node,
+    is_costly,
+    needs_contents,
+    split,
+)
+from deadletter.core.query.search_step import (
+    Bottom,
+    Contents,
+    Heads,
+    Sizes,
+    Wanted,
+    search_step,
+)
 from deadletter.ports.letters import Names, Page
+from deadletter.ports.search_steps import run_step
 
 from .letters_documents import HEAD, OPENED, opened, unopened
 from .schema import Collections, Document
@@ -24,10 +39,11 @@ from .search_terms import filtered
 from .search_window import Window, bottom, narrowest, size, windows
 from .times import place, placed
 
-LOOK: Final = 10_000  # letters looked at for one page
-OPEN: Final = 500  # of these, letters whose contents are looked at
-_AT_ONCE: Final = 100  # letters opened at once
-_LONGEST: Final = 30_000  # milliseconds the server may take for one answer
+_LONGEST: Final = 5_000  # milliseconds the server may take for one answer
+_SIZE: Final = {
+    "place": 1,
+    "size": {"$add": [{"$binarySize": "$body"}, {"$binarySize": "$rest"}]},
+}
 
 
 class Asked(Struct, frozen=True):
@@ -37,6 +53,7 @@ class Asked(Struct, frozen=True):
     limit: int
     after: str | None
     now: datetime
+    meter: Meter
 
     @property
     def start(self) -> bytes | None:
@@ -46,25 +63,81 @@ class Asked(Struct, frozen=True):
         return None if self.after is None else place(*cursor_place(self.after))
 
 
-class _Found(Struct, frozen=True):
-    """Letters with their places, where reading was left off, and within what."""
+class Reading(Struct, frozen=True):
+    """How a step reads: a stretch of an index, and what is true of all it wants."""
 
-    hits: list[tuple[bytes, LetterHead]]
-    left_off: bytes | None  # None: that was all of it
+    there: Collections
+    session: AsyncClientSession
     window: Window
+    narrow: Document
+
+    async def read(self, wanted: Wanted[bytes]) -> Any:
+        """What a step wants next."""
+        match wanted:
+            case Bottom(after, depth):
+                return await bottom(
+                    self.there, self.session, self.window, start=after, depth=depth
+                )
+            case Heads(after, end, most):
+                found = await self._documents(HEAD, after, end, most)
+                return [(one["place"], unopened(one)) for one in found]
+            case Sizes(after, end, most):
+                found = await self._documents(_SIZE, after, end, most)
+                return [(one["place"], one["size"]) for one in found]
+            case Contents(places):
+                found = await self.there.letters.find(
+                    {"place": {"$in": list(places)}},
+                    OPENED,
+                    session=self.session,
+                    max_time_ms=_LONGEST,
+                ).to_list()
+                return [(one["place"], opened(one)) for one in found]
+
+    async def _documents(
+        self, columns: Document, after: bytes | None, end: bytes | None, most: int
+    ) -> list[Document]:
+        stretch = self.window.letters(start=after, end=end)
+        found = self.there.letters.find(
+            {"$and": [stretch, self.narrow]},
+            columns,
+            session=self.session,
+            hint=self.window.index,
+            limit=most,
+            max_time_ms=_LONGEST,
+            allow_disk_use=True,
+        )
+        return await found.sort("place", -1).to_list()
 
 
 async def find(there: Collections, session: AsyncClientSession, asked: Asked) -> Page:
     """One page of what a search finds."""
-    start = asked.start
-    found = await _found(there, session, asked)
-    seen = len(found.hits)
-    if not found.window.exact or needs_contents(asked.query):
-        seen = await size(
-            there, session, found.window, start=start, end=found.left_off, most=LOOK
-        )
+    start, query, meter = asked.start, asked.query, asked.meter
+    by_head, _ = split(query)
+    most = meter.budget.letters
+    window = await narrowest(
+        there, session, windows(by_head, asked.now), start=start, most=most
+    )
+    narrow: Document = {} if window.exact else filtered(All(by_head), asked.now)
+    step = search_step(
+        query,
+        limit=asked.limit,
+        start=start,
+        exact=window.exact,
+        now=asked.now,
+        meter=meter,
+    )
+    reading = Reading(there, session, window, narrow)
+    found = await run_step(step, reading.read, meter, is_costly=is_costly(query))
     heads = tuple(head for _, head in found.hits)
-    return Page(heads, after=_after(found.left_off), looked_at=seen)
+    looked_at = len(heads)
+    if not window.exact or needs_contents(query):
+        looked_at = await size(
+            there, session, window, start=start, end=found.last, most=most
+        )
+    if found.last is None:
+        return Page(heads, looked_at=looked_at)
+    back_to, _ = placed(found.last)
+    return Page(heads, _after(found.last), looked_at, back_to)
 
 
 async def find_ids(
@@ -75,10 +148,9 @@ async def find_ids(
     by_head, _ = split(asked.query)
     window, *others = windows(by_head, asked.now)
     if others or not window.exact or needs_contents(asked.query):
-        found = await _found(there, session, asked)
-        ids = tuple(head.id for _, head in found.hits)
-        return Names(ids, _after(found.left_off))
-    most = min(asked.limit, LOOK)
+        page = await find(there, session, asked)
+        return Names(tuple(head.id for head in page.heads), page.after)
+    most = min(asked.limit, asked.meter.budget.letters)
     wanted = window.letters(start=start)
     letters = there.letters.find(wanted, {"place": 1}, session=session)
     letters = letters.hint(window.index).sort("place", -1).limit(most + 1)
@@ -87,43 +159,5 @@ async def find_ids(
     return Names(ids, _after(rows[most - 1]["place"]) if len(rows) > most else None)
 
 
-async def _found(
-    there: Collections, session: AsyncClientSession, asked: Asked
-) -> _Found:
-    start, limit = asked.start, asked.limit
-    by_head, _ = split(asked.query)
-    candidates = windows(by_head, asked.now)
-    window = await narrowest(there, session, candidates, start=start, most=LOOK)
-    narrow: Document = {}
-    end = None
-    if not window.exact:  # else what is read is all that is looked at
-        narrow = filtered(All(by_head), asked.now)
-        end = await bottom(there, session, window, start=start, depth=LOOK)
-    opens = needs_contents(asked.query)
-    most = OPEN if opens else LOOK
-    letters = there.letters.find(
-        {"$and": [window.letters(start=start, end=end), narrow]},
-        OPENED if opens else HEAD,
-        session=session,
-        hint=window.index,
-        limit=most,
-        batch_size=_AT_ONCE if opens else min(limit + 1, most),
-        max_time_ms=_LONGEST,
-        allow_disk_use=True,
-    ).sort("place", -1)
-    fulfils = matcher(asked.query, now=asked.now)
-    hits: list[tuple[bytes, LetterHead]] = []
-    read, at = 0, start
-    async with letters:
-        async for document in letters:
-            read, at = read + 1, document["place"]
-            letter = opened(document) if opens else unopened(document)
-            if fulfils(letter):
-                hits.append((document["place"], letter.head))
-            if len(hits) > limit:  # one more than asked for: there is a next page
-                return _Found(hits[:-1], hits[-2][0], window)
-    return _Found(hits, at if read == most else end, window)
-
-
-def _after(left_off: bytes | None) -> str | None:
-    return None if left_off is None else cursor(*placed(left_off))
+def _after(left_off: bytes) -> str:
+    return cursor(*placed(left_off))

@@ -26,6 +26,8 @@ Rows: TypeAlias = list[Any]
 _TRIES: Final = 20
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A step of a search takes a fraction of this; nobody waits for one that does not.
+_SEARCH: Final = f"{_LOOK}; SET LOCAL statement_timeout = 5000"
 _SOON: Final = "; SET LOCAL synchronous_commit = off"
 _LOCALLY: Final = "".join(
     f"; SET LOCAL {name} = {value}"
@@ -74,8 +76,16 @@ class Database:
         """Do it on a snapshot of what has been committed."""
         return await self.start(self._tried(lambda c: self._transact(c, work, _LOOK)))
 
+    async def search(self, work: Work[T]) -> T:
+        """Do it like `read`; it changes nothing, so it ends with the wait for it."""
+        task = self._begun(self._tried(lambda c: self._transact(c, work, _SEARCH)))
+        return await task
+
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         """Have something done to its end; waiting for it can be given up."""
+        return asyncio.shield(self._begun(work))
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         try:
             self._check()
         except DeadLetterError:
@@ -84,7 +94,7 @@ class Database:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
-        return asyncio.shield(task)
+        return task
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)

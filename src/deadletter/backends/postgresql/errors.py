@@ -78,6 +78,7 @@ _TABLE: Final[dict[str, tuple[type[DeadLetterError], str]]] = {
         "the server takes no more connections: use a smaller ?pool=, or pgbouncer",
     ),
     "55": (Unavailable, "something is in use"),
+    "57014": (Unavailable, "this took longer than it may: ask for less at once"),
     "57": (Unavailable, "the server is stopping, starting, or was told to stop this"),
     "58": (Unavailable, "the server has trouble with its system"),
     "XX": (Unavailable, "the server is in trouble with itself: see its log"),
@@ -118,6 +119,8 @@ def while_running(error: DeadLetterError) -> DeadLetterError:
 
 def is_broken(error: BaseException) -> bool:
     """Whether the connection it came from must not be used again."""
+    if isinstance(error, asyncpg.QueryCanceledError):
+        return False  # the statement took too long; its connection is as it was
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "XX")[:2] in {"08", "57", "58", "XX"}
     return isinstance(error, TROUBLE)

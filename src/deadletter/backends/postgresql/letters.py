@@ -1,9 +1,9 @@
 """The office in a PostgreSQL database: one for any number of nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.query import EVERYTHING, Meter, Node
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
@@ -37,13 +37,24 @@ from deadletter.ports.letters import (
 )
 from deadletter.ports.time import Clock
 
-from . import audit, campaigns, counting, groups, replay_items, search
+from . import (
+    audit,
+    campaigns,
+    counting,
+    groups,
+    replay_items,
+    search,
+    text_index,
+)
 from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
 from .database import Database
 from .letters_keep import keeping
+from .pool import Connection
+
+T = TypeVar("T")
 
 _SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for rows
 
@@ -75,19 +86,35 @@ class PostgresqlLetters:
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
     ) -> Page:
         """Search, newest death first."""
-        now = self._clock.now()
-        return await self._db.read(
-            lambda c: search.find(c, query, limit=limit, after=after, now=now)
-        )
+        return await self._searched(search.find, query, limit, after)
 
     async def find_ids(
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
+        return await self._searched(search.find_ids, query, limit, after)
+
+    async def _searched(
+        self,
+        search: Callable[..., Awaitable[T]],
+        query: Node,
+        limit: int,
+        after: str | None,
+    ) -> T:
         now = self._clock.now()
-        return await self._db.read(
-            lambda c: search.find_ids(c, query, limit=limit, after=after, now=now)
-        )
+
+        async def work(connection: Connection) -> T:
+            # The time begins here: who waits for a connection has not used any.
+            meter = Meter(self._clock.monotonic)
+            return await search(
+                connection, query, limit=limit, after=after, now=now, meter=meter
+            )
+
+        return await self._db.search(work)
+
+    async def index_texts(self) -> bool:
+        """Index some error texts; whether there is more."""
+        return await self._db.write(text_index.index_some) > 0
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""

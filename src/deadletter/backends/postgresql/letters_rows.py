@@ -191,6 +191,12 @@ def whole(row: Sequence[Any]) -> DeadLetter:
     )
 
 
+def opened(row: Sequence[Any]) -> DeadLetter:
+    """The letter in the columns `HEAD`, rest and body, as far as searches look."""
+    rest, body = row[_HEADS : _HEADS + 2]
+    return letter_of(head_of(row), body=body, history="", frame="", rest=rest)
+
+
 def unopened(row: Sequence[Any]) -> DeadLetter:
     """The letter in the columns `HEAD`, without its contents."""
     return DeadLetter(head=head_of(row), message=_UNOPENED)

@@ -6,32 +6,106 @@ where they are enough, whole letters where the search is about contents.
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.escaping import shown
-from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.paging import cursor, place
-from deadletter.core.query import All, Node, matcher, needs_contents, split
+from deadletter.core.query import (
+    All,
+    Meter,
+    Node,
+    is_costly,
+    needs_contents,
+    split,
+)
+from deadletter.core.query.search_step import (
+    CUT,
+    Bottom,
+    Contents,
+    Heads,
+    Sizes,
+    Wanted,
+    search_step,
+)
 from deadletter.ports.letters import Names, Page
+from deadletter.ports.search_steps import run_step
 
-from .letters_rows import CONTENTS, HEAD, unopened, whole
+from .letters_rows import HEAD, opened, unopened
 from .pool import Connection
 from .search_terms import Sql, numbered, sql
-from .search_window import Place, Window, bottom, narrowest, size, windows
-
-LOOK: Final = 10_000  # letters looked at for one page
-OPEN: Final = 500  # of these, letters whose contents are looked at
-_SLICE: Final = 100  # letters opened at once
+from .search_window import (
+    Place,
+    Window,
+    bottom,
+    narrowest,
+    size,
+    text_window,
+    windows,
+)
 
 _JOIN: Final = """
 JOIN deadletter.letters l ON l.seq = w.seq
 JOIN deadletter.letter_marks m ON m.letter = w.seq
 """
-_OPENED: Final = "JOIN deadletter.letter_contents c ON c.letter = w.seq"
-_NO_STORY: Final = CONTENTS.replace("c.history", "''::bytea")
 _NEWEST_FIRST: Final = "ORDER BY w.dead_at DESC, w.seq DESC LIMIT ?"
+_SIZE: Final = "octet_length(c.body) + octet_length(c.rest)"
+_OPENED: Final = f"""
+SELECT {HEAD}, c.rest, substr(c.body, 1, {CUT})
+FROM unnest($1::bigint[]) AS w (seq) {_JOIN}
+JOIN deadletter.letter_contents c ON c.letter = w.seq
+"""  # noqa: S608 -- made of constants
 _ANY: Final[Sql] = ("true", [])
+
+
+class Reading(Struct, frozen=True):
+    """How a step reads: a stretch of an index, and what is true of all it wants."""
+
+    connection: Connection
+    window: Window
+    narrow: Sql
+
+    async def read(self, wanted: Wanted[Place]) -> Any:
+        """What a step wants next."""
+        match wanted:
+            case Bottom(after, depth):
+                return await bottom(
+                    self.connection, self.window, start=after, depth=depth
+                )
+            case Heads(after, end, most):
+                rows = await self._rows(HEAD, "", after, end, most)
+                return [((row[17], row[0]), unopened(row)) for row in rows]
+            case Sizes(after, end, most):
+                contents = "JOIN deadletter.letter_contents c ON c.letter = w.seq"
+                columns = f"w.dead_at, w.seq, {_SIZE}"
+                rows = await self._rows(columns, contents, after, end, most)
+                return [((dead_at, seq), size) for dead_at, seq, size in rows]
+            case Contents(places):
+                rows = await self.connection.fetch(_OPENED, [seq for _, seq in places])
+                return [((row[17], row[0]), opened(row)) for row in rows]
+
+    async def _rows(
+        self,
+        columns: str,
+        join: str,
+        after: Place | None,
+        end: Place | None,
+        most: int,
+    ) -> list[Any]:
+        places, values = self.window.places(start=after, end=end)
+        where, more = self.narrow
+        rows: list[Any] = await self.connection.fetch(
+            numbered(
+                f"SELECT {columns} FROM ({places}) w {_JOIN} {join}"  # noqa: S608 -- names are ours, values are bound
+                f" WHERE {where} {_NEWEST_FIRST}"
+            ),
+            *values,
+            *more,
+            most,
+        )
+        return rows
 
 
 async def find(
@@ -41,48 +115,33 @@ async def find(
     limit: int,
     after: str | None,
     now: datetime,
+    meter: Meter,
 ) -> Page:
     """One page of what a search finds."""
     _check(limit)
     start = None if after is None else place(after)
     by_head, _ = split(query)
     candidates = windows(by_head, now)
-    window = await narrowest(connection, candidates, start=start, most=LOOK)
-    if window.exact:  # what is read is all that is looked at
-        narrow, end = _ANY, None
-    else:
-        narrow = sql(All(by_head), now)
-        end = await bottom(connection, window, start=start, depth=LOOK)
-    fulfils = matcher(query, now=now)
-    opens = needs_contents(query)
-
-    hits: list[tuple[Place, LetterHead]] = []
-    at, is_last = start, False
-    read, most = 0, OPEN if opens else LOOK
-    while len(hits) <= limit and read < most and not is_last:
-        some = min(_SLICE if opens else limit + 1 - len(hits), most - read)
-        places = window.places(start=at, end=end)
-        letters = await _read(connection, places, narrow, some, opens=opens)
-        for at, letter in letters:
-            if fulfils(letter):
-                hits.append((at, letter.head))
-            if len(hits) > limit:
-                break
-        read += len(letters)
-        is_last = len(letters) < some
-
-    if len(hits) > limit:  # one more than asked for: there is a next page
-        hits.pop()
-        last: Place | None = hits[-1][0]
-    else:
-        last = end if is_last else at
-    return Page(
-        tuple(head for _, head in hits),
-        after=None if last is None else cursor(*last),
-        looked_at=len(hits)
-        if window.exact and not opens
-        else await size(connection, window, start=start, end=last, most=LOOK),
+    if (texts := await text_window(connection, by_head)) is not None:
+        candidates.append(texts)
+    most = meter.budget.letters
+    window = await narrowest(connection, candidates, start=start, most=most)
+    narrow = _ANY if window.exact else sql(All(by_head), now)
+    step = search_step(
+        query, limit=limit, start=start, exact=window.exact, now=now, meter=meter
     )
+    reading = Reading(connection, window, narrow)
+    found = await run_step(step, reading.read, meter, is_costly=is_costly(query))
+    heads = tuple(head for _, head in found.hits)
+    if window.exact and not needs_contents(query):
+        looked_at = len(heads)
+    else:
+        looked_at = await size(
+            connection, window, start=start, end=found.last, most=most
+        )
+    if found.last is None:
+        return Page(heads, looked_at=looked_at)
+    return Page(heads, cursor(*found.last), looked_at, found.last[0])
 
 
 async def find_ids(
@@ -92,15 +151,19 @@ async def find_ids(
     limit: int,
     after: str | None,
     now: datetime,
+    meter: Meter,
 ) -> Names:
     """The ids one page would show; where an index knows them, little else is read."""
     _check(limit)
     by_head, _ = split(query)
     window, *others = windows(by_head, now)
     if others or not window.exact or needs_contents(query):
-        page = await find(connection, query, limit=limit, after=after, now=now)
+        page = await find(
+            connection, query, limit=limit, after=after, now=now, meter=meter
+        )
         return Names(tuple(head.id for head in page.heads), page.after)
-    return await _named(connection, window, min(limit, LOOK), after)
+    most = min(limit, meter.budget.letters)
+    return await _named(connection, window, most, after)
 
 
 async def _named(
@@ -123,23 +186,6 @@ async def _named(
     if len(names) <= most:
         return Names(names)
     return Names(names[:most], cursor(*last))
-
-
-async def _read(
-    connection: Connection, places: Sql, narrow: Sql, most: int, *, opens: bool
-) -> list[tuple[Place, DeadLetter]]:
-    """The next letters of a window, with contents only where they are needed."""
-    columns, opened = (f"{HEAD}, {_NO_STORY}", _OPENED) if opens else (HEAD, "")
-    rows = await connection.fetch(
-        numbered(
-            f"SELECT {columns} FROM ({places[0]}) w {_JOIN} {opened}"  # noqa: S608 -- names are ours, values are bound
-            f" WHERE {narrow[0]} {_NEWEST_FIRST}"
-        ),
-        *places[1],
-        *narrow[1],
-        most,
-    )
-    return [((row[17], row[0]), whole(row) if opens else unopened(row)) for row in rows]
 
 
 def _check(limit: int) -> None:

@@ -23,9 +23,11 @@ from deadletter.core.query import (
     Term,
     condition,
 )
+from deadletter.core.query.trigrams import text_trigrams
 
 from .pool import Connection
 from .search_terms import Sql, numbered
+from .text_index import candidates
 
 Place: TypeAlias = tuple[datetime, int]
 """When a letter died, and its number: the order of every list, descending."""
@@ -115,6 +117,19 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
         )
         for select, arms, in_order in leads
     ]
+
+
+async def text_window(
+    connection: Connection, conjuncts: Iterable[Node]
+) -> Window | None:
+    """The letters whose texts may fulfil all of these, if an index can tell them."""
+    alternatives = text_trigrams(conjuncts)
+    if alternatives is None:
+        return None
+    found = await candidates(connection, alternatives, _SORTED)
+    if found is None:
+        return None
+    return Window(select=_LETTERS, arms=(("seq = ANY(?)", [found]),), in_order=False)
 
 
 async def narrowest(

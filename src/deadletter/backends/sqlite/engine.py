@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.query import Meter
 from deadletter.ports.time import Clock
 
 from .connection import Synchronous, patiently
@@ -29,6 +30,8 @@ T = TypeVar("T")
 _BRIEF: Final = 2_000_000  # bytes that are written in no time
 _ROW: Final = 1_000  # ...of which a row costs so many, however small it is
 _READERS: Final = 2
+_SEARCHERS: Final = 2  # beside the readers: those who search wait for each other
+_OFTEN: Final = 20_000  # steps of SQLite between two looks whether to go on
 
 
 class Database:
@@ -51,6 +54,7 @@ class Database:
         self.lock_problem: str | None = None  # why its locks can be dropped
         self._writer: Writer | None = None
         self._readers = ThreadPoolExecutor(_READERS, "deadletter-reader")
+        self._searchers = ThreadPoolExecutor(_SEARCHERS, "deadletter-search")
         self._links: SimpleQueue[Link] = SimpleQueue()
 
     async def open(self) -> "Database":
@@ -103,6 +107,23 @@ class Database:
         """Return why the file cannot be used any more; None while it is in place."""
         return None if self._writing is None else self._writing.problem()
 
+    async def search(self, work: Callable[[sqlite3.Connection], T], meter: Meter) -> T:
+        """Run `work` like `read` does, but in nobody's way; it ends with the wait."""
+        self._open_writer()
+
+        def watched(connection: sqlite3.Connection) -> T:
+            connection.set_progress_handler(lambda: meter.is_stopped, _OFTEN)
+            try:
+                return work(connection)
+            finally:
+                connection.set_progress_handler(None, 0)
+
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._searchers, self._read, watched)
+        finally:
+            meter.stop()
+
     def reader(self) -> Link:
         """A way of one's own to the file, for looking only."""
         return self._link(only_reads=True)
@@ -143,6 +164,7 @@ class Database:
     def _stop(self, writer: Writer) -> None:
         writer.stop()
         self._readers.shutdown()
+        self._searchers.shutdown()
         while not self._links.empty():
             self._links.get().drop()
         if self._file is not None:

@@ -1,9 +1,10 @@
 """The office in a SQLite file."""
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.query import EVERYTHING, Meter, Node, is_costly
 from deadletter.core.replaying import check_news
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
@@ -36,13 +37,23 @@ from deadletter.ports.letters import (
 )
 from deadletter.ports.time import Clock, Dice
 
-from . import audit, campaigns, group_standing, groups, replay_story, search
+from . import (
+    audit,
+    campaigns,
+    group_standing,
+    groups,
+    replay_story,
+    search,
+    text_index,
+)
 from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
 from .engine import Database
 from .letters_keep import keep
+
+T = TypeVar("T")
 
 _SLICE: Final = 10_000  # ids to a transaction, so that nobody waits long for the file
 
@@ -70,19 +81,36 @@ class SqliteLetters:
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
     ) -> Page:
         """Search, newest death first."""
-        now = self._clock.now()
-        return await self._db.read(
-            lambda c: search.find(c, query, limit=limit, after=after, now=now)
-        )
+        return await self._searched(search.find, query, limit, after)
 
     async def find_ids(
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
+        return await self._searched(search.find_ids, query, limit, after)
+
+    async def _searched(
+        self, search: Callable[..., T], query: Node, limit: int, after: str | None
+    ) -> T:
         now = self._clock.now()
-        return await self._db.read(
-            lambda c: search.find_ids(c, query, limit=limit, after=after, now=now)
-        )
+
+        def work(connection: sqlite3.Connection) -> T:
+            # The time begins here: who waits for a thread has not used any.
+            meter.start()
+            return search(
+                connection, query, limit=limit, after=after, now=now, meter=meter
+            )
+
+        meter = Meter(self._clock.monotonic)
+        if is_costly(query):
+            return await self._db.search(work, meter)
+        return await self._db.read(work)
+
+    async def index_texts(self) -> bool:
+        """Index some error texts, or tidy up behind some; whether there is more."""
+        if await self._db.write(text_index.index_some, patient=True):
+            return True
+        return await self._db.write(text_index.tidy_some, patient=True)
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""

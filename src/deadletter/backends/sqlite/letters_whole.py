@@ -6,6 +6,7 @@ blob, and so the rest of them.
 """
 
 import sqlite3
+import sys
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -24,13 +25,13 @@ from .sql import Row, Values, shown, stored
 _INLINE: Final = 16_384  # bytes; a larger body is fetched by itself
 _WHOLE: Final = f"{HEAD}, tag, frame"
 _SMALL: Final = f"CASE WHEN length(body) <= {_INLINE} THEN body END"
-_END_TO_END: Final = f"""
+_END_TO_END: Final = """
 SELECT json_group_array(json_array(
-        {{}}, hex(digest), length(rest), length(body))),
-    CAST(group_concat(rest, '') AS BLOB), CAST(group_concat({_SMALL}, '') AS BLOB),
-    {{}}
-FROM ({{}})
-"""  # noqa: S608 -- the columns are ours
+        {}, hex(digest), length(rest), length(body))),
+    CAST(group_concat(rest, '') AS BLOB), CAST(group_concat({}, '') AS BLOB),
+    {}
+FROM ({})
+"""
 _ROW_BY_ROW: Final = "SELECT {}, hex(digest), rest, body, {} FROM ({})"
 _STORIES: Final = "CAST(group_concat(history, char(30)) AS BLOB)"
 _BODY: Final = "SELECT body FROM letter_contents WHERE letter = ?"
@@ -68,6 +69,32 @@ def whole(
     ]
 
 
+def opened(
+    connection: sqlite3.Connection, select: str, values: Values
+) -> list[DeadLetter]:
+    """
+    Letters as far as a search looks at them: no story, and of bodies what is selected.
+
+    Select as for `whole`, and few letters: all bodies are read at once. Whether they
+    are as they were kept is for those who read the letters themselves.
+    """
+    end_to_end = _END_TO_END.format(_WHOLE, "body", "NULL", select)
+    row_by_row = _ROW_BY_ROW.format(_WHOLE, "''", select)
+    try:
+        row = connection.execute(end_to_end, values).fetchone()
+        rows: list[Row] = msgspec.json.decode(row[0])
+        stories = [""] * len(rows)
+        found = _cut_up(connection, rows, row[1:], stories, inline=sys.maxsize)
+    except sqlite3.OperationalError as error:
+        if "JSON cannot hold BLOB" not in str(error):
+            raise
+        found = _row_by_row(connection, row_by_row, values)
+    return [
+        letter_of(head_of(row), body=body, history="", frame="", rest=rest)
+        for row, rest, body, _ in found
+    ]
+
+
 def messages(
     connection: sqlite3.Connection, columns: str, select: str, values: Values
 ) -> list[tuple[Row, Message]]:
@@ -94,7 +121,8 @@ def _contents(
     *,
     story: bool,
 ) -> Iterator[_Contents]:
-    end_to_end = _END_TO_END.format(columns, _STORIES if story else "NULL", select)
+    stories = _STORIES if story else "NULL"
+    end_to_end = _END_TO_END.format(columns, _SMALL, stories, select)
     row_by_row = _ROW_BY_ROW.format(columns, "history" if story else "''", select)
     try:
         row = connection.execute(end_to_end, values).fetchone()
@@ -108,20 +136,22 @@ def _contents(
         histories = row[3].decode("utf-8", "surrogatepass").split("\x1e")
     if len(histories) != len(rows):  # one of them holds what parts them
         return _row_by_row(connection, row_by_row, values)
-    return _cut_up(connection, rows, row[1] or b"", row[2] or b"", histories)
+    return _cut_up(connection, rows, row[1:], histories, inline=_INLINE)
 
 
 def _cut_up(
     connection: sqlite3.Connection,
     rows: list[Row],
-    rests: bytes,
-    bodies: bytes,
+    contents: Row,
     histories: list[str],
+    *,
+    inline: int,
 ) -> Iterator[_Contents]:
+    rests, bodies = contents[0] or b"", contents[1] or b""
     at_rest = at_body = 0
     for row, history in zip(rows, histories, strict=True):
         rest, size = row[-2:]
-        if size <= _INLINE:
+        if size <= inline:
             body = bodies[at_body : at_body + size]
             at_body += size
         else:

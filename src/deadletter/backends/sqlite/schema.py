@@ -9,6 +9,7 @@ from typing import Final
 from deadletter.core.errors import ConfigError
 
 from .connection import patiently
+from .text_index import lacks, set_up
 
 MIGRATIONS: Final = files(__package__) / "migrations"
 # Made by the first migration, and there ever since: a file without them is not ours.
@@ -55,7 +56,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     and the others wait for it and find nothing left to do.
     """
     newest = known()[-1][0]
-    if patiently(lambda: version(connection)) != newest:
+    if patiently(lambda: version(connection) != newest or lacks(connection)):
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             _apply(connection)
@@ -73,6 +74,7 @@ def _apply(connection: sqlite3.Connection) -> None:
         if number > present:
             for statement in statements(text):
                 connection.execute(statement)
+    set_up(connection)
     connection.execute(f"PRAGMA user_version={known()[-1][0]}")
 
 

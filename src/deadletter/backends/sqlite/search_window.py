@@ -23,9 +23,11 @@ from deadletter.core.query import (
     Term,
     condition,
 )
+from deadletter.core.query.trigrams import text_trigrams
 
 from .search_terms import Sql, bound
-from .sql import stored
+from .sql import numbers, stored
+from .text_index import candidates
 
 Place: TypeAlias = tuple[int, int]
 """When a letter died, and its number: the order of every list, descending."""
@@ -43,7 +45,8 @@ _INDEXES: Final = {
     "state": "letters_by_state",
 }
 _EVERY: Final = "letters_by_death"
-_ORDER: Final = (*_INDEXES.values(), _EVERY)
+_TEXTS: Final = "letter_texts"
+_ORDER: Final = (*_INDEXES.values(), _TEXTS, _EVERY)
 _ARMS: Final = 8  # a term of more values than this does not lead
 _SORTED: Final = 1_000  # letters that may have to be sorted
 _NEWEST_FIRST: Final = "ORDER BY dead_at DESC, seq DESC"
@@ -71,6 +74,16 @@ class Window(Struct, frozen=True, kw_only=True):
         text = " OR ".join(f"({where})" for where, _ in self.arms)
         return f"({text})", [value for _, values in self.arms for value in values]
 
+    @property
+    def narrows(self) -> bool:
+        """Whether its condition is quickly judged of a letter that was found."""
+        return self.index != _TEXTS
+
+    @property
+    def _by(self) -> str:
+        # By their numbers, where an index outside the table has told these.
+        return f"INDEXED BY {self.index}" if self.narrows else "NOT INDEXED"
+
     def select(
         self,
         columns: str,
@@ -93,7 +106,7 @@ class Window(Struct, frozen=True, kw_only=True):
             arm = (" AND ".join(wheres), [*values, *more])
             parts += self._ranges(arm, start, end)
         text = " UNION ALL ".join(
-            f"SELECT {columns} FROM letters INDEXED BY {self.index} WHERE {where}"  # noqa: S608 -- names are ours, values are bound
+            f"SELECT {columns} FROM letters {self._by} WHERE {where}"  # noqa: S608 -- names are ours, values are bound
             for where, _ in parts
         )
         values = [value for part in parts for value in part[1]]
@@ -148,6 +161,20 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
         )
         for index, arms, in_order in leads
     ]
+
+
+def text_window(
+    connection: sqlite3.Connection, conjuncts: Iterable[Node]
+) -> Window | None:
+    """The letters whose texts may fulfil all of these, if an index can tell them."""
+    alternatives = text_trigrams(conjuncts)
+    if alternatives is None:
+        return None
+    found = candidates(connection, alternatives, _SORTED)
+    if found is None:
+        return None
+    arm: Sql = ("seq IN (SELECT value FROM json_each(?))", [numbers(found)])
+    return Window(index=_TEXTS, arms=(arm,), in_order=False)
 
 
 def narrowest(

@@ -1,6 +1,7 @@
 """The search language: text to a tree, and letters judged by it."""
 
 from .ast import EVERYTHING, All, Any, Node, Not, Op, Term, Word, same
+from .budget import STEP, Budget, Meter
 from .conditions import (
     Between,
     Condition,
@@ -17,7 +18,7 @@ from .fields import FIELDS, Field, Kind, Way
 from .match import matcher, matches, term_matches_head
 from .parse import parse
 from .pattern import fits, fold, literal, pieces
-from .plan import needs_contents, split
+from .plan import is_costly, needs_contents, split, weight
 from .resolve import resolve
 from .sealed import sealed
 from .show import show
@@ -26,15 +27,18 @@ from .values import instant
 __all__ = [
     "EVERYTHING",
     "FIELDS",
+    "STEP",
     "All",
     "Any",
     "Between",
+    "Budget",
     "Condition",
     "Either",
     "Field",
     "Flagged",
     "Kind",
     "Like",
+    "Meter",
     "Node",
     "Not",
     "OneOf",
@@ -51,6 +55,7 @@ __all__ = [
     "header_matches",
     "holds",
     "instant",
+    "is_costly",
     "literal",
     "matcher",
     "matches",
@@ -63,5 +68,6 @@ __all__ = [
     "show",
     "split",
     "term_matches_head",
+    "weight",
     "word_matches",
 ]

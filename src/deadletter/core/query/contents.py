@@ -66,6 +66,16 @@ def scalars(document: object, path: tuple[str, ...]) -> list[Scalar]:
     return [value for value in several if _is_scalar(value)]
 
 
+def may_have(path: tuple[str, ...]) -> Callable[[bytes], bool]:
+    """What tells most bodies apart that have no such place, without decoding them."""
+    names = [part for part in path if not _is_index(part)]
+    if not names:
+        return lambda body: True
+    name = max(names, key=len).encode("utf-8", "surrogatepass")
+    # With a backslash a name may be written in other ways than as it is.
+    return lambda body: name in body or b"\\" in body
+
+
 def body_value(body: bytes, path: tuple[str, ...]) -> list[Scalar]:
     """What stands at a place in a JSON body; nothing in any other body."""
     return scalars(decoded(body), path)

@@ -19,6 +19,7 @@ from .contents import (
     LOOK,
     decoded,
     header_matches,
+    may_have,
     scalars,
     value_test,
     word_test,
@@ -92,7 +93,11 @@ def _term(term: Term, now: datetime) -> _Test:
     match term.field:
         case "body":
             fulfils, path = value_test(term), term.path
-            return lambda letter: any(map(fulfils, scalars(letter.document, path)))
+            worth = may_have(path)
+            return lambda letter: (
+                worth(letter.message.body)
+                and any(map(fulfils, scalars(letter.document, path)))
+            )
         case "header":
             return lambda letter: header_matches(term, letter.message.headers)
     return _has(term)

@@ -6,10 +6,13 @@ what that finds by the rest, with `matcher`.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from .ast import EVERYTHING, All, Any, Node, Not, Term, Word
 from .contents import HAS_IN_MESSAGE
-from .fields import FIELDS, Kind
+from .fields import FIELDS, Kind, Way
+
+_LONG_TEXT: Final = 10  # what looking through an error's text costs
 
 
 def needs_contents(node: Node) -> bool:
@@ -26,6 +29,29 @@ def needs_contents(node: Node) -> bool:
             return needs_contents(term)
         case All(terms) | Any(terms):
             return any(map(needs_contents, terms))
+
+
+def weight(node: Node) -> int:
+    """What trying its patterns on one head costs, one being a comparison of names."""
+    match node:
+        case Term():
+            field = FIELDS[node.field]
+            if field.kind is not Kind.TEXT:
+                return 0
+            if field.way is Way.EXACT:
+                return sum("*" in value for value in node.values)
+            return len(node.values) * (_LONG_TEXT if field.way is Way.WITHIN else 1)
+        case Not(term):
+            return weight(term)
+        case All(terms) | Any(terms):
+            return sum(map(weight, terms))
+        case Word():
+            return 0
+
+
+def is_costly(node: Node) -> bool:
+    """Whether letters have to be read or tried one by one, so that others go first."""
+    return needs_contents(node) or weight(node) >= _LONG_TEXT
 
 
 def split(node: Node) -> tuple[tuple[Node, ...], Node]:

@@ -28,6 +28,7 @@ from deadletter.web.auth.guards import needs, while_known
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import Query
 from deadletter.web.place import Place
+from deadletter.web.searching import Searches
 
 LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"
@@ -39,6 +40,8 @@ async def export_letters(
     request: Request[Any, Any, Any],
     place: Here,
     who: Who,
+    searching: Searches,
+    *,
     search: Query = "",
     limit: Annotated[int, QueryParameter(ge=1, le=MOST)] = MOST,
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
@@ -50,7 +53,7 @@ async def export_letters(
     is cut short when the token or session it was asked for with ends.
     """
     node = of_sources(parse(search), who.sources)
-    ids = await place.letters.freeze(node, limit=limit)
+    ids = await searching.freeze(node, limit=limit)
     by = By(who.name, reason)
     detail = f"{len(ids)} letters as jsonl: {search or 'everything'}"
     await place.store.record("export", _FILE, by, detail)

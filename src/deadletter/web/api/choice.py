@@ -12,6 +12,7 @@ from deadletter.office.batches import batched
 from deadletter.office.choosing import MOST, Chosen, found_by
 from deadletter.office.letters import of_sources
 from deadletter.web.place import Place
+from deadletter.web.searching import Searching
 
 MOST_NAMED: Final = 10_000
 
@@ -43,13 +44,15 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
-async def chosen(place: Place, who: Pass, selection: Selection) -> Chosen:
+async def chosen(
+    place: Place, who: Pass, selection: Selection, searching: Searching
+) -> Chosen:
     """The letters that are meant; none of other people's are among them."""
     if (selection.ids is None) == (selection.query is None):
         raise ConfigError("say which letters, either by `ids` or by a `query`")
     if selection.query is not None:
         node = of_sources(parse(selection.query), who.sources)
-        found = await found_by(place.letters, node, limit=selection.limit)
+        found = await found_by(searching, node, limit=selection.limit)
     else:
         ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
         found = Chosen(await _seen(place, who, ids), "")

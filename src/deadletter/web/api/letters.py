@@ -9,13 +9,13 @@ from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.query import parse, sealed
-from deadletter.office.letters import of_sources
 from deadletter.office.story import Moment, reveal, tell
 from deadletter.office.view import LetterView, view
 from deadletter.ports import Page
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import After, Id, Limit, Query
+from deadletter.web.searching import Searches
 
 READ: Final = [needs(Role.READER)]
 REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]
@@ -31,8 +31,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 @get("/letters", guards=READ, operation_id="search_letters")
 async def search_letters(
-    place: Here,
     who: Who,
+    searching: Searches,
     search: Query = "",
     limit: Limit = 50,
     after: After = None,
@@ -40,14 +40,14 @@ async def search_letters(
     """
     Search letters, newest death first.
 
-    A search looks at a bounded number of letters: a page may be short, or empty, and
-    still have an `after`. Who sees messages masked cannot search for what is masked.
+    A search takes a bounded time: a page may be short, or empty, and still have an
+    `after`. Then it has looked at `looked_at` of `letters` letters, at those that died
+    since `back_to`. Who sees messages masked cannot search for what is masked.
     """
     sought = parse(search)
     if not who.may(Role.OPERATOR):
         sought = sealed(sought, search)
-    node = of_sources(sought, who.sources)
-    return await place.letters.search(node, limit=limit, after=after)
+    return await searching.search(sought, limit=limit, after=after)
 
 
 @get("/letters/{id:str}", guards=READ, operation_id="get_letter")

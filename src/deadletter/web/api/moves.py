@@ -15,6 +15,7 @@ from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import Id
 from deadletter.web.place import Place
+from deadletter.web.searching import Searches, Searching
 
 from .choice import Reason, Selection, chosen
 
@@ -78,13 +79,15 @@ def _routes(
         summary=f"{name.capitalize()} letters",
         description=about,
     )
-    async def on_many(place: Here, who: Who, data: JSONBody[Selection]) -> Moved:
+    async def on_many(
+        place: Here, who: Who, searching: Searches, data: JSONBody[Selection]
+    ) -> Moved:
         if careful and data.query is not None and data.expect is None:
             raise ConfigError(
                 f"to {name} what a search finds takes `expect`, the number of letters:"
                 " look first"
             )
-        return await _many(place, who, data, verb)
+        return await _many(place, who, searching, data, verb)
 
     return [on_one, on_many]
 
@@ -96,9 +99,11 @@ async def reopen_letter(place: Here, who: Who, id: Id, data: JSONBody[Again]) ->
 
 
 @post("/letters/reopen", guards=_ACT, status_code=200)
-async def reopen_letters(place: Here, who: Who, data: JSONBody[ManyAgain]) -> Moved:
+async def reopen_letters(
+    place: Here, who: Who, searching: Searches, data: JSONBody[ManyAgain]
+) -> Moved:
     """Make letters pending again: reviewed, closed, replayed or quarantined ones."""
-    return await _many(place, who, data, _reopening(data.unconfirmed))
+    return await _many(place, who, searching, data, _reopening(data.unconfirmed))
 
 
 @post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
@@ -108,9 +113,11 @@ async def note_letter(place: Here, who: Who, id: Id, data: JSONBody[Note]) -> Mo
 
 
 @post("/letters/notes", guards=_ACT, status_code=200)
-async def note_letters(place: Here, who: Who, data: JSONBody[NoteOnMany]) -> Moved:
+async def note_letters(
+    place: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
+) -> Moved:
     """Write a note on letters, for whoever looks next."""
-    return await _many(place, who, data, _noting(data.text))
+    return await _many(place, who, searching, data, _noting(data.text))
 
 
 def _reopening(unconfirmed: bool) -> Verb:
@@ -136,8 +143,10 @@ async def _one(place: Place, who: Pass, id: str, verb: Verb, reason: str) -> Mov
     return result
 
 
-async def _many(place: Place, who: Pass, data: Selection, verb: Verb) -> Moved:
-    found = await chosen(place, who, data)
+async def _many(
+    place: Place, who: Pass, searching: Searching, data: Selection, verb: Verb
+) -> Moved:
+    found = await chosen(place, who, data, searching)
     result = await verb(place.letters, found.ids, By(who.name, data.reason))
     # Letters of others are as if they did not exist.
     named = {id_.lower() for id_ in data.ids or found.ids}

@@ -21,6 +21,7 @@ from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import After, Limit
 from deadletter.web.place import Place
+from deadletter.web.searching import Searches
 
 from .choice import Expect, Reason, Selection, chosen
 from .moves import Why
@@ -97,18 +98,25 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 
 @post("/replays/plan", guards=ACT)
-async def plan_replay(place: Here, who: Who, data: JSONBody[Wish]) -> Planned:
+async def plan_replay(
+    place: Here, who: Who, searching: Searches, data: JSONBody[Wish]
+) -> Planned:
     """
     Choose the letters of a replay, with a verdict for each; nothing is sent yet.
 
     The letters are fixed from here on: start it by its id, or cancel it.
     """
-    return await planned(place, who, await chosen(place, who, data), data)
+    found = await chosen(place, who, data, searching)
+    return await planned(place, who, found, data)
 
 
 @post("/replays", guards=ACT)
 async def start_replay(
-    place: Here, who: Who, sender: Sender, data: JSONBody[Wish]
+    place: Here,
+    who: Who,
+    searching: Searches,
+    sender: Sender,
+    data: JSONBody[Wish],
 ) -> Planned:
     """
     Plan a replay and start it at once.
@@ -120,8 +128,9 @@ async def start_replay(
             "to send what a search finds takes `expect`, the number of letters: plan it"
             " first"
         )
-    found = await planned(place, who, await chosen(place, who, data), data)
-    return await start(place, sender, found, who.by(data.reason))
+    found = await chosen(place, who, data, searching)
+    found_plan = await planned(place, who, found, data)
+    return await start(place, sender, found_plan, who.by(data.reason))
 
 
 @get("/replays", guards=READ)

@@ -1,0 +1,145 @@
+"""
+One step of a search, for every store: what to read next, and when it is enough.
+
+`search_step` yields what it wants to read and is sent it. The store knows how to read
+it, newest death first; what matches, and how much may be read, is decided here.
+"""
+
+from collections.abc import Generator, Sequence
+from datetime import datetime
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from deadletter.core.letter import DeadLetter, LetterHead
+
+from .ast import Node
+from .budget import Meter
+from .contents import LOOK
+from .match import matcher
+from .plan import needs_contents, weight
+
+P = TypeVar("P")  # where a letter is among the others, as a store says it
+
+PORTION: Final = 100  # letters opened at once
+PORTION_SIZE: Final = 4_000_000  # bytes of contents read at once
+CUT: Final = LOOK + 1
+"""Bytes of a body to read: one more than any search looks at."""
+_STRETCH: Final = 50_000  # heads passed over at once, divided by their weight
+_SHORTEST: Final = 50
+
+
+class Bottom(Struct, Generic[P], frozen=True):
+    """Wanted: the place of the `depth`-th letter behind `after`; or None."""
+
+    after: P | None
+    depth: int
+
+
+class Heads(Struct, Generic[P], frozen=True):
+    """Wanted: places and letters without contents, behind `after`, down to `end`."""
+
+    after: P | None
+    end: P | None
+    most: int
+
+
+class Sizes(Struct, Generic[P], frozen=True):
+    """Wanted: places and bytes of contents, behind `after`, down to `end`."""
+
+    after: P | None
+    end: P | None
+    most: int
+
+
+class Contents(Struct, Generic[P], frozen=True):
+    """Wanted: the letters at these places, their bodies up to `CUT` bytes."""
+
+    places: Sequence[P]
+
+
+class Found(Struct, Generic[P], frozen=True):
+    """What a step found, and where to go on; `last` is None at the end of all."""
+
+    hits: list[tuple[P, LetterHead]]
+    last: P | None
+
+
+Wanted: TypeAlias = Bottom[P] | Heads[P] | Sizes[P] | Contents[P]
+Step: TypeAlias = Generator[Wanted[P], Any, Found[P]]
+
+
+def search_step(
+    query: Node,
+    *,
+    limit: int,
+    start: P | None,
+    exact: bool,
+    now: datetime,
+    meter: Meter,
+) -> Step[P]:
+    """
+    Up to `limit` letters that match, behind `start`.
+
+    With `exact` the store reads nothing but what the head of the search asks for, so
+    that heads are not counted before they are read.
+    """
+    hits: list[tuple[P, LetterHead]] = []
+    judging = _opening if needs_contents(query) else _looking
+    fulfils = matcher(query, now=now)
+    at, left = start, meter.budget.letters
+    stretch = max(_SHORTEST, _STRETCH // max(1, weight(query)))
+    while True:
+        depth = min(stretch, left)
+        end: P | None = None if exact else (yield Bottom(at, depth))
+        is_through = False
+        while not is_through:
+            most = limit + 1 - len(hits)
+            portion, is_through = yield from judging(at, end, most, meter)
+            for at, size, letter in portion:
+                if letter is not None and fulfils(letter):
+                    hits.append((at, letter.head))
+                if len(hits) > limit:  # one more than asked for: there is more
+                    hits.pop()
+                    return Found(hits, hits[-1][0])
+                if size is not None:
+                    meter.opened(size)
+                    if meter.is_spent:
+                        return Found(hits, at)
+        if end is None:
+            return Found(hits, None)
+        at, left = end, left - depth
+        if left <= 0 or meter.is_spent:
+            return Found(hits, at)
+
+
+_Portion: TypeAlias = list[tuple[P, int | None, DeadLetter | None]]
+"""Letters with their places, and the size of their contents where these were read."""
+
+_Judging: TypeAlias = Generator[Wanted[P], Any, tuple[_Portion[P], bool]]
+
+
+def _looking(at: P | None, end: P | None, most: int, _: Meter) -> _Judging[P]:
+    """The next heads, and whether these are all of them."""
+    letters = yield Heads(at, end, most)
+    return [(place, None, letter) for place, letter in letters], len(letters) < most
+
+
+def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
+    """The next letters with their contents, and whether these are all of them."""
+    most = min(PORTION, meter.left_to_open)
+    sizes: list[tuple[P, int]] = yield Sizes(at, end, most)
+    if not sizes:
+        return [], True
+    several, total = 0, 0
+    for _place, size in sizes:
+        total += min(size, CUT)
+        if several and total > PORTION_SIZE:
+            break
+        several += 1
+    chosen = sizes[:several]
+    letters = dict((yield Contents([place for place, _ in chosen])))
+    portion: _Portion[P] = [
+        (place, min(size, CUT), letters.get(place)) for place, size in chosen
+    ]
+    return portion, several == len(sizes) < most

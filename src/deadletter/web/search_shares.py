@@ -1,0 +1,84 @@
+"""
+How much of the server each caller's searches may take.
+
+Costly searches take turns, step by step, so that a plain list never waits for them.
+Each caller has some seconds of searching a minute, and a few searches at once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from deadletter.office.patience import Turn
+from deadletter.ports import Clock
+
+from .problems import Asked
+
+TURNS: Final = 2  # steps of costly searches under way at once, of all callers
+AT_ONCE: Final = 2  # costly searches of one caller
+_MINUTE: Final = 60.0
+_SOON: Final = 1  # seconds
+
+
+class SearchShares:
+    """Counts the seconds that costly searches of each caller take."""
+
+    def __init__(self, clock: Clock, *, share: float) -> None:
+        self._clock = clock
+        self._share = share  # seconds of searching a minute
+        self._turns = asyncio.Semaphore(TURNS)
+        self._under_way: Counter[str] = Counter()
+        self._clear_at: dict[str, float] = {}  # when nothing is owed any more
+
+    @asynccontextmanager
+    async def searching(self, who: str) -> AsyncIterator[Turn]:
+        """
+        A costly search of this caller; a turn is to be entered for each step.
+
+        429 if they have too many under way, or have used up their share.
+        """
+        self._check(who)
+        self._under_way[who] += 1
+        try:
+            yield lambda: self._turn(who)
+        finally:
+            self._under_way[who] -= 1
+            if not self._under_way[who]:
+                del self._under_way[who]
+
+    @asynccontextmanager
+    async def _turn(self, who: str) -> AsyncIterator[None]:
+        async with self._turns:
+            began = self._clock.monotonic()
+            try:
+                yield
+            finally:
+                now = self._clock.monotonic()
+                owed = (now - began) * _MINUTE / self._share
+                self._clear_at[who] = max(self._clear_at.get(who, now), now) + owed
+
+    def _check(self, who: str) -> None:
+        now = self._clock.monotonic()
+        over = [name for name, clear in self._clear_at.items() if clear <= now]
+        for name in over:
+            del self._clear_at[name]
+        if self._under_way[who] >= AT_ONCE:
+            raise _later(
+                f"{AT_ONCE} of your searches are under way, which is the most: wait"
+                " for one of them",
+                _SOON,
+            )
+        wait = self._clear_at.get(who, now) - now - _MINUTE
+        if wait > 0:
+            raise _later(
+                f"your searches have taken {self._share:g} seconds within a minute,"
+                " which is the most: wait, or put an indexed field beside the costly"
+                " one, such as source:, error: or since:",
+                int(wait) + 1,
+            )
+
+
+def _later(detail: str, seconds: int) -> Asked:
+    return Asked(429, "search-limit", detail, {"Retry-After": str(seconds)})
