@@ -15,7 +15,7 @@ MARK: Final = "\ufdd0"
 """Whatever text has it was escaped."""
 
 _ODD: Final = re.compile(f"[\0\ud800-\udfff{MARK}]")
-_ESCAPED: Final = re.compile(f"{MARK}(....)", re.DOTALL)
+_ESCAPED: Final = re.compile(f"{MARK}([0-9a-f]{{4}})")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -44,11 +44,6 @@ def shown(text: str | None) -> str | None:
 def spelled(text: str) -> str:
     """Return the text with every lone surrogate spelled out."""
     return text if text.isascii() else _HALF.sub(_in_letters, text)
-
-
-def is_text(text: str) -> bool:
-    """Return whether it can be encoded: there is no lone surrogate in it."""
-    return text.isascii() or _HALF.search(text) is None
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message_text import escaped, restored
 
 from .link import Sending
 
@@ -85,11 +86,8 @@ def packed(
     )
     try:
         headers = {_DEDUP: _dedup_id(message), _OURS: _encode(rest).decode()}
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
+    except UnicodeEncodeError:
+        return packed(escaped(message), subject, due=due, largest=largest)
     if plain:
         headers |= {name: value.decode() for name, value in message.headers}
     size = len(message.body) + sum(len(n) + len(v) + 4 for n, v in headers.items())
@@ -124,7 +122,7 @@ def unpacked(
         except msgspec.MsgspecError:
             pass  # somebody else's idea of our header: read like any other's
         else:
-            return _ours(rest, body, headers), rest.due
+            return restored(_ours(rest, body, headers)), rest.due
     sent_at = _EPOCH + timedelta(microseconds=int(stored) // 1000)
     return Message(
         id=headers.get(_DEDUP) or position,
