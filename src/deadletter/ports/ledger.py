@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import Struct
+
+from deadletter.core.escaping import stored
 
 
 class LedgerState(StrEnum):
@@ -28,6 +30,13 @@ class LedgerKey(Struct, frozen=True):
     key: str
     generation: int = 0
     holder: str = ""
+
+    @classmethod
+    def of_message(
+        cls, mailbox: str, key: str, generation: int, holder: str = ""
+    ) -> Self:
+        """Return a key made of a message's texts, which may be no text at all."""
+        return cls(stored(mailbox), stored(key), generation, stored(holder))
 
 
 class LedgerClaim(Struct, frozen=True):

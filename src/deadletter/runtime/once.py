@@ -114,7 +114,7 @@ def keyed(delivery: Delivery, key_of: KeyOf) -> Delivery:
 def ledger_key(mailbox: str, delivery: Delivery) -> LedgerKey:
     """What must be done once for a delivery."""
     message = delivery.message
-    return LedgerKey(
+    return LedgerKey.of_message(
         mailbox,
         message.idempotency_key or message.id,
         message.generation,

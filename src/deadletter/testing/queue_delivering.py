@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,7 +49,10 @@ messages = st.builds(
 )
 """Messages of every shape; bodies and headers of any bytes."""
 
-_TEXTS = ("content_type", "key", "reply_to", "idempotency_key", "tracestate")
+_TEXTS = (
+    *("id", "content_type", "key", "reply_to", "idempotency_key"),
+    *("traceparent", "tracestate"),
+)
 # Nobody can send the last two, but letters of foreign brokers may hold them.
 _ODD = ("\0", "a\0b", "\n\x1b[2J", "\ufdd0dc80", "\udc80", "\ufdd0 \ud800\0 é")
 
@@ -87,13 +91,16 @@ class DeliveringContract(MailboxBench):
     async def test_the_longest_and_oddest_texts_arrive_as_they_were_sent(
         self, engine: Engine
     ) -> None:
-        long = "x" * LONGEST_TEXT
-        sending = [
-            a_message(
-                id=text, **dict.fromkeys(_TEXTS, text), headers=((text, b"\xff"),)
-            )
-            for text in (long, "é" * (LONGEST_TEXT // 2), *_ODD)
+        long = ("x" * LONGEST_TEXT, "é" * (LONGEST_TEXT // 2), "\0" * 2_000)
+        given: list[dict[str, Any]] = [
+            *({name: text} for name in _TEXTS for text in long),
+            *({"headers": ((text, b"x"),)} for text in long),
+            *(
+                {"headers": ((odd, b"x"),), **dict.fromkeys(_TEXTS, odd)}
+                for odd in _ODD
+            ),
         ]
+        sending = [a_message(**fields) for fields in given]
         await self.sent(engine, *sending)
 
         deliveries = await drained(engine.broker.source("orders"))
