@@ -55,6 +55,20 @@ async def test_send_returns_the_id_and_the_message_is_there_as_sent(
         ({"traceparent": 3}, "traceparent=3"),
         ({"headers": {3: "eu"}}, "header name 3 is of type int: give text"),
         ({"headers": {"tenant": "\ud800"}}, "not Unicode: .*; give it as bytes"),
+        (
+            {"id": "m-\udc80"},
+            r"id='m-\\udc80' of a message is not Unicode: .* 3",
+        ),
+        ({"key": "\udc80"}, r"key='\\udc80' of a message is not Unicode"),
+        ({"idempotency_key": "\udc80"}, "idempotency_key=.* is not Unicode"),
+        ({"reply_to": "\udc80"}, "reply_to=.* is not Unicode"),
+        ({"content_type": "\udc80"}, "content_type=.* is not Unicode"),
+        ({"traceparent": "\udc80"}, "traceparent=.* is not Unicode"),
+        ({"tracestate": "\udc80"}, "tracestate=.* is not Unicode"),
+        ({"headers": {"h\udc80": "x"}}, "header name=.* is not Unicode"),
+        ({"id": "x" * 8193}, "has 8,193 bytes: up to 8,192 are allowed"),
+        ({"key": "é" * 4097}, "has 8,194 bytes: up to 8,192 are allowed"),
+        ({"headers": {"x" * 8193: "x"}}, "header name=.* has 8,193 bytes"),
         ({"delay": math.nan}, "delay=nan is not a time to wait"),
         ({"delay": math.inf}, "delay=inf is not a time to wait"),
         ({"delay": "60"}, "delay='60' is not a time to wait"),
@@ -71,6 +85,18 @@ async def test_what_nobody_could_be_handed_is_not_sent(
         queues = await (await app.engine()).broker.queues()
 
     assert not sum(queue.ready + queue.delayed for queue in queues)
+
+
+@pytest.mark.parametrize("body", ["half \udc80", {"text": "half \udc80"}])
+async def test_a_body_that_is_not_unicode_is_not_sent(body: object) -> None:
+    async with App("memory://") as app:
+        with pytest.raises(ConfigError, match="bytes"):
+            await app.send("orders", body)
+
+
+async def test_the_longest_texts_are_sent() -> None:
+    async with App("memory://") as app:
+        assert await app.send("orders", b"x", id="x" * 8192, key="é" * 4096)
 
 
 async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:

@@ -291,7 +291,7 @@ def test_what_is_exported_is_imported_elsewhere(dlq: Command, tmp_path: Path) ->
 
     assert "1 letter written" in out.out
     assert file.stat().st_mode & 0o777 == 0o600
-    assert into.document == {"added": 1, "known": 0}
+    assert into.document == {"added": 1, "known": 0, "wrong": 0, "problems": []}
     assert "here already" in again.out
     shown = dlq("show", letter.id, "--url", other)
     assert "imported from letters.jsonl" in shown.out
@@ -328,12 +328,14 @@ def test_a_hostile_archive_is_refused_with_its_line(
     dlq.keep(make_letter())
     file = tmp_path / "bad.jsonl"
     dlq("export", "--out", str(file))
-    file.write_bytes(file.read_bytes() + b'{"head": "nonsense"}\n')
+    head, _, end = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(head + b'{"head": "nonsense"}\n' + end)
 
     ran = dlq("import", str(file))
 
     assert ran.code == 2
-    assert "bad.jsonl, line 3: " in ran.err
+    assert "bad.jsonl: the archive is damaged" in ran.err
+    assert "  line 2: " in ran.err
     assert dlq("import", str(tmp_path / "none")).code == 2
 
 

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from deadletter.backends.nats.engine import NatsEngine
+from deadletter.core.errors import Refused
 from deadletter.core.message import Lineage, Message
 from deadletter.ports import Acked, Released
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info, release
@@ -98,6 +99,17 @@ async def test_headers_of_any_kind_arrive_as_they_were_sent(
     await engine.broker.sink("orders").send([message])
 
     assert await arrived(engine) == [message]
+
+
+async def test_more_headers_than_the_server_takes_are_refused_before_anything_goes(
+    engine: NatsEngine,
+) -> None:
+    long = a_message(headers=tuple((f"h-{n}", b"x" * 8_000) for n in range(9)))
+
+    with pytest.raises(Refused, match=r"72,.* bytes of headers .* NATS takes 64,000"):
+        await engine.broker.sink("orders").send([a_message(), long])
+
+    assert await arrived(engine) == []
 
 
 async def test_usual_headers_can_be_read_by_everybody(

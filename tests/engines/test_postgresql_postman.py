@@ -171,24 +171,6 @@ def office(engine: PostgresqlEngine) -> Any:
     return engine.letters
 
 
-async def test_what_cannot_be_copied_as_it_is_goes_all_the_same(
-    engine: PostgresqlEngine,
-) -> None:
-    # A lone surrogate is no text to anybody but Python.
-    odd = a_letter(id="odd-\ud800", headers=(("who", b"me"),), key="k")
-    letters = [a_letter(), odd, a_letter()]
-    await planned(engine, *letters)
-
-    await send_back(engine)
-
-    found = await arrived(engine)
-    assert [message.id for message in found] == [one.message.id for one in letters]
-    assert (found[1].headers, found[1].key) == (odd.message.headers, "k")
-    assert [m.lineage and m.lineage.letter_id for m in found] == [
-        letter.id for letter in letters
-    ]
-
-
 @contextlib.asynccontextmanager
 async def meanwhile(
     engine: PostgresqlEngine, url: str

@@ -5,14 +5,15 @@ import pytest
 from msgspec import structs
 
 from deadletter.core.editing import Changes
-from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.errors import Conflict
 from deadletter.core.letter import State
 from deadletter.core.message import Message
-from deadletter.office.archive import open_archive, write_archive
+from deadletter.office.archive import write_archive
+from deadletter.office.archive_reader import check
 from deadletter.office.diff import MOST_BYTES, MOST_LINES, Difference, differences
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
-from deadletter.office.taking_in import TakenIn, take_in
+from deadletter.office.taking_in import TakenIn, take_in_archive
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, NOW, make_letter
@@ -91,7 +92,7 @@ async def test_an_archive_holds_what_died_beside_what_it_became(
 
     for added in (1, 0):
         file.seek(0)
-        result = await take_in(store, open_archive(file), BY, archive="a.jsonl")
+        result = await take_in_archive(store, file, BY, archive="a.jsonl")
         assert result == TakenIn(added=added, known=1 - added)
 
     (after,) = await store.get([letter.id])
@@ -112,7 +113,7 @@ async def test_a_letter_kept_apart_is_imported_with_its_edit(
     await store.purge([apart.id], BY)
     file.seek(0)
 
-    await take_in(store, open_archive(file), BY, archive="a")
+    await take_in_archive(store, file, BY, archive="a")
 
     (back,) = await store.get([apart.id])
     assert (back.message.body, back.as_it_died.body) == (b"three", b"two")
@@ -124,8 +125,10 @@ def test_an_archive_cannot_pretend_an_edit_of_another_message() -> None:
         letter, original=structs.replace(letter.message, reply_to="elsewhere")
     )
 
-    with pytest.raises(ConfigError, match="line 2: it was edited where"):
-        list(open_archive(archive_of(forged)))
+    (problem,) = check(archive_of(forged)).problems
+
+    assert problem.line == 2
+    assert problem.text.startswith("it was edited where")
 
 
 def test_json_is_compared_field_by_field_and_as_it_was_written() -> None:

@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from deadletter.core.errors import ConfigError
 
 from .desk import AtDesk
-from .files import new_file
+from .exit_codes import ExitCode
+from .files import new_file, readable
 from .interrupts import standard_input
 from .options import AtMost, Flag, Reason
 from .progress import reading, writing
@@ -34,7 +35,10 @@ async def export(
     """
     Write letters into a file: whole ones as JSON lines, or their heads as CSV.
 
-    A JSON lines archive holds every byte, secrets too, and can be imported again.
+    A JSON lines archive holds every byte, secrets too, and can be imported again. It
+    has a checksum for each letter, and a last line with their number and a digest of
+    all of it. The file appears under its name only when all of it is on the disk.
+
     In CSV, text that a spreadsheet would run as a formula gets an apostrophe.
 
     Args:
@@ -60,30 +64,43 @@ async def import_(
     file: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
+    salvage: Flag = False,
     reason: Reason = "",
     desk: AtDesk,
-) -> None:
+) -> int:
     """
     Take in the letters of an archive that `dlq export` wrote.
 
-    Letters that are here already are left as they are. Where a line is wrong it
-    stops; what stands above that line was taken in.
+    All of it is checked first. If a letter was changed, or letters are missing,
+    nothing is taken in, and the lines that are wrong are named. Letters that are here
+    already are left as they are; importing the same archive again is fine.
 
     Args:
         file: The archive; - is standard input.
+        salvage: Take the intact letters of a damaged archive, or all of one that an
+            older version wrote without checksums. The exit code is 6 if something
+            was wrong.
         reason: Why; goes into the audit.
     """
     name = "standard input" if file == STANDARD else Path(file).name
-    with _reading(file) as archive:
+    with _reading(file) as given, readable(given) as archive:
         async with desk.office(make=True) as office:
             with _naming(name), reading(desk, "taking in", archive) as letters:
-                result = await office.take_in(letters, desk.by(reason), name=name)
+                result = await office.take_in(
+                    letters, desk.by(reason), name=name, salvage=salvage
+                )
     if desk.as_json:
         desk.document(result)
-        return
-    desk.tell(f"{many(result.added, 'letter')} taken in from {name}.")
-    if result.known:
-        desk.tell(f"{many(result.known, 'letter')} left alone: here already.")
+    else:
+        desk.tell(f"{many(result.added, 'letter')} taken in from {name}.")
+        if result.known:
+            desk.tell(f"{many(result.known, 'letter')} left alone: here already.")
+    for problem in result.problems:
+        desk.warn(str(problem))
+    more = result.wrong - len(result.problems)
+    if more:
+        desk.warn(f"... and {many(more, 'problem')} more")
+    return ExitCode.CHECK_FAILED if result.wrong else ExitCode.OK
 
 
 @contextmanager
@@ -91,7 +108,7 @@ def _naming(archive: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{archive}, {error}") from error
+        raise ConfigError(f"{archive}: {error}") from error
 
 
 @contextmanager

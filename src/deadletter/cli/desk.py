@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deadletter.assembly import opened
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.letter import By
 from deadletter.core.safe import clean, clean_json
@@ -194,7 +194,7 @@ class Desk:
 
     def document(self, value: object) -> None:
         """One JSON document, on one line."""
-        text = msgspec.json.encode(value, enc_hook=str).decode()
+        text = encode_document(value, enc_hook=str).decode()
         sys.stdout.write(clean_json(text) + "\n")
 
 

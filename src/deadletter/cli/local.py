@@ -11,13 +11,7 @@ from deadletter.core.editing import Changes
 from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead
 from deadletter.core.message import Message
 from deadletter.office import groups, mailboxes
-from deadletter.office.archive import (
-    FORMAT,
-    VERSION,
-    ArchiveHead,
-    open_archive,
-    write_archive,
-)
+from deadletter.office.archive import ArchiveHead, write_archive
 from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Letters
 from deadletter.office.preflight import Plan
@@ -26,7 +20,7 @@ from deadletter.office.sheet import write_sheet
 from deadletter.office.stats import Stats, collect
 from deadletter.office.story import reveal as record_reveal
 from deadletter.office.story import tell
-from deadletter.office.taking_in import TakenIn, take_in
+from deadletter.office.taking_in import TakenIn, take_in_archive
 from deadletter.office.view import view
 from deadletter.ports import (
     Broker,
@@ -210,8 +204,11 @@ class LocalOffice:
         self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
     ) -> int:
         ids = await self._letters.freeze(query, limit=limit)
-        now = self._clock.now()
-        head = ArchiveHead(format=FORMAT, version=VERSION, exported_at=now, query=query)
+        head = ArchiveHead(
+            exported_at=self._clock.now(),
+            engine=self.engine.features.engine,
+            query=query,
+        )
         written = await write_archive(self.store, ids, file, head)
         await self._exported(written, "jsonl", query, name, by)
         return written
@@ -228,8 +225,12 @@ class LocalOffice:
         await self._exported(written, "csv", query, name, by)
         return written
 
-    async def take_in(self, file: BinaryIO, by: By, *, name: str) -> TakenIn:
-        return await take_in(self.store, open_archive(file), by, archive=name)
+    async def take_in(
+        self, file: BinaryIO, by: By, *, name: str, salvage: bool = False
+    ) -> TakenIn:
+        return await take_in_archive(
+            self.store, file, by, archive=name, salvage=salvage
+        )
 
     async def _exported(
         self, written: int, form: str, query: str, name: str, by: By

@@ -238,5 +238,7 @@ class Office(Protocol):
     ) -> int:
         """Write the heads of letters as CSV, audited under its name; how many."""
 
-    async def take_in(self, file: BinaryIO, by: By, *, name: str) -> TakenIn:
-        """Take in the letters of an archive."""
+    async def take_in(
+        self, file: BinaryIO, by: By, *, name: str, salvage: bool = False
+    ) -> TakenIn:
+        """Take in an archive, or with `salvage` the intact letters of a damaged one."""

@@ -1,7 +1,6 @@
 """A bar while something takes long, on a terminal only."""
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter, RawIOBase
@@ -82,11 +81,11 @@ def through(desk: Desk, what: str, ids: Sequence[str]) -> Iterator[Iterable[str]
 
 @contextmanager
 def reading(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """The same file, with a bar that moves as it is read."""
+    """The same file, with a bar that moves as it is read, which it is twice."""
     if not desk.is_watched:
         yield file
         return
-    with bar(desk, what, _size(file), in_bytes=True) as advance:
+    with bar(desk, what, 2 * _size(file), in_bytes=True) as advance:
         yield BufferedReader(_Counting(file, advance))
 
 
@@ -117,6 +116,15 @@ class _Counting(RawIOBase):
     def writable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, at: int, whence: int = 0) -> int:
+        return self._file.seek(at, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
     def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
@@ -129,10 +137,8 @@ class _Counting(RawIOBase):
         return written
 
 
-def _size(file: BinaryIO) -> int | None:
-    """How long it is; None for a pipe, which does not say."""
-    found = os.fstat(file.fileno())
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _counted(ids: Iterable[str], advance: Advance) -> Iterator[str]:

@@ -1,26 +1,26 @@
 """An office behind a server, as commands use it."""
 
 import io
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final
 
-import msgspec
 from msgspec import structs
 
 from deadletter.client import Client
 from deadletter.core.campaign import Campaign
 from deadletter.core.editing import Changes
-from deadletter.core.letter import AuditEntry, By, DeadLetter, GroupStatus, LetterHead
+from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead
 from deadletter.core.message import Message
-from deadletter.office.archive import FORMAT, VERSION, ArchiveHead, open_archive
+from deadletter.office.archive import ArchiveHead, small_archives
+from deadletter.office.archive_reader import MOST_NAMED, read_letters
 from deadletter.office.diff import differences
 from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.preflight import Plan
 from deadletter.office.sheet import write_sheet
 from deadletter.office.stats import Stats
-from deadletter.office.taking_in import TakenIn
+from deadletter.office.taking_in import TakenIn, checked
 from deadletter.office.view import view_message
 from deadletter.ports import QueueInfo, QueueOptions, ReplayItems
 
@@ -189,27 +189,22 @@ class RemoteOffice:
         finally:
             sheet.detach()
 
-    async def take_in(self, file: BinaryIO, by: By, *, name: str) -> TakenIn:
-        # Read here as well, so that what is wrong is told by its line in the file.
+    async def take_in(
+        self, file: BinaryIO, by: By, *, name: str, salvage: bool = False
+    ) -> TakenIn:
+        # Checked here as a whole, because a server sees one part of it at a time.
+        checkup = checked(file, salvage=salvage)
+        head = ArchiveHead(exported_at=datetime.now(UTC))
         added = known = 0
-        for portion in _portions(open_archive(file)):
-            taken = await self._client.import_(portion, archive=name, reason=by.reason)
+        wrong, problems = checkup.wrong, list(checkup.problems)
+        for part in small_archives(read_letters(file), head, most=_PORTION):
+            taken = await self._client.import_(
+                part, archive=name, reason=by.reason, salvage=salvage
+            )
             added += taken.added
             known += taken.known
-        return TakenIn(added=added, known=known)
-
-
-def _portions(letters: Iterable[DeadLetter]) -> Iterator[bytes]:
-    """The same letters in archives small enough for a request."""
-    head = msgspec.json.encode(
-        ArchiveHead(format=FORMAT, version=VERSION, exported_at=datetime.now(UTC))
-    )
-    lines, size = [head], 0
-    for letter in letters:
-        line = msgspec.json.encode(letter)
-        if size and size + len(line) > _PORTION:
-            yield b"\n".join([*lines, b""])
-            lines, size = [head], 0
-        lines.append(line)
-        size += len(line)
-    yield b"\n".join([*lines, b""])
+            wrong += taken.wrong
+            problems += taken.problems
+        return TakenIn(
+            added=added, known=known, wrong=wrong, problems=tuple(problems[:MOST_NAMED])
+        )

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.message import Message, as_headers, as_seconds
+from deadletter.core.message import Message, as_headers, as_seconds, checked
 
 from .bodies import given_body, header_of
 from .desk import AtDesk
@@ -67,7 +67,7 @@ async def send(
     )
     async with desk.engine(make=True) as engine:
         sink = engine.broker.sink(mailbox)
-        await sink.send([message], delay=as_seconds("delay", delay))
+        await sink.send([checked(message)], delay=as_seconds("delay", delay))
     if desk.as_json:
         desk.document({"id": message.id, "mailbox": mailbox})
     else:

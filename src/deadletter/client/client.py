@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from deadletter.core.letter import AuditEntry
+from deadletter.office.archive import SealCheck
 from deadletter.office.stats import Stats
 from deadletter.office.taking_in import TakenIn
 
@@ -63,23 +64,38 @@ class Client(Connected):
         limit: int | None = None,
         reason: str = "",
     ) -> int:
-        """Write whole letters into a file, one JSON line each; how many there were."""
-        lines = 0
+        """
+        Write whole letters into a file, one JSON line each; return how many.
+
+        Raises `Unavailable` if the last line is missing or does not match: what was
+        written then is not a whole archive.
+        """
+        seal = SealCheck()
         params = {"query": query, "limit": limit, "reason": reason}
         async with self._connection.stream(f"{API}/export", params=params) as response:
             async for chunk in response.aiter_bytes():
-                lines += chunk.count(b"\n")
+                seal.feed(chunk)
                 out.write(chunk)
-        return max(0, lines - 1)  # the first says what the file is
+        return seal.letters()
 
     async def import_(
-        self, lines: bytes, *, archive: str = "request", reason: str = ""
+        self,
+        lines: bytes,
+        *,
+        archive: str = "request",
+        reason: str = "",
+        salvage: bool = False,
     ) -> TakenIn:
-        """Take in letters that `export` wrote; those there already stay as they are."""
+        """
+        Take in an archive that `export` wrote; letters there already stay as they are.
+
+        The server checks all of it first and takes nothing of a damaged one, unless
+        `salvage` asks for the letters that are intact.
+        """
         response = await self._connection.send(
             "POST",
             f"{API}/import",
-            params={"archive": archive, "reason": reason},
+            params={"archive": archive, "reason": reason, "salvage": salvage},
             content=lines,
             headers={"content-type": "application/x-ndjson"},
             again=True,  # taking in the same again is fine

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from deadletter.core.backoff import Exponential
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError, NotFound, Refused, Unavailable
 from deadletter.core.plain import is_word, plain
 from deadletter.system import SystemDice
@@ -86,7 +87,7 @@ class Connection:
             method,
             path,
             params=params,
-            content=msgspec.json.encode(value),
+            content=encode_document(value),
             headers=_JSON | key | dict(headers or {}),
             again=True,
         )
@@ -113,7 +114,7 @@ class Connection:
         response = await self.send(
             "POST",
             path,
-            content=msgspec.json.encode(value),
+            content=encode_document(value),
             headers=_JSON | why,
             timeout=wait,
             patient=patient,

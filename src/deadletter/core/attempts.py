@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from .documents import encode_document
 from .failure import Failure, Trouble
 
 KEPT: Final = 20  # lines kept inline; the attempts that fall out are counted
@@ -39,7 +40,6 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     trace: str = ""  # W3C traceparent of its span
 
 
-_encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Attempt)
 
 
@@ -85,7 +85,7 @@ def attempt_of(
 
 def append(history: str, attempt: Attempt) -> str:
     """The story with one more attempt; bounded however long it goes on."""
-    line = _encoder.encode(attempt).decode()
+    line = encode_document(attempt).decode()
     longer = f"{history}\n{line}" if history else line
     return longer if longer.count("\n") < KEPT else _told(_parsed(longer))
 
@@ -176,7 +176,7 @@ def _told(story: _Story) -> str:
     # Never at the end: the last line is the last attempt.
     place = min(_FIRST, len(lines) - 1)
     rest = lines[place + surplus :]
-    return "\n".join([*lines[:place], _encoder.encode(mark).decode(), *rest])
+    return "\n".join([*lines[:place], encode_document(mark).decode(), *rest])
 
 
 def _later(one: datetime, two: datetime) -> datetime:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from .errors import ConfigError, Conflict, NotFound
 from .letter import OPEN, By, LetterHead
-from .message import Headers, Message
+from .message import Headers, Message, checked
 
 EDITABLE: Final = ("body", "headers", "content_type", "key")
 """What of a message may be another; all the rest says which message it is."""
@@ -22,12 +22,15 @@ class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str | UnsetType | None = UNSET
 
     def made_to(self, message: Message) -> Message:
-        """The message with these changes made to it."""
-        given = {name: getattr(self, name) for name in EDITABLE}
-        return replace(
-            message,
-            **{name: value for name, value in given.items() if value is not UNSET},
-        )
+        """The message with these changes made to it; new texts are checked."""
+        given = {
+            name: value
+            for name in EDITABLE
+            if (value := getattr(self, name)) is not UNSET
+        }
+        blank = Message(id="", body=b"", sent_at=message.sent_at)
+        checked(replace(blank, **given))
+        return replace(message, **given)
 
 
 class Edit(Struct, frozen=True):

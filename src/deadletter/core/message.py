@@ -14,6 +14,7 @@ _TEXTS: Final = (
     *("id", "content_type", "key", "reply_to", "idempotency_key"),
     *("traceparent", "tracestate"),
 )
+LONGEST_TEXT: Final = 8 * 1024  # bytes of each of these, and of a header's name
 LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
 
 
@@ -107,18 +108,22 @@ def as_headers(
 
 def checked(message: Message) -> Message:
     """
-    A message of an application, refused if a text of it is none.
+    A message of an application, refused if a text of it is none or too long.
 
     An engine would take a number for a key, but nobody could be handed it: whoever
     receives expects a text, and all that was received with it would wait for good.
+    Half a character, or a text that no search can name, is refused here as well:
+    here somebody can still mend it.
     """
     for name in _TEXTS:
         value = getattr(message, name)
-        if value is not None and not isinstance(value, str):
-            raise ConfigError(
-                f"{name}={value!a} of a message is of type {type(value).__name__}: "
-                "give text."
-            )
+        if value is not None and not (
+            isinstance(value, str) and value.isascii() and len(value) <= LONGEST_TEXT
+        ):
+            _check_text(name, value)
+    for name, _ in message.headers:
+        if not name.isascii() or len(name) > LONGEST_TEXT:
+            _check_text("header name", name)
     return message
 
 
@@ -130,6 +135,30 @@ def as_seconds(name: str, seconds: object) -> float:
         f"{name}={seconds!a} is not a time to wait: use a number of seconds, at most "
         f"{LONGEST:,.0f}."
     )
+
+
+def _check_text(name: str, value: object) -> None:
+    told = f"{name}={_shortened(value)} of a message"
+    if not isinstance(value, str):
+        raise ConfigError(f"{told} is of type {type(value).__name__}: give text.")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{told} is not Unicode: character {error.start + 1} is half a surrogate"
+            " pair. Give text; other bytes belong into the body or the value of a"
+            " header."
+        ) from error
+    if size > LONGEST_TEXT:
+        raise ConfigError(
+            f"{told} has {size:,} bytes: up to {LONGEST_TEXT:,} are allowed. Longer"
+            " text belongs into the body or the value of a header."
+        )
+
+
+def _shortened(value: object) -> str:
+    told = ascii(value)
+    return told if len(told) <= 80 else f"{told[:80]}..."
 
 
 def _as_name(name: object) -> str:

@@ -1,55 +1,125 @@
 """
-Letters in a file: one JSON line each, behind a line that says what the file is.
+Letters in a file that can prove it is whole.
 
-Bodies and headers are base64, so that every byte survives. A file somebody else
-wrote is believed nothing: see `open_archive`.
+JSON lines: the first says what the file is, then one letter each with its own
+checksum, and the last holds their number and a digest of every line before it.
+Bodies and header values are base64, so that every byte survives.
 """
 
-import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, BinaryIO, Final
+from hashlib import sha256
+from typing import Annotated, Any, BinaryIO, Final
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
-from deadletter.core import attempts
-from deadletter.core.editing import is_edit
-from deadletter.core.errors import ConfigError
-from deadletter.core.ids import body_digest, letter_id
-from deadletter.core.letter import DeadLetter, LetterHead, State
+from deadletter.core.errors import Unavailable
+from deadletter.core.escaping import each_text, stored
+from deadletter.core.letter import DeadLetter
 from deadletter.ports import LetterStore
 
 from .batches import whole_letters
 
 FORMAT: Final = "deadletter-letters"
-VERSION: Final = 1
-LONGEST_LINE: Final = 64 * 1024 * 1024
-_LONGEST_TEXT: Final = 64 * 1024
-_LONGEST_NAME: Final = 1024
-_MOST_ATTEMPTS: Final = 1_000
-_LARGEST_NUMBER: Final = 1_000_000_000
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+VERSION: Final = 2
+UNCHECKED: Final = 1
+"""The version that had neither checksums nor a last line."""
+
+_LONGEST_END: Final = 1024
 
 
 class ArchiveHead(Struct, frozen=True, kw_only=True):
     """The first line of an archive."""
 
-    format: str
-    version: Annotated[int, Meta(ge=1)]
+    format: str = FORMAT
+    version: Annotated[int, Meta(ge=1)] = VERSION
     exported_at: datetime
+    engine: str = ""  # the kind that the messages were on
     query: str = ""
 
 
+class ArchiveEnd(Struct, frozen=True, kw_only=True):
+    """The last line of an archive."""
+
+    end: str = FORMAT
+    letters: Annotated[int, Meta(ge=0)]
+    sha256: str  # of every byte before this line
+
+
 _encoder: Final = msgspec.json.Encoder()
-_head_decoder: Final = msgspec.json.Decoder(ArchiveHead)
-_decoder: Final = msgspec.json.Decoder(DeadLetter)
+_end_decoder: Final = msgspec.json.Decoder(ArchiveEnd)
+
+
+class Seal:
+    """Make the lines of one archive, counting and summing them."""
+
+    def __init__(self) -> None:
+        self._digest = sha256()
+        self._letters = 0
+
+    def head(self, head: ArchiveHead) -> bytes:
+        """Return the first line."""
+        return self._summed(_line(head))
+
+    def letters(self, letters: Iterable[DeadLetter]) -> bytes:
+        """Return the lines of some letters."""
+        lines = [letter_line(letter) for letter in letters]
+        self._letters += len(lines)
+        return self._summed(b"".join(lines))
+
+    def end(self) -> bytes:
+        """Return the last line."""
+        digest = self._digest.hexdigest()
+        return _line(ArchiveEnd(letters=self._letters, sha256=digest))
+
+    def _summed(self, lines: bytes) -> bytes:
+        self._digest.update(lines)
+        return lines
+
+
+class SealCheck:
+    """Check an archive that arrives in pieces, without holding them."""
+
+    def __init__(self) -> None:
+        self._digest = sha256()
+        self._before = self._digest.copy()  # of everything above the last line
+        self._above = 0  # lines above the last one
+        self._last = b""  # the last line, or the beginning of it
+        self._ended = False
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece."""
+        parts = piece.split(b"\n")
+        for part in (*(part + b"\n" for part in parts[:-1]), parts[-1]):
+            if not part:
+                continue
+            if self._ended:
+                self._before, self._last = self._digest.copy(), b""
+                self._above += 1
+            self._digest.update(part)
+            self._last += part[: _LONGEST_END - len(self._last)]
+            self._ended = part.endswith(b"\n")
+
+    def letters(self) -> int:
+        """Return how many letters there were; raises if the archive is not whole."""
+        end = read_end(self._last)
+        if (
+            end is None
+            or end.letters != self._above - 1
+            or end.sha256 != self._before.hexdigest()
+        ):
+            raise Unavailable(
+                "the export broke off or was changed on its way: its last line is"
+                " missing or does not match; export again"
+            )
+        return end.letters
 
 
 async def write_archive(
     store: LetterStore, ids: Sequence[str], out: BinaryIO, head: ArchiveHead
 ) -> int:
-    """Write letters to a file; how many there were."""
+    """Write letters to a file; return how many there were."""
     written = 0
     async for count, lines in archive_lines(store, ids, head):
         out.write(lines)
@@ -60,117 +130,56 @@ async def write_archive(
 async def archive_lines(
     store: LetterStore, ids: Sequence[str], head: ArchiveHead
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """An archive bit by bit: how many letters, and their lines."""
-    yield 0, _encoder.encode(head) + b"\n"
+    """Make an archive bit by bit: how many letters, and their lines."""
+    seal = Seal()
+    yield 0, seal.head(head)
     async for letters in whole_letters(store, ids):
-        lines = (_encoder.encode(letter) + b"\n" for letter in letters)
-        yield len(letters), b"".join(lines)
+        yield len(letters), seal.letters(letters)
+    yield 0, seal.end()
 
 
-def open_archive(file: BinaryIO) -> Iterator[DeadLetter]:
+def small_archives(
+    letters: Iterable[DeadLetter], head: ArchiveHead, *, most: int
+) -> Iterator[bytes]:
+    """Make whole archives of the letters, at least one, each of about `most` bytes."""
+    rest, there_are_more = iter(letters), True
+    while there_are_more:
+        seal = Seal()
+        lines, size, there_are_more = [seal.head(head)], 0, False
+        for letter in rest:
+            lines.append(seal.letters([letter]))
+            size += len(lines[-1])
+            if size >= most:
+                there_are_more = True
+                break
+        yield b"".join([*lines, seal.end()])
+
+
+def letter_line(letter: DeadLetter) -> bytes:
     """
-    The letters in a file, one by one, if it is an archive at all.
+    Return a letter as a line.
 
-    Lines are bounded, types are checked, a letter's id must follow from where
-    its message came from, and nothing claims to be under way. Whatever is wrong
-    is a ConfigError with the number of the line.
+    Lone surrogates, which letters of foreign brokers may hold, are no text to JSON.
+    A letter with some says `escaped`, and its texts are those of `core.escaping`.
     """
-    _check_head(_line(file, 1))
-    return _letters(file)
-
-
-def _letters(file: BinaryIO) -> Iterator[DeadLetter]:
-    number = 2
-    while line := _line(file, number):
-        if line.strip():
-            yield _letter(line, number)
-        number += 1
-
-
-def _line(file: BinaryIO, number: int) -> bytes:
-    line = file.readline(LONGEST_LINE + 1)
-    if len(line) > LONGEST_LINE:
-        size = LONGEST_LINE // (1024 * 1024)
-        raise _wrong(number, f"it is longer than {size} MB")
-    return line
-
-
-def _check_head(line: bytes) -> None:
+    more = b""
     try:
-        head = _head_decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(1, "this is not an archive made by `dlq export`") from error
-    if head.format != FORMAT:
-        raise _wrong(1, "this is not an archive made by `dlq export`")
-    if head.version > VERSION:
-        raise _wrong(
-            1,
-            f"the archive has format {head.version}, this version reads up to "
-            f"{VERSION}: update deadletter",
-        )
+        told = _encoder.encode(letter)
+    except UnicodeEncodeError:
+        more = b'"escaped":true,'
+        told = _encoder.encode(each_text(stored, msgspec.to_builtins(letter)))
+    checksum = sha256(told).hexdigest().encode()
+    return b'{"sha256":"' + checksum + b'",' + more + b'"letter":' + told + b"}\n"
 
 
-def _letter(line: bytes, number: int) -> DeadLetter:
+def read_end(line: bytes) -> ArchiveEnd | None:
+    """Return the last line of an archive, if it is one."""
     try:
-        letter = _decoder.decode(line)
-        story = attempts.read(letter.history)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(number, str(error)) from error
-    problem = _problem(letter.head) or _problem_within(letter)
-    if problem is None and len(story) > _MOST_ATTEMPTS:
-        problem = f"it tells of more than {_MOST_ATTEMPTS:,} attempts"
-    if problem is not None:
-        raise _wrong(number, problem)
-    head = letter.head
-    # Nobody here is replaying it, and its size and revision are ours to say.
-    state = State.PENDING if head.state is State.REPLAYING else head.state
-    message, original = letter.message, letter.original
-    return structs.replace(
-        letter,
-        head=structs.replace(head, state=state, size=len(message.body), revision=0),
-        message=structs.replace(message, lineage=None),
-        original=original and structs.replace(original, lineage=None),
-    )
+        end = _end_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return end if end.end == FORMAT and line.endswith(b"\n") else None
 
 
-def _problem(head: LetterHead) -> str | None:
-    names = (
-        *(head.source, head.partition, head.consumer, head.version, head.code),
-        *(head.message_id, head.error_type, head.fingerprint),
-        *(head.key or "", head.business_key or "", head.owner or ""),
-    )
-    if any(len(name) > _LONGEST_NAME for name in names):
-        return f"a name in it is longer than {_LONGEST_NAME:,} characters"
-    if not head.source or _CONTROL.search(head.source):
-        return "the name of its mailbox is empty or has control characters"
-    if max(len(head.error_text), len(head.reason_text)) > _LONGEST_TEXT:
-        return f"a text in it is longer than {_LONGEST_TEXT:,} characters"
-    numbers = (head.attempts, head.replays)
-    if not all(0 <= number <= _LARGEST_NUMBER for number in numbers):
-        return "its attempts or replays are not a count"
-    return None
-
-
-def _problem_within(letter: DeadLetter) -> str | None:
-    head, message = letter.head, letter.message
-    times = (head.first_failed_at, head.dead_at, message.sent_at)
-    more = (message.expires_at, letter.first_received_at)
-    if any(time is not None and time.tzinfo is None for time in (*times, *more)):
-        return "a time in it has no time zone"
-    if message.id != head.message_id:
-        return "it holds another message than its head says"
-    if not is_edit(letter.as_it_died, message):
-        return "it was edited where no message can be edited"
-    if head.id != _rightful_id(letter):
-        return "its id does not belong to its message"
-    return None
-
-
-def _rightful_id(letter: DeadLetter) -> str:
-    head = letter.head
-    twist = body_digest(letter.as_it_died.body) if head.conflict else b""
-    return letter_id(head.source, head.partition, head.message_id, twist)
-
-
-def _wrong(number: int, problem: str) -> ConfigError:
-    return ConfigError(f"line {number:,}: {problem}")
+def _line(value: Any) -> bytes:
+    return _encoder.encode(value) + b"\n"

@@ -89,7 +89,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
         if self.ledger is None:
             return [False] * len(letters)
         keys = [
-            LedgerKey(
+            LedgerKey.of_message(
                 target_of(letter.head, self.to),
                 letter.head.business_key or letter.head.message_id,
                 letter.head.replays,

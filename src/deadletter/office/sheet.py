@@ -4,6 +4,7 @@ import csv
 from collections.abc import AsyncIterable, Sequence
 from typing import Final, TextIO
 
+from deadletter.core.escaping import spelled
 from deadletter.core.letter import LetterHead
 
 COLUMNS: Final = (
@@ -39,5 +40,5 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, int):
         return str(value)
-    text = value.isoformat() if hasattr(value, "isoformat") else str(value)
+    text = value.isoformat() if hasattr(value, "isoformat") else spelled(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,17 +1,24 @@
-"""Letters from an archive into an office; what is there already stays as it is."""
+"""
+Letters from an archive into an office; what is there already stays as it is.
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+All of an archive is checked before the first letter is taken. A crash half-way
+leaves some letters in; taking in the same archive again adds the others.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO, Final
 
 from msgspec import Struct
 
+from deadletter.core.errors import Conflict
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import By, DeadLetter
 from deadletter.ports import LetterStore
 
-from .batches import batched
+from .archive_reader import Checkup, Damaged, Problem, Reject, check, read_letters
 
 _BATCH: Final = 100
+_BYTES: Final = 16 * 1024 * 1024  # of message bodies held at once
 
 
 class TakenIn(Struct, frozen=True, kw_only=True):
@@ -19,6 +26,54 @@ class TakenIn(Struct, frozen=True, kw_only=True):
 
     added: int = 0
     known: int = 0  # here already, and left untouched
+    wrong: int = 0  # problems of a damaged archive whose intact letters were taken
+    problems: tuple[Problem, ...] = ()  # the first of them
+
+
+def unchanged(letter: DeadLetter) -> DeadLetter:
+    """Return the letter as it is."""
+    return letter
+
+
+async def take_in_archive(
+    store: LetterStore,
+    file: BinaryIO,
+    by: By,
+    *,
+    archive: str,
+    salvage: bool = False,
+    reject: Reject | None = None,
+    change: Callable[[DeadLetter], DeadLetter] = unchanged,
+) -> TakenIn:
+    """
+    Check an archive, then keep its letters; a damaged one raises `Damaged`.
+
+    With `salvage`, the intact letters of a damaged archive are kept. `file` is read
+    twice. `reject` says why a letter is not to be taken, `change` is done to those
+    that are.
+    """
+    checkup = checked(file, salvage=salvage, reject=reject)
+    letters = map(change, read_letters(file, reject))
+    taken = await take_in(store, letters, by, archive=archive)
+    if taken.added + taken.known != checkup.intact:
+        raise Conflict("the archive changed while it was read: import it again")
+    return TakenIn(
+        added=taken.added,
+        known=taken.known,
+        wrong=checkup.wrong,
+        problems=checkup.problems,
+    )
+
+
+def checked(
+    file: BinaryIO, *, salvage: bool = False, reject: Reject | None = None
+) -> Checkup:
+    """Check a whole archive, and go back to its beginning."""
+    checkup = check(file, reject)
+    if checkup.wrong and not salvage:
+        raise Damaged(checkup)
+    file.seek(0)
+    return checkup
 
 
 async def take_in(
@@ -29,11 +84,11 @@ async def take_in(
 
     Letters that are here already are left as they are, whatever the archive says;
     one whose id was used here for another body is kept apart. Taking in the same
-    archive again, or after a crash half-way, is fine.
+    letters again, or after a crash half-way, is fine.
     """
     added = known = 0
     await store.record("import", archive, by, "begun")
-    for batch in batched(letters, _BATCH):
+    for batch in _batches(letters):
         new = await _missing(store, batch)
         if new:
             kept = await store.keep(new)
@@ -45,6 +100,19 @@ async def take_in(
         "import", archive, by, f"{added} letters added, {known} known already"
     )
     return TakenIn(added=added, known=known)
+
+
+def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    batch: list[DeadLetter] = []
+    size = 0
+    for letter in letters:
+        batch.append(letter)
+        size += len(letter.message.body)
+        if len(batch) >= _BATCH or size >= _BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 async def _missing(

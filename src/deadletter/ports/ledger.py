@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from msgspec import Struct
+
+from deadletter.core.escaping import stored
 
 DIGEST: Final = 16  # bytes of one content digest
 REMEMBERED: Final = 4  # generations whose digests an entry keeps, the latest ones
@@ -33,6 +35,18 @@ class LedgerKey(Struct, frozen=True):
     generation: int = 0
     holder: str = ""
     digest: bytes | None = None
+
+    @classmethod
+    def of_message(
+        cls,
+        mailbox: str,
+        key: str,
+        generation: int,
+        holder: str = "",
+        digest: bytes | None = None,
+    ) -> Self:
+        """Return a key made of a message's texts, which may be no text at all."""
+        return cls(stored(mailbox), stored(key), generation, stored(holder), digest)
 
 
 class LedgerClaim(Struct, frozen=True):

@@ -130,7 +130,7 @@ def keyed(delivery: Delivery, key_of: KeyOf) -> Delivery:
 def ledger_key(mailbox: str, delivery: Delivery, *, by_body: bool = True) -> LedgerKey:
     """What must be done once for a delivery; with its body, unless any will do."""
     message = delivery.message
-    return LedgerKey(
+    return LedgerKey.of_message(
         mailbox,
         message.idempotency_key or message.id,
         message.generation,

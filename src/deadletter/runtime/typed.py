@@ -44,7 +44,7 @@ def encode(body: object) -> tuple[bytes, str | None]:
         if isinstance(body, _BYTES):
             return bytes(body), None
         if isinstance(body, str):
-            return body.encode(), "text/plain"
+            return _encoded(body), "text/plain"
         dump = getattr(body, "model_dump_json", None)
         if dump is not None:
             return dump().encode(), JSON
@@ -54,6 +54,16 @@ def encode(body: object) -> tuple[bytes, str | None]:
         raise ConfigError(
             f"a body of type {type(body).__name__} cannot be sent: {error}. "
             "Send bytes, text, a Struct, dataclass, TypedDict, dict or pydantic model."
+        ) from error
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the body is text that is not Unicode: character {error.start + 1} is"
+            " half a surrogate pair. Send such content as bytes."
         ) from error
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import DeadLetterError
@@ -46,6 +47,28 @@ class PostmanContract(MailboxBench):
         (kept,) = await _office(engine).get([letter.id])
         assert (kept.head.state, kept.head.replays) == (State.REPLAYING, 1)
         assert await _counts(engine) == {Outcome.SENT: 1}
+
+    async def test_texts_that_nobody_could_send_go_all_the_same(
+        self, engine: Engine
+    ) -> None:
+        # Half a character, or a NUL, in what came from a foreign broker.
+        letters = [
+            a_letter(),
+            a_letter(id="odd-\ud800", headers=(("h\udc80", b"me"),), key="k\udfff"),
+            a_letter(id="\0\ufdd0", content_type="t\udc80", reply_to="r\udc80"),
+            a_letter(id="x" * 8192, key="é" * 4096),
+        ]
+        await _planned(engine, *letters)
+
+        await _postman(engine).send_back("c-1", limit=10)
+
+        copies = [copy.message for copy in await _arrived(engine)]
+        assert [replace(copy, lineage=None) for copy in copies] == [
+            letter.message for letter in letters
+        ]
+        assert [m.lineage and m.lineage.letter_id for m in copies] == [
+            letter.id for letter in letters
+        ]
 
     async def test_no_more_than_asked_for_go_at_once_in_order(
         self, engine: Engine

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from deadletter.core.errors import BackendError
-from deadletter.core.message import Delivery, Lineage, Message
+from deadletter.core.message import LONGEST_TEXT, Delivery, Lineage, Message
 from deadletter.ports import Acked, Engine
 
 from .fakes import START, FakeClock
@@ -48,6 +49,13 @@ messages = st.builds(
 )
 """Messages of every shape; bodies and headers of any bytes."""
 
+_TEXTS = (
+    *("id", "content_type", "key", "reply_to", "idempotency_key"),
+    *("traceparent", "tracestate"),
+)
+# Nobody can send the last two, but letters of foreign brokers may hold them.
+_ODD = ("\0", "a\0b", "\n\x1b[2J", "\ufdd0dc80", "\udc80", "\ufdd0 \ud800\0 é")
+
 
 class DeliveringContract(MailboxBench):
     """Messages in, deliveries out: whole, in order, in time, once each."""
@@ -79,6 +87,25 @@ class DeliveringContract(MailboxBench):
         assert [delivery.message for delivery in deliveries] == by_due
         assert {delivery.mailbox for delivery in deliveries} == {"orders"}
         assert all(await source.settle([Acked(delivery) for delivery in deliveries]))
+
+    async def test_the_longest_and_oddest_texts_arrive_as_they_were_sent(
+        self, engine: Engine
+    ) -> None:
+        long = ("x" * LONGEST_TEXT, "é" * (LONGEST_TEXT // 2), "\0" * 2_000)
+        given: list[dict[str, Any]] = [
+            *({name: text} for name in _TEXTS for text in long),
+            *({"headers": ((text, b"x"),)} for text in long),
+            *(
+                {"headers": ((odd, b"x"),), **dict.fromkeys(_TEXTS, odd)}
+                for odd in _ODD
+            ),
+        ]
+        sending = [a_message(**fields) for fields in given]
+        await self.sent(engine, *sending)
+
+        deliveries = await drained(engine.broker.source("orders"))
+
+        assert [delivery.message for delivery in deliveries] == sending
 
     async def test_large_and_small_bodies_arrive_whole(self, engine: Engine) -> None:
         sizes = [10, 1_000_000, 0, 16_384, 16_385, 10]

@@ -1,24 +1,10 @@
 """Values as JSON, whatever odd text of others is in them."""
 
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from litestar import Response
 
-_encoder: Final = msgspec.json.Encoder()
-
-
-def encoded(value: Any) -> bytes:
-    """
-    The value as JSON.
-
-    Lone surrogates, which come in from foreign brokers and are no text to anybody,
-    become question marks.
-    """
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(_told(msgspec.to_builtins(value)))
+from deadletter.core.documents import encode_document
 
 
 class Json(Response[Any]):
@@ -28,14 +14,4 @@ class Json(Response[Any]):
         """The content as bytes."""
         if isinstance(content, bytes) or not media_type.startswith("application/json"):
             return super().render(content, media_type, enc_hook)
-        return encoded(content)
-
-
-def _told(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_told(key): _told(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_told(inner) for inner in value]
-    return value
+        return encode_document(content)

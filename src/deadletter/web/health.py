@@ -17,11 +17,11 @@ from typing import Any, Final
 from litestar import Request, Response, get
 from msgspec import Struct
 
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
 from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
 
-from .encoding import encoded
 from .given import Here
 from .place import Place
 
@@ -210,7 +210,7 @@ def _probe(request: Request[Any, Any, Any], place: Place) -> Probe:
 
 def _said(body: object, status: Status) -> Response[bytes]:
     return Response(
-        encoded(body),
+        encode_document(body),
         status_code=503 if status is Status.FAIL else 200,
         media_type=MEDIA_TYPE,
         headers={"cache-control": "no-store"},

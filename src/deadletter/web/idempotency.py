@@ -17,11 +17,11 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
 from deadletter.core.access import Answer, Pass
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Guards
 
 from .auth.guards import caller
-from .encoding import encoded
 from .place import Place
 from .problems import MEDIA_TYPE, Asked, problem_of
 
@@ -168,7 +168,7 @@ async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
     kind = headers.get(b"content-type", b"").decode("latin-1")
     if instead := scope["route_handler"].opt.get(SHOWN_ONCE):
         problem, _ = problem_of(instead(body))
-        status, kind, body = problem.status, MEDIA_TYPE, encoded(problem)
+        status, kind, body = problem.status, MEDIA_TYPE, encode_document(problem)
     await answers.finish_answer(
         replace(
             claim,

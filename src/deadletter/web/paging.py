@@ -4,14 +4,15 @@ from typing import Annotated, Final, TypeAlias
 
 from litestar.params import PathParameter, QueryParameter
 
+from deadletter.core.query.tokens import MAX_TEXT
+
 MOST: Final = 500  # on one page
-_LONGEST: Final = 4_000  # characters of a search
 
 Query: TypeAlias = Annotated[
     str,
     QueryParameter(
         name="query",
-        max_length=_LONGEST,
+        max_length=MAX_TEXT,
         description="A search such as `is:pending source:orders`; empty is everything.",
     ),
 ]

@@ -11,6 +11,7 @@ from litestar.types import ExceptionHandlersMap
 from msgspec import Struct, structs
 
 from deadletter.core.choices import with_choices
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import (
     ConfigError,
     Conflict,
@@ -21,8 +22,6 @@ from deadletter.core.errors import (
     Unavailable,
 )
 from deadletter.system import SystemDice
-
-from .encoding import encoded
 
 MEDIA_TYPE: Final = "application/problem+json"
 _AGAIN_AFTER: Final = 5  # seconds
@@ -101,7 +100,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     if problem.errors:
         problem = structs.replace(problem, errors=_with_choices(request, problem))
     return Response(
-        encoded(problem),
+        encode_document(problem),
         status_code=problem.status,
         headers=headers,
         media_type=MEDIA_TYPE,

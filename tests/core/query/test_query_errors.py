@@ -3,7 +3,11 @@
 import pytest
 
 from deadletter.core.errors import QueryError
-from deadletter.core.query import parse
+from deadletter.core.message import LONGEST_TEXT
+from deadletter.core.query import parse, show
+from deadletter.core.query.ast import Op, Term
+from deadletter.core.query.pattern import literal
+from deadletter.core.query.tokens import MAX_TEXT
 
 
 def refused(text: str) -> QueryError:
@@ -108,9 +112,28 @@ def test_an_error_about_odd_characters_can_be_printed() -> None:
     assert str(refused("ab\ud800")).encode()
 
 
-def test_a_text_is_at_most_2000_characters_long() -> None:
-    assert parse("x" * 2000)
-    assert refused("x" * 2001).at == 2000
+def test_a_text_has_a_greatest_length() -> None:
+    assert parse("x" * MAX_TEXT)
+    assert refused("x" * (MAX_TEXT + 1)).at == MAX_TEXT
+
+
+def test_characters_that_cannot_be_typed_are_written_as_codes() -> None:
+    for character in ("\0", "\udc80", "*", "\\", '"', "é"):
+        text = f'message:"a\\u{ord(character):04x}b"'
+        wanted = Term("message", Op.IS, (literal(f"a{character}b"),))
+        assert parse(text) == wanted
+        assert parse(show(wanted)) == wanted
+    assert r"write it as \udc80" in refused("message:a\udc80").text
+    for text in (r"\u", r"\u12", r"\u12g4", r"\U0001f4ee"):
+        assert "write two of them" in refused(f"message:{text}").text
+
+
+def test_the_longest_id_that_can_be_sent_can_be_searched_for() -> None:
+    longest = "\0" * LONGEST_TEXT
+
+    assert parse(show(Term("message", Op.IS, (longest,)))) == Term(
+        "message", Op.IS, (longest,)
+    )
 
 
 def test_a_search_has_at_most_100_terms() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from litestar import Response
 
-from deadletter.office.archive import open_archive
+from deadletter.office.archive_reader import check, read_letters
 from deadletter.web.api import nodes
 from deadletter.web.api.examples import EXAMPLES
 from deadletter.web.api.openapi import describe
@@ -82,8 +82,11 @@ def test_there_is_an_example_of_every_request_and_answer(
 
 def test_the_example_of_an_export_can_be_imported() -> None:
     assert EXAMPLES["export_letters"].answered == EXAMPLES["import_letters"].asked
-    (letter,) = open_archive(BytesIO(EXAMPLES["import_letters"].asked.encode()))
+    archive = BytesIO(EXAMPLES["import_letters"].asked.encode())
 
+    assert check(archive).wrong == 0
+    archive.seek(0)
+    (letter,) = read_letters(archive)
     assert letter.head.source == "orders"
 
 

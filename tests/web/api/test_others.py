@@ -1,6 +1,5 @@
 """Those limited to some mailboxes: what is not theirs is not there, nor changed."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,11 +7,10 @@ from msgspec.structs import replace
 
 from deadletter.core.access import Role
 from deadletter.core.campaign import CampaignState
-from deadletter.office.archive import FORMAT, VERSION
 from deadletter.ports import QueueOptions
-from deadletter.web.encoding import encoded
 from deadletter.web.place import Place
 from office.making import make_letter
+from office.test_archive import archive_of
 from web.api.conftest import Api, Caller
 from web.conftest import token
 
@@ -197,12 +195,7 @@ class TestGroups:
         forged = replace(
             letter, head=replace(letter.head, fingerprint=other.fingerprint)
         )
-        head = {
-            "format": FORMAT,
-            "version": VERSION,
-            "exported_at": "2030-01-01T00:00:00Z",
-        }
-        lines = json.dumps(head).encode() + b"\n" + encoded(forged) + b"\n"
+        lines = archive_of(forged).getvalue()
 
         taken = await door.post("/api/v1/import", content=lines, headers=own)
 

@@ -70,12 +70,12 @@ async def test_what_is_exported_can_be_imported_elsewhere(
 
     assert exported.headers["content-type"].startswith("application/x-ndjson")
     assert exported.headers["content-disposition"].startswith("attachment")
-    assert len(exported.content.splitlines()) == 4
+    assert len(exported.content.splitlines()) == 5
     await place.store.purge([letters[0].id], BY)
     taken = await api.post(
         "/api/v1/import?archive=friday&reason=restore", content=exported.content
     )
-    assert taken.json() == {"added": 1, "known": 2}
+    assert taken.json() == {"added": 1, "known": 2, "wrong": 0, "problems": []}
     assert (await place.letters.get(letters[0].id)).message == letters[0].message
     said = [(e.action, e.detail) for e in await place.store.audit(target="friday")]
     assert said[-1] == ("import", "1 letters added, 2 known already")
@@ -85,13 +85,32 @@ async def test_a_wrong_line_is_named(api: Api, place: Place) -> None:
     await place.store.keep(make_letters(1))
     exported = (await api.get("/api/v1/export")).content
     letter = json.loads(exported.splitlines()[1])
-    letter["head"]["id"] = "a" * 24
+    letter["letter"]["head"]["id"] = "a" * 24
     forged = exported.splitlines()[0] + b"\n" + json.dumps(letter).encode()
 
     for content in (forged, b"", b"{}", b"\xff"):
         answer = await api.post("/api/v1/import", content=content)
         assert answer.status_code == 400
-        assert answer.json()["detail"].startswith("line ")
+        assert "\n  line " in answer.json()["detail"]
+
+
+async def test_nothing_of_a_cut_archive_is_taken_unless_it_is_salvaged(
+    api: Api, place: Place
+) -> None:
+    letters = make_letters(5)
+    await place.store.keep(letters)
+    exported = (await api.get("/api/v1/export")).content
+    await place.store.purge([letter.id for letter in letters], BY)
+    cut = b"".join(exported.splitlines(keepends=True)[:4])
+
+    refused = await api.post("/api/v1/import", content=cut)
+    before = await place.store.counts()
+    taken = await api.post("/api/v1/import?salvage=true", content=cut)
+
+    assert (refused.status_code, before) == (400, {})
+    assert "the last line is missing" in refused.json()["detail"]
+    assert (taken.json()["added"], taken.json()["wrong"]) == (3, 1)
+    assert taken.json()["problems"][0]["line"] == 5
 
 
 async def test_nobody_imports_into_mailboxes_of_others(

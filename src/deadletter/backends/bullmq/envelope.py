@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message_text import escaped, restored
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,11 +52,8 @@ def sealed(message: Message) -> tuple[bytes, bytes]:
     envelope = Envelope(form="json" if is_json else "base64", **told)
     try:
         outside = _encode(envelope)
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
+    except UnicodeEncodeError:
+        return sealed(escaped(message))
     if is_json:
         return message.body, outside
     return b'{"base64":"%b"}' % b64encode(message.body), outside
@@ -69,7 +66,7 @@ def opened(envelope: bytes, data: bytes) -> Message | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     told = structs.asdict(outside)
-    return Message(body=_body(told.pop("form"), data), **told)
+    return restored(Message(body=_body(told.pop("form"), data), **told))
 
 
 def sent_at(envelope: bytes) -> datetime | None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from deadletter.backends._redis.times import EPOCH, micros, when
+from deadletter.core.documents import encode_document
 from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
 
@@ -134,7 +135,7 @@ def _options(message: Message) -> dict[str, Any]:
         carrier = {"traceparent": message.traceparent}
         if message.tracestate is not None:
             carrier["tracestate"] = message.tracestate
-        options["tm"] = _encode(carrier).decode()
+        options["tm"] = encode_document(carrier).decode()
     return options
 
 

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message_text import escaped, restored
 
 from .link import Sending
 
@@ -30,6 +31,8 @@ _NAME: Final = re.compile(
 )
 _VALUE: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _LINE: Final = 4096  # bytes of protocol around a message
+_MOST_HEADERS: Final = 64_000  # bytes; the server's limit is 64 KB, protocol included
+_LONGEST_ID: Final = 512  # characters; the server remembers every one for a while
 
 
 class _Rest(Struct, frozen=True, omit_defaults=True):
@@ -85,14 +88,17 @@ def packed(
     )
     try:
         headers = {_DEDUP: _dedup_id(message), _OURS: _encode(rest).decode()}
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
+    except UnicodeEncodeError:
+        return packed(escaped(message), subject, due=due, largest=largest)
     if plain:
         headers |= {name: value.decode() for name, value in message.headers}
-    size = len(message.body) + sum(len(n) + len(v) + 4 for n, v in headers.items())
+    around = sum(len(n) + len(v.encode()) + 4 for n, v in headers.items())
+    if around > _MOST_HEADERS:
+        raise Refused(
+            f"message {message.id[:80]!a} has {around:,} bytes of headers and other"
+            f" texts, but NATS takes {_MOST_HEADERS:,}: send long text in the body"
+        )
+    size = len(message.body) + around
     if size + _LINE // 16 > largest:
         raise Refused(
             f"message {message.id!a} has {size:,} bytes with its headers, but the"
@@ -124,7 +130,7 @@ def unpacked(
         except msgspec.MsgspecError:
             pass  # somebody else's idea of our header: read like any other's
         else:
-            return _ours(rest, body, headers), rest.due
+            return restored(_ours(rest, body, headers)), rest.due
     sent_at = _EPOCH + timedelta(microseconds=int(stored) // 1000)
     return Message(
         id=headers.get(_DEDUP) or position,
@@ -186,4 +192,7 @@ def _dedup_id(message: Message) -> str:
         digest.update(b"\0%d:%d:" % (len(name), len(value)))
         digest.update(name.encode() + value)
     said = b64encode(digest.digest(), b"-_").decode()
-    return f"{quote(message.dedup_id, safe=':~')}:{said}"
+    name = quote(message.dedup_id, safe=":~")
+    if len(name) > _LONGEST_ID:
+        name = blake2b(name.encode(), digest_size=24).hexdigest()
+    return f"{name}:{said}"

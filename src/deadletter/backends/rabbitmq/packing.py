@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message_text import escaped, restored
 
 from . import table
 from .table import UNREADABLE
@@ -100,11 +100,8 @@ def packed(message: Message, story: Story = NEW, *, wait: int = 0) -> bytes:
     """A message's properties as they are sent; `wait` milliseconds in a delay queue."""
     try:
         return _packed(message, story, wait)
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
+    except UnicodeEncodeError:
+        return _packed(escaped(message), story, wait)
 
 
 def _packed(message: Message, story: Story, wait: int) -> bytes:
@@ -166,7 +163,16 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
     if more is None:
         message = _foreign(found, native, header, body, now)
     else:
-        message = Message(
+        message = _ours(more, found, native, body)
+    lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
+    return Unpacked(message, story, lost)
+
+
+def _ours(
+    more: More, found: Mapping[int, Any], native: table.Table, body: bytes
+) -> Message:
+    return restored(
+        Message(
             id=_text(found.get(table.MESSAGE_ID)) or "" if more.id is None else more.id,
             body=body,
             sent_at=when(more.at),
@@ -180,8 +186,7 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
             tracestate=more.state,
             lineage=more.lineage,
         )
-    lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
-    return Unpacked(message, story, lost)
+    )
 
 
 def _is_plain(headers: Headers, names: list[bytes]) -> bool:

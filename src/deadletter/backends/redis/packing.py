@@ -8,8 +8,8 @@ import msgspec
 from msgspec import structs
 
 from deadletter.backends._redis.times import EPOCH, when
-from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
+from deadletter.core.message_text import escaped, restored
 
 _NONE: Final = b"-"  # in a state
 
@@ -28,11 +28,8 @@ def packed(message: Message) -> bytes:
         fields |= {name: value for name, value, usual in rest if value != usual}
     try:
         return _encode(fields)
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"message {message.id!a} has text in it that is not Unicode:"
-            f" {error.reason}; send such text as bytes, in the body or a header"
-        ) from error
+    except UnicodeEncodeError:
+        return packed(escaped(message))
 
 
 def sent_at(stored: bytes) -> datetime | None:
@@ -88,7 +85,8 @@ def deliveries(
 
 
 def _unpacked(stored: Sequence[bytes]) -> list[Message]:
-    return _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
+    found = _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
+    return [restored(message) if message.headers else message for message in found]
 
 
 def _damaged(

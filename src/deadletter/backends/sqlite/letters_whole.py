@@ -20,7 +20,7 @@ from deadletter.core.message import Message
 from deadletter.core.packing import letter_of, pack_rest, unpack_message
 
 from .letters_rows import HEAD, HEADS, head_of
-from .sql import Row, Values, shown, stored
+from .sql import Row, Values, fetch_odd, is_odd_text, shown, stored
 
 _INLINE: Final = 16_384  # bytes; a larger body is fetched by itself
 _WHOLE: Final = f"{HEAD}, tag, frame"
@@ -127,7 +127,7 @@ def _contents(
     try:
         row = connection.execute(end_to_end, values).fetchone()
     except sqlite3.OperationalError as error:
-        if "JSON cannot hold BLOB" not in str(error):
+        if not is_odd_text(error):
             raise
         return _row_by_row(connection, row_by_row, values)
     rows: list[Row] = msgspec.json.decode(row[0])
@@ -163,7 +163,7 @@ def _cut_up(
 def _row_by_row(
     connection: sqlite3.Connection, select: str, values: Values
 ) -> Iterator[_Contents]:
-    for row in connection.execute(select, values).fetchall():
+    for row in fetch_odd(connection, select, values):
         *found, rest, body, history = row
         yield [shown(column) for column in found], rest, body, shown(history)
 

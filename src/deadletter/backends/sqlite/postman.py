@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.escaping import stored
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of
 from deadletter.core.replaying import judge
@@ -22,7 +23,7 @@ from .engine import Database
 from .letters_replay import GIVEN, NEXT, go_on, interrupted, record, sent
 from .mailboxes import SqliteBroker, make
 from .queue import COUNT_SENT
-from .rows import micros, seconds, sound
+from .rows import micros, seconds
 from .sql import fetch, numbers, write
 
 _COLUMNS: Final = """
@@ -112,7 +113,7 @@ class _Round:
                 until = micros(expires_at)
             box, sent_micros = self.boxes[name], micros(sent_at)
             due = now if until is None else min(now, until)
-            written.append((row[0], box, sound(id_), extra, sent_micros, until, due))
+            written.append((row[0], box, stored(id_), extra, sent_micros, until, due))
             self.size += row[7]
         write(self._connection, _COPY, written, _FROM_LETTERS)
         self.letters += len(written)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.errors import Refused
+from deadletter.core.escaping import shown, stored
 from deadletter.core.message import Delivery, Message
 from deadletter.core.packing import NOTHING_EXTRA, pack_extra, read_extra
 
@@ -98,7 +98,7 @@ class Claimed(Struct, frozen=True):
                 known_extra = extra
                 rare, damage = read_extra(bytes.fromhex(extra))
             message = Message(
-                id=id_,
+                id=id_ if id_.isascii() else shown(id_),
                 body=body,
                 sent_at=sent,
                 expires_at=None if expires_at is None else when(expires_at),
@@ -153,7 +153,7 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
         expires_at = message.expires_at
         rows.append(
             (
-                sound(message.id),
+                stored(message.id),
                 message.body,
                 pack_extra(message),
                 sent,
@@ -161,18 +161,6 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
             )
         )
     return rows
-
-
-def sound(id_: str) -> str:
-    """An id that can be stored; what is no text is refused."""
-    try:
-        id_.encode()
-    except UnicodeEncodeError as error:
-        raise Refused(
-            f"the id {id_!a} is not Unicode: {error.reason}; send such text as"
-            " bytes, in the body or a header"
-        ) from error
-    return id_
 
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:

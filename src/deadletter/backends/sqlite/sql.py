@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+_ODD_TEXT: Final = ("JSON cannot hold BLOB", "Could not decode to UTF-8")
 _VARIABLES: Final = 32_000  # SQLite allows 32,766 in a statement
 
 Row: TypeAlias = Sequence[Any]
@@ -27,17 +28,32 @@ def fetch(
     The rows of a select whose columns are called `names`.
 
     Blobs are to be selected as `hex(…)`. Text that had to be stored as a blob
-    comes back as the text it was.
+    comes back as the text it was; one row of damaged text does not hide the others.
     """
     try:
         (packed,) = connection.execute(_packed(names, select), values).fetchone()
     except sqlite3.OperationalError as error:
-        if "JSON cannot hold BLOB" not in str(error):
+        if not is_odd_text(error):
             raise
-        found = connection.execute(_plain(names, select), values).fetchall()
+        found = fetch_odd(connection, _plain(names, select), values)
         return [[shown(value) for value in row] for row in found]
     rows: list[Row] = msgspec.json.decode(packed)
     return rows
+
+
+def is_odd_text(error: sqlite3.OperationalError) -> bool:
+    """Return whether a select failed because text in a row is none."""
+    return any(sign in str(error) for sign in _ODD_TEXT)
+
+
+def fetch_odd(connection: sqlite3.Connection, select: str, values: Values) -> list[Row]:
+    """Return the rows of a select as they are stored, whatever text is in them."""
+    usual = connection.text_factory
+    connection.text_factory = _text
+    try:
+        return connection.execute(select, values).fetchall()
+    finally:
+        connection.text_factory = usual
 
 
 def write(
@@ -100,9 +116,14 @@ def storable(row: Row) -> Row:
 
 def shown(value: Any) -> Any:
     """A stored value as what it was."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogatepass")
-    return value
+    return _text(value) if isinstance(value, bytes) else value
+
+
+def _text(stored: bytes) -> str:
+    try:
+        return stored.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # not written by us, or damaged since
+        return stored.decode("utf-8", "surrogateescape")
 
 
 def _is_utf8(encoded: bytes) -> bool:

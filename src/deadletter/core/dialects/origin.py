@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
+from ..documents import encode_document
 from ..message import Headers, Lineage, Message
 from .values import number
 
@@ -38,13 +39,14 @@ class Origin(Struct, frozen=True):
     said: dict[str, str] = {}
 
 
-_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Origin).decode
 
 
 def marked(message: Message, origin: Origin) -> Message:
     """The message with a note on where it was found."""
-    return structs.replace(message, headers=(*message.headers, (NAME, _encode(origin))))
+    return structs.replace(
+        message, headers=(*message.headers, (NAME, encode_document(origin)))
+    )
 
 
 def origin_of(message: Message) -> Origin | None:

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from ..attempts import Attempt
 from ..decision import Reason
+from ..documents import encode_document
 from ..errors import Malformed
 from ..failure import Failure, Trouble
 from ..letter import DeadLetter
@@ -59,7 +60,6 @@ class _Event(Struct, frozen=True, rename="camel"):
 _event: Final = msgspec.json.Decoder(_Event)
 _any_json: Final = msgspec.json.Decoder(Raw)
 _letter: Final = msgspec.json.Decoder(CourierLetter)
-_encoder: Final = msgspec.json.Encoder()
 
 
 def export(letter: DeadLetter) -> bytes:
@@ -87,7 +87,7 @@ def export(letter: DeadLetter) -> bytes:
         payload_encoding="base64" if snapshot is None else None,
         dead_lettered_at=head.dead_at,
     )
-    return _encoder.encode(told)
+    return encode_document(told)
 
 
 def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
@@ -150,7 +150,7 @@ def _json_in(body: bytes) -> Raw | None:
 
 
 def _base64(body: bytes) -> Raw:
-    return Raw(_encoder.encode(b64encode(body).decode()))
+    return Raw(encode_document(b64encode(body).decode()))
 
 
 def _body(told: CourierLetter) -> bytes:

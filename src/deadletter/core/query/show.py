@@ -5,8 +5,13 @@ Parsing what `show` wrote gives the same tree again, wherever the tree came
 from a text; a tree made by hand comes back as one that finds the same letters.
 """
 
+import re
+from typing import Final
+
 from .ast import All, Any, Node, Not, Op, Term, Word
 from .pattern import pattern, pieces
+
+_UNTYPED: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def show(node: Node) -> str:
@@ -86,5 +91,9 @@ def _value(text: str) -> str:
 
 
 def _quoted(tidy: str) -> str:
-    escaped = tidy.replace('"', '\\"')
+    escaped = _UNTYPED.sub(_code, tidy.replace('"', '\\"'))
     return f'"{escaped}"'
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

@@ -2,7 +2,8 @@ r"""
 Text to tokens, in one pass.
 
 Quotes hold spaces and signs together; a backslash makes the next sign an
-ordinary one. Inside quotes too, `*` is a wildcard and `\*` a star.
+ordinary one. Inside quotes too, `*` is a wildcard and `\*` a star. `\u` and four
+hex digits are any character, also one that cannot be typed: `\u0000`, `\udc80`.
 """
 
 from enum import StrEnum
@@ -13,9 +14,12 @@ from msgspec import Struct
 from deadletter.core.errors import QueryError
 
 from .ast import Op
-from .pattern import pattern, pieces
+from .pattern import literal, pattern, pieces
 
-MAX_TEXT: Final = 2000
+MAX_TEXT: Final = 64 * 1024
+"""Characters of a search: the longest id there is fits, each character escaped."""
+
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 
 class Mark(StrEnum):
@@ -100,7 +104,9 @@ class _Scanner:
             if character == "\0" or "\ud800" <= character <= "\udfff":
                 # The query stays out of it: such a text cannot even be printed.
                 raise QueryError(
-                    f"character {at + 1} is not one of a text; take it out", at=at
+                    f"character {at + 1} is not one of a text; write it as"
+                    f" \\u{ord(character):04x}",
+                    at=at,
                 )
 
     def _skip_spaces(self) -> bool:
@@ -242,10 +248,20 @@ class _Scanner:
         if here != "\\":
             return here
         escaped = self._here
+        if escaped == "u" and (code := self._code()):
+            return literal(chr(int(code, 16)))
         if not escaped or escaped.isalnum():
             raise self._error("for a backslash, write two of them", self._at - 1)
         self._at += 1
         return f"\\{escaped}" if escaped in "*\\" else escaped
+
+    def _code(self) -> str | None:
+        """The four hex digits behind a `u`, if they are there."""
+        digits = self._text[self._at + 1 : self._at + 5]
+        if len(digits) < 4 or not _HEX.issuperset(digits):
+            return None
+        self._at += 5
+        return digits
 
 
 def _tidy(found: str) -> str:

@@ -1,6 +1,7 @@
 """Letters out of one office and into another: export, import."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from functools import partial
 from io import BytesIO
 from typing import Annotated, Any, Final
 
@@ -10,20 +11,13 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.errors import ConfigError
 from deadletter.core.fingerprint import fingerprint_of
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
-from deadletter.office.archive import (
-    FORMAT,
-    VERSION,
-    ArchiveHead,
-    archive_lines,
-    open_archive,
-)
+from deadletter.office.archive import ArchiveHead, archive_lines
 from deadletter.office.choosing import MOST
 from deadletter.office.letters import of_sources
-from deadletter.office.taking_in import TakenIn, take_in
+from deadletter.office.taking_in import TakenIn, take_in_archive
 from deadletter.web.auth.guards import needs, while_known
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import Query
@@ -68,45 +62,54 @@ async def export_letters(
 async def import_letters(
     place: Here,
     who: Who,
+    *,
     body: RawBody,
     archive: Annotated[str, QueryParameter(min_length=1, max_length=200)] = "request",
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
+    salvage: Annotated[bool, QueryParameter()] = False,
 ) -> TakenIn:
     """
     Take in the letters of an export; those that are here already stay as they are.
 
-    The lines are the body. Where one is wrong it stops; what stands above was taken
-    in, and sending it all again is fine.
+    The archive is the body. All of it is checked first: if a letter, the number of
+    letters or the last line is wrong, nothing is taken, and the answer names what is
+    wrong. With `salvage`, the intact letters of a damaged archive are taken. Sending
+    the same archive again is fine.
     """
-    letters = open_archive(BytesIO(body))
-    by = By(who.name, reason)
-    return await take_in(place.store, _own(who, letters), by, archive=archive)
+    return await take_in_archive(
+        place.store,
+        BytesIO(body),
+        By(who.name, reason),
+        archive=archive,
+        salvage=salvage,
+        reject=partial(_rejected, who),
+        change=partial(_grouped, who),
+    )
 
 
 async def _lines(place: Place, ids: list[str], query: str) -> AsyncIterator[bytes]:
     head = ArchiveHead(
-        format=FORMAT, version=VERSION, exported_at=place.clock.now(), query=query
+        exported_at=place.clock.now(),
+        engine=place.engine.features.engine,
+        query=query,
     )
     async for _, lines in archive_lines(place.store, ids, head):
         yield lines
 
 
-def _own(who: Pass, letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+def _rejected(who: Pass, letter: DeadLetter) -> str | None:
+    if not who.sources or who.sees(letter.head.source):
+        return None
+    return "it is of a mailbox that is none of yours: leave it out"
+
+
+def _grouped(who: Pass, letter: DeadLetter) -> DeadLetter:
     if not who.sources:
-        yield from letters
-        return
-    for letter in letters:
-        if not who.sees(letter.head.source):
-            raise ConfigError(
-                f"letter {letter.id} is of a mailbox that is none of yours:"
-                " leave it out"
-            )
-        # Which group it counts in is not theirs to say: it could be one of others.
-        head = letter.head
-        group = fingerprint_of(
-            head.source, head.error_type, letter.frame, head.error_text
-        )
-        yield replace(letter, head=replace(head, fingerprint=group))
+        return letter
+    # Which group it counts in is not theirs to say: it could be one of others.
+    head = letter.head
+    group = fingerprint_of(head.source, head.error_type, letter.frame, head.error_text)
+    return replace(letter, head=replace(head, fingerprint=group))
 
 
 routes: Final[list[Any]] = [export_letters, import_letters]

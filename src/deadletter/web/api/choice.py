@@ -8,6 +8,7 @@ from deadletter.core.access import Pass
 from deadletter.core.errors import ConfigError
 from deadletter.core.query import parse
 from deadletter.core.query.ast import Op, Term
+from deadletter.core.query.tokens import MAX_TEXT
 from deadletter.office.batches import batched
 from deadletter.office.choosing import MOST, Chosen, found_by
 from deadletter.office.letters import of_sources
@@ -20,7 +21,7 @@ Reason: TypeAlias = Annotated[
     str, Meta(max_length=4_000, description="Why; goes into the audit.")
 ]
 Search: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=4_000, description="A search; `*` is all.")
+    str, Meta(min_length=1, max_length=MAX_TEXT, description="A search; `*` is all.")
 ]
 Named: TypeAlias = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],

@@ -11,7 +11,7 @@ from deadletter.core.access import Role
 from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By
-from deadletter.core.message import Headers, Message
+from deadletter.core.message import LONGEST_TEXT, Headers, Message
 from deadletter.office.diff import Difference, differences
 from deadletter.office.story import reveal
 from deadletter.office.view import LetterView, view
@@ -31,7 +31,7 @@ IfMatch: TypeAlias = Annotated[
         description="The `ETag` of the letter as you have seen it.",
     ),
 ]
-ShortText: TypeAlias = Annotated[str, Meta(max_length=1_000)]
+ShortText: TypeAlias = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

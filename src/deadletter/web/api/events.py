@@ -11,9 +11,9 @@ from litestar.response import Stream
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
+from deadletter.core.documents import encode_document
 from deadletter.core.letter import AuditEntry
 from deadletter.web.auth.guards import caller, door, is_still_known, needs
-from deadletter.web.encoding import encoded
 from deadletter.web.given import Here, Who
 from deadletter.web.live import Change, Counted, Listener, Live
 from deadletter.web.place import Place
@@ -134,7 +134,7 @@ def _event(change: Change) -> bytes:
             name, id_ = "letters", ""
         case Campaign():
             name, id_ = "replay", ""
-    return f"{id_}event: {name}\ndata: ".encode() + encoded(change) + b"\n\n"
+    return f"{id_}event: {name}\ndata: ".encode() + encode_document(change) + b"\n\n"
 
 
 routes: Final[list[Any]] = [listen]

@@ -20,7 +20,7 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.office.archive import FORMAT, VERSION, ArchiveHead
+from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.diff import Difference, Line, Sign
 from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Moved
@@ -151,15 +151,13 @@ _INFO: Final = QueueInfo(
 _MOVED: Final = Moved(asked=3, moved=2, skipped={"is closed": 1})
 _ONE: Final = Moved(asked=1, moved=1)
 
-_EXPORT: Final = "".join(
-    msgspec.json.encode(line).decode() + "\n"
-    for line in (
-        ArchiveHead(
-            format=FORMAT, version=VERSION, exported_at=_AT, query="source:orders"
-        ),
-        DeadLetter(head=_HEAD, message=_MESSAGE),
+_EXPORT: Final = next(
+    small_archives(
+        [DeadLetter(head=_HEAD, message=_MESSAGE)],
+        ArchiveHead(exported_at=_AT, engine="sqlite", query="source:orders"),
+        most=10_000,
     )
-)
+).decode()
 _WHO: Final = Whoami(name="anna", role=Role.ADMIN, sources=())
 _TOKEN: Final = TokenView(
     id="0f3a9c51d2",

@@ -11,6 +11,7 @@ from deadletter.core.access import Role
 from deadletter.core.campaign import Campaign
 from deadletter.core.query import ast, parse
 from deadletter.core.query.pattern import pattern
+from deadletter.core.query.tokens import MAX_TEXT
 from deadletter.office.choosing import found_by
 from deadletter.office.letters import of_sources
 from deadletter.office.preflight import Plan
@@ -25,7 +26,7 @@ Node: TypeAlias = Annotated[
     str, PathParameter(min_length=1, max_length=512, description="The node's id.")
 ]
 Filter: TypeAlias = Annotated[
-    str, Meta(max_length=4_000, description="A search among the node's letters.")
+    str, Meta(max_length=MAX_TEXT, description="A search among the node's letters.")
 ]
 _REPLAYABLE: Final = ast.Term("is", ast.Op.IS, ("pending", "reviewed"))
 

@@ -7,14 +7,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from deadletter.core.documents import encode_document
+
 from .packing import pack
 from .protobuf import unpack
 from .said import Said
 from .status import Unanswerable, Unreadable
 
 S = TypeVar("S", bound=Said)
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class Form(Enum):
@@ -70,7 +70,7 @@ def read(body: bytes, form: Form, kind: type[S]) -> S:
 
 def write(value: Said, form: Form) -> bytes:
     """A value as a body."""
-    return pack(value) if form is Form.PROTOBUF else _encode(value)
+    return pack(value) if form is Form.PROTOBUF else encode_document(value)
 
 
 @cache
