@@ -4,8 +4,9 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from deadletter.core.documents import encode_document
+
 from .auth.refusing import refuse_odd_hosts, refuse_other_sites
-from .encoding import encoded
 from .problems import MEDIA_TYPE, problem_of
 
 
@@ -35,7 +36,7 @@ class Entrance:
 
 async def _refuse(send: Send, error: HTTPException) -> None:
     problem, _ = problem_of(error)
-    body = encoded(problem)
+    body = encode_document(problem)
     headers = [
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),

@@ -35,7 +35,6 @@ async def export_letters(
     place: Here,
     who: Who,
     searching: Searches,
-    *,
     search: Query = "",
     limit: Annotated[int, QueryParameter(ge=1, le=MOST)] = MOST,
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
@@ -48,7 +47,7 @@ async def export_letters(
     """
     node = of_sources(parse(search), who.sources)
     ids = await searching.freeze(node, limit=limit)
-    by = By(who.name, reason)
+    by = who.by(reason)
     detail = f"{len(ids)} letters as jsonl: {search or 'everything'}"
     await place.store.record("export", _FILE, by, detail)
     return Stream(
