@@ -35,9 +35,11 @@ def open_file() -> None:
 
 
 def copy_files() -> None:
-    with tempfile.TemporaryDirectory(dir=PLACE) as folder:
-        for file in (FILE, Path(f"{FILE}-wal"), Path(f"{FILE}-shm")):
-            shutil.copy(file, folder)
+    # Not a TemporaryDirectory: forked children would remove it when they exit.
+    folder = tempfile.mkdtemp(dir=PLACE)
+    for file in (FILE, Path(f"{FILE}-wal"), Path(f"{FILE}-shm")):
+        shutil.copy(file, folder)
+    shutil.rmtree(folder)
 
 
 def connect() -> None:
@@ -80,6 +82,17 @@ ON_LOOP: dict[str, Callable[[], None]] = {
 }
 
 
+async def touch(kind: str) -> None:
+    if kind in ON_LOOP:
+        ON_LOOP[kind]()
+    elif kind == "exclusive":
+        async with one_at_a_time:
+            await asyncio.to_thread(exclusive)
+            await asyncio.sleep(HOLD / 4)  # for those who waited
+    else:
+        await asyncio.to_thread(IN_THREADS[kind])
+
+
 def note(line: str) -> None:
     os.write(effects, f"{line}\n".encode())
 
@@ -94,14 +107,11 @@ async def handle(body: dict[str, str], context: Context) -> None:
     """Touch the file, send a copy, and note what was acknowledged."""
     number, kind = body["number"], body["kind"]
     note(f"run {number} {os.getpid()} {time.monotonic():.3f}")
-    if kind in ON_LOOP:
-        ON_LOOP[kind]()
-    elif kind == "exclusive":
-        async with one_at_a_time:
-            await asyncio.to_thread(exclusive)
-            await asyncio.sleep(HOLD / 4)  # for those who waited
-    else:
-        await asyncio.to_thread(IN_THREADS[kind])
+    try:
+        await touch(kind)
+    except Exception as error:
+        note(f"failed {number} {kind} {error!r}")
+        raise
     copy = f"{number}-{os.getpid()}-{context.attempt}"
     await app.send("copies", {"number": number}, id=copy)
     note(f"sent {copy}")

@@ -202,4 +202,5 @@ def _judge(place: Path, scene: Scene, kinds: list[str]) -> None:
     assert set(runs) == {str(n) for n in range(len(kinds))}, "LOST before it ran"
     assert again == {}, "RUN TWICE without a kill"
     assert letters == 0
+    assert lines(place, "failed") == []
     assert scene.exit_code == 0
