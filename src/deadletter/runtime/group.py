@@ -6,6 +6,7 @@ Several loops in one process, and everything that watches over them.
                 of our supervisor, if we have one, asks too
     health      readiness fails before anything stops or is killed
     watchdog    ends the process when a loop no longer gives a sign of life
+    wreck       ends the process when there is no memory left, or no thread
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from .lifeline import end_with_supervisor
 from .loop import Loop
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
+from .wreck import ending_when_wrecked
 
 _LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
 
@@ -112,6 +114,7 @@ class LoopGroup:
         self._event_loop = asyncio.get_running_loop()
         with ExitStack() as stack:
             if self._install_signals:
+                stack.enter_context(ending_when_wrecked())
                 stack.enter_context(
                     on_termination(please=self.stop, now=self.hurry, clock=self._clock)
                 )
