@@ -195,6 +195,14 @@ def _port_of(descriptor: int) -> _Port:
     return _Port(descriptor) if own is None else _TwinPort(own)
 
 
+def write_now(descriptor: int, data: bytes) -> None:
+    """Write what can be written without waiting, if anything."""
+    port = _port_of(descriptor)
+    if port.is_unblocked:
+        with suppress(OSError):
+            port.send(data)
+
+
 def unblocked_twin(descriptor: int) -> int | None:
     """
     A new descriptor of the same pipe or terminal that never blocks; None: no way.

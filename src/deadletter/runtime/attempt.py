@@ -27,6 +27,7 @@ from .held import Hand, Held
 from .options import WorkerOptions
 from .settle import Settler
 from .typed import encode
+from .wreck import StarvationCheck, is_wreck
 
 _DONE: Final = Ack()
 
@@ -62,6 +63,12 @@ class Attempts:
         self._observe = observe
         self._on_ended = on_ended
         self._expires = options.policy.expire_after is not None
+        self._starvation = StarvationCheck()
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether there may be no room in this process for any handler."""
+        return self._starvation.is_running
 
     async def run(self, held: Held) -> None:
         """Run the handler on one delivery. Never raises."""
@@ -172,6 +179,8 @@ class Attempts:
     def _decide(
         self, held: Held, error: BaseException, *, at_least: float = 0.0
     ) -> None:
+        if is_wreck(error):
+            self._starvation.start()
         policy, delivery = self._options.policy, held.delivery
         now = self._clock.now()
         failure = capture(error, policy.classifier, now)

@@ -13,7 +13,15 @@ from deadletter.core.rule import Rule
 from deadletter.ports import Clock, Dice, Engine, LetterStore, QueueOptions
 
 from .dlq_consumer import DLQConsumer
-from .handlers import Handler, Middleware, around, as_async, is_async, wrap
+from .handlers import (
+    Handler,
+    Middleware,
+    around,
+    as_async,
+    is_async,
+    started_threads,
+    wrap,
+)
 from .isolation import ProcessRunner
 from .loop import Loop
 from .options import THREADS, WorkerOptions
@@ -191,7 +199,7 @@ class Crew:
         adapted = typed(function)
         if is_async(function):
             return adapted, options
-        threads = ThreadPoolExecutor(options.slots, thread_name_prefix=options.consumer)
+        threads = started_threads(options.slots, options.consumer)
         self._threads.append(threads)
         return as_async(adapted, threads), structs.replace(options, on_threads=True)
 

@@ -7,6 +7,7 @@ Several loops in one process, and everything that watches over them.
     health      readiness fails before anything stops or is killed
     store       ends the group with StoreLost when its file is taken away
     watchdog    ends the process when a loop no longer gives a sign of life
+    wreck       ends the process when there is no memory left, or no thread
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from .lifeline import end_with_supervisor
 from .loop import Loop, Noting
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
+from .wreck import ending_when_wrecked
 
 _STORE_CHECK: Final = 0.5  # seconds between two looks at the store's files
 _LAST_WORDS: Final = 5.0  # seconds cancelled loops have to hand back what they hold
@@ -120,6 +122,7 @@ class LoopGroup:
         self._event_loop = asyncio.get_running_loop()
         with ExitStack() as stack:
             if self._install_signals:
+                stack.enter_context(ending_when_wrecked())
                 stack.enter_context(
                     on_termination(please=self.stop, now=self.hurry, clock=self._clock)
                 )

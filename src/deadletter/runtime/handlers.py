@@ -3,15 +3,20 @@
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import reduce, wraps
 from inspect import iscoroutinefunction
+from threading import Barrier
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Clock, Source
+
+from .wreck import end_if_wrecked, guard_this_thread
 
 Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]
 Middleware: TypeAlias = Callable[[Handler], Handler]
@@ -41,24 +46,68 @@ def as_async(handler: Callable[..., object], threads: Executor) -> Handler:
     if is_async(handler):
         return handler  # type: ignore[return-value]
 
-    def guarded(delivery: Delivery) -> object:
-        # Carried as a value: some exceptions (StopIteration) do not survive
-        # being set on a future.
+    def run(
+        delivery: Delivery,
+        loop: asyncio.AbstractEventLoop,
+        ended: asyncio.Future[object],
+    ) -> None:
+        # Errors are carried as values: some (StopIteration) do not survive being
+        # set on a future.
         try:
-            return handler(delivery)
+            answer = handler(delivery)
         except BaseException as error:  # noqa: BLE001 -- handlers may raise anything
-            return Raised(error)
+            answer = Raised(error)
+        with suppress(RuntimeError):  # the event loop has closed: nobody waits
+            loop.call_soon_threadsafe(_set, ended, answer)
+
+    def run_guarded(*args: Any) -> None:
+        try:
+            run(*args)
+        except BaseException as error:
+            # Ours, not the handler's: its delivery would be held for ever.
+            end_if_wrecked(error)
+            raise
 
     @wraps(handler)
     async def on_thread(delivery: Delivery) -> object:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(threads, context.run, guarded, delivery)
+        ended: asyncio.Future[object] = loop.create_future()
+        threads.submit(context.run, run_guarded, delivery, loop, ended)
+        answer = await ended
         if isinstance(answer, Raised):
             raise answer.error
         return answer
 
     return on_thread
+
+
+def _set(ended: asyncio.Future[object], answer: object) -> None:
+    if not ended.done():
+        ended.set_result(answer)
+
+
+def started_threads(count: int, name: str) -> ThreadPoolExecutor:
+    """
+    Start all threads of a pool now: later there may be no room for them.
+
+    A pool that cannot start one takes the call all the same, and whoever calls would
+    think that it had failed.
+    """
+    threads = ThreadPoolExecutor(count, name, initializer=guard_this_thread)
+    together = Barrier(count + 1)
+    try:
+        for _ in range(count):
+            threads.submit(together.wait)
+    except RuntimeError as error:
+        together.abort()
+        threads.shutdown(wait=False, cancel_futures=True)
+        raise Unavailable(
+            f"{count} threads for handlers could not be started ({error}): use fewer "
+            "slots, or raise the limits of this process"
+        ) from error
+    together.wait()
+    return threads
 
 
 def is_async(handler: Callable[..., Any]) -> bool:

@@ -271,6 +271,8 @@ class Worker:
         options = self._options
         if self._reach.down or len(self._held) >= 4 * options.slots:
             return 0
+        if self._attempts.is_starved:  # it would be blamed for our own state
+            return 0
         room = options.slots - self._running - self._attempts.stuck
         # Half of them at a time: while one half runs, the next is on its way.
         room = min(room, max(1, options.slots // 2))
