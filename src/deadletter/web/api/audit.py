@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from litestar import get
+from litestar import Request, get
 from litestar.params import QueryParameter
 from msgspec import Struct
 
@@ -19,6 +19,9 @@ from deadletter.web.place import Place
 
 _OF_REPLAYS: Final = frozenset({"replay", "campaign"})
 LAST: Final = 2**53  # as far as every JSON reader counts
+_STEP: Final = 500  # entries looked at together
+_STEPS: Final = 40  # in one request
+_RESTS: Final = 1_000
 
 
 class Acts(Struct, frozen=True, kw_only=True):
@@ -28,8 +31,32 @@ class Acts(Struct, frozen=True, kw_only=True):
     after: int | None = None
 
 
+class Rests:
+    """
+    How far was looked for entries that somebody may see, behind one that they have.
+
+    Others' entries may be many between two of theirs, and none of them is to be told
+    of, not even where they are: so the server remembers it for them.
+    """
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[str, str | None, int], int] = {}
+
+    def reached(self, who: Pass, target: str | None, after: int) -> int:
+        """From where to look on behind the entry `after`."""
+        return self._reached.get((who.principal, target, after), after)
+
+    def rest(self, who: Pass, target: str | None, after: int, at: int) -> None:
+        """Nothing between `after` and `at` is any of their business."""
+        while len(self._reached) >= _RESTS:
+            del self._reached[next(iter(self._reached))]
+        self._reached[who.principal, target, after] = at
+
+
 @get("/audit", guards=[needs(Role.READER)])
 async def list_audit(
+    *,
+    request: Request[Any, Any, Any],
     place: Here,
     who: Who,
     target: Annotated[
@@ -43,13 +70,35 @@ async def list_audit(
     What was done, oldest first. Entries are chained: each hash covers the one before.
 
     Those limited to some mailboxes see what was done with their letters, and with the
-    replays they started.
+    replays they planned. Their page may be short, or empty, and still have an `after`,
+    which is never that of an entry they do not see: ask again with it.
     """
+    if who.sources:
+        state = request.app.state
+        if "rests" not in state:
+            state.rests = Rests()
+        return await _own(place, who, state.rests, target, after, limit)
     found = await place.store.audit(target=target, after=after, limit=limit)
-    return Acts(
-        entries=tuple(await visible(place, who, found)),
-        after=found[-1].seq if len(found) == limit else None,
-    )
+    more = found[-1].seq if len(found) == limit else None
+    return Acts(entries=tuple(found), after=more)
+
+
+async def _own(  # noqa: PLR0917 -- what was asked for
+    place: Place, who: Pass, rests: Rests, target: str | None, after: int, limit: int
+) -> Acts:
+    entries: list[AuditEntry] = []
+    at = rests.reached(who, target, after)
+    for _ in range(_STEPS):
+        found = await place.store.audit(target=target, after=at, limit=_STEP)
+        entries += await visible(place, who, found)
+        if len(entries) >= limit:
+            return Acts(entries=tuple(entries[:limit]), after=entries[limit - 1].seq)
+        if len(found) < _STEP:
+            return Acts(entries=tuple(entries))
+        at = found[-1].seq
+    last = entries[-1].seq if entries else after
+    rests.rest(who, target, last, at)
+    return Acts(entries=tuple(entries), after=last)
 
 
 async def visible(
@@ -63,10 +112,21 @@ async def visible(
     page = await place.letters.search(node, limit=len(targets))
     seen = {head.id for head in page.heads}.union(who.sources)
     about = {entry.target for entry in entries if entry.action in _OF_REPLAYS} - seen
-    for target in about:
-        found = await place.store.campaigns(limit=1, begins=target, owner=who.principal)
-        seen.update(one.id for one in found)
+    if about:
+        seen |= await _replays(place, who)
     return [entry for entry in entries if entry.target in seen]
+
+
+async def _replays(place: Place, who: Pass) -> set[str]:
+    """The replays that somebody planned."""
+    own: set[str] = set()
+    after = None
+    while page := await place.store.campaigns(
+        limit=_STEP, owner=who.principal, after=after
+    ):
+        own.update(one.id for one in page)
+        after = page[-1].id
+    return own
 
 
 routes: Final[list[Any]] = [list_audit]
