@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial, partialmethod
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from deadletter.cli.desk import Desk
 from deadletter.cli.letters import list_
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.letter import DeadLetter, State
+from deadletter.core.query import Budget, Meter
 from deadletter.core.query.fields import FIELDS
+from deadletter.office.letters import Letters
+from deadletter.office.patience import Patience
 from office.making import make_letter, make_letters
 
 
@@ -43,6 +47,25 @@ def test_a_list_is_searched(dlq: Command) -> None:
 
     assert [one["message_id"] for one in ran.documents] == ["m-2"]
     assert ran.documents[0]["category"] == "RETRYABLE"
+
+
+def test_a_list_that_gave_up_says_how_far_it_looked(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = partial(Meter, budget=Budget(opened=2))
+    monkeypatch.setattr("deadletter.backends.sqlite.letters.Meter", budget)
+    monkeypatch.setattr(
+        "deadletter.office.letters.Letters.search",
+        partialmethod(Letters.search, patience=Patience(seconds=0.0)),
+    )
+    letters = [recent(n, died=timedelta(minutes=n)) for n in range(1, 6)]
+    dlq.keep(*letters)
+
+    ran = dlq("list", "body.order:>1000")
+
+    at = f"{letters[1].head.dead_at:%Y-%m-%d %H:%M:%S} UTC"
+    assert f"Looked at 2 of 5 letters, back to {at}." in ran.err
+    assert "--after" in ran.err
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
