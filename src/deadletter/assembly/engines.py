@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
-from deadletter.ports import Clock, Dice, Engine
+from deadletter.ports import Clock, Dice, Engine, KeyRing, LetterStore, Sealed
 from deadletter.settings import OFFICE, Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
 
@@ -33,13 +33,25 @@ async def open_engine(
     if engine.letters is not None and office in (None, url):
         return engine
     try:
-        return Paired(
+        paired = Paired(
             engine,
             await _open(office or default_settings().office or OFFICE, clock, dice),
         )
     except BaseException:
         await engine.close()
         raise
+    try:
+        if isinstance(engine.broker, Sealed) and paired.letters is not None:
+            engine.broker.seal.keys = await key_ring(paired.letters).keys()
+    except BaseException:
+        await paired.close()
+        raise
+    return paired
+
+
+def key_ring(letters: LetterStore) -> KeyRing:
+    """The keys of an office: those in the settings, or else its own."""
+    return KeyRing(letters, default_settings().signing_keys)
 
 
 async def _open(url: str, clock: Clock, dice: Dice) -> Engine:

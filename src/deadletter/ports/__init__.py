@@ -38,9 +38,11 @@ from .letters import (
     ReplayTaken,
 )
 from .postman import Posted, Postman
+from .signing import PROCESS_KEYS, KeyRing, Seal, Sealed
 from .time import Clock, Dice
 
 __all__ = [
+    "PROCESS_KEYS",
     "AccessStore",
     "Acked",
     "Broker",
@@ -56,6 +58,7 @@ __all__ = [
     "Guards",
     "ItemStore",
     "Kept",
+    "KeyRing",
     "Ledger",
     "LedgerClaim",
     "LedgerKey",
@@ -76,6 +79,8 @@ __all__ = [
     "ReplayItems",
     "ReplaySettled",
     "ReplayTaken",
+    "Seal",
+    "Sealed",
     "Settlement",
     "Sink",
     "Source",

@@ -33,5 +33,6 @@ class Features(Struct, frozen=True, kw_only=True):
     dooms: bool = True  # the sweep claims what has expired or used up its attempts
     tallies: bool = True  # mailboxes count what was sent to them and how it left
     keeps_options: bool = True  # all mailboxes are known, with their options
+    owns_fields: bool = False  # only we can write what stands beside a message
     keeps_letters: bool = True
     keeps_ledger: bool = True

@@ -228,6 +228,13 @@ class LetterStore(Protocol):
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""
 
+    async def signing_key(self, new: bytes) -> bytes:
+        """
+        Return the key that all processes of this office sign with.
+
+        The first to ask makes it: `new` is kept when there is none yet.
+        """
+
 
 @runtime_checkable
 class Naming(Protocol):

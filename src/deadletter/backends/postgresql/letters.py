@@ -37,7 +37,7 @@ from deadletter.ports.letters import (
 )
 from deadletter.ports.time import Clock
 
-from . import audit, campaigns, counting, groups, replay_items, search
+from . import audit, campaigns, counting, groups, replay_items, search, signing
 from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
@@ -264,6 +264,13 @@ class PostgresqlLetters:
         """Pause, resume, cancel or end a campaign."""
         now = self._clock.now()
         await self._db.write(lambda c: campaigns.change(c, campaign, state, by, now))
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+        kept = await self._db.read(signing.kept)
+        if kept is None:
+            return await self._db.write(lambda c: signing.keep(c, new))
+        return kept
 
 
 def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:

@@ -66,7 +66,9 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
     """Open the file a URL names, made and migrated if need be."""
     path, synchronous = _read_url(url)
     db = Database(path, synchronous=synchronous, clock=clock)
-    features = Features(engine="sqlite", durability=_DURABILITY[synchronous])
+    features = Features(
+        engine="sqlite", durability=_DURABILITY[synchronous], owns_fields=True
+    )
     return SqliteEngine(await db.open(), features, dice)
 
 
