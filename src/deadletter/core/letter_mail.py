@@ -58,7 +58,6 @@ NAMES: Final = frozenset({*_LIMITS, _TEXT, _STACK, _SIGNATURE})
 _IDENTITY: Final = ("dlq-id", "dlq-source", "dlq-partition", "dlq-fingerprint")
 _PURPOSE: Final = "letter"
 Word = TypeVar("Word", Reason, Trouble)
-_ID_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
 
 def to_message(letter: DeadLetter) -> Message:
@@ -87,6 +86,7 @@ def sign_copy(copy: Message, letter: DeadLetter, mailbox: str, keys: Keys) -> Me
     """
     copy = sign_lineage(copy, mailbox, keys)
     _, ours = _split(copy.headers)
+    ours.pop(_SIGNATURE, None)  # the producer's: ours is yet to come
     values = _summary(letter)
     if any(
         ours.get(name) != _head(values[name], _LIMITS[name]).decode()
@@ -129,7 +129,7 @@ def from_message(
     )
     source = ours.get("dlq-source") or mailbox
     partition = ours.get("dlq-partition", "")
-    known_as = _letter_id(ours["dlq-id"], source, partition, message.id)
+    known_as = ours["dlq-id"]
     dead_at = _time(ours.get("dlq-failed-at", "")) or message.sent_at
     attempt = Attempt(
         number=_number(ours.get("dlq-attempts", "")),
@@ -237,14 +237,6 @@ def _foreign(message: Message, mailbox: str, now: datetime) -> DeadLetter:
         size=len(message.body),
     )
     return DeadLetter(head=head, message=message, retry_wish=wish_of(message))
-
-
-def _letter_id(given: str, source: str, partition: str, message_id: str) -> str:
-    # Somebody else may have written the header: only what looks like one of our
-    # ids is believed.
-    if len(given) == 24 and set(given) <= _ID_LETTERS:
-        return given
-    return letter_id(source, partition, message_id)
 
 
 def _is_conflict(known_as: str, source: str, partition: str, message: Message) -> bool:
