@@ -16,7 +16,7 @@ from deadletter import NotFound
 from deadletter.core.letter_mail import from_message
 from deadletter.core.message import Delivery
 from deadletter.observe.traces import carried
-from deadletter.ports import Acked, Fate, Released, Settlement, Source
+from deadletter.ports import PROCESS_KEYS, Acked, Fate, Released, Settlement, Source
 
 from .bodies import decoder, encode, fits
 from .errors import InvalidParameterError, MailboxError
@@ -68,6 +68,7 @@ class PostMailbox(Generic[T, R]):
         self.decode_dead = decoder(held)
         self.resolver: MailboxResolver = reply_resolver or _SamePost(self.post)
         self.closed = False
+        self._keys = PROCESS_KEYS  # until the office has said which ones it has
 
     def send(self, body: T, *, reply_to: Mailbox[R, Any] | None = None) -> str:
         """Send it and return its id, once the broker has it."""
@@ -150,13 +151,16 @@ class PostMailbox(Generic[T, R]):
     def _body(self, delivery: Delivery) -> Any:
         message = delivery.message
         if self.is_dead and message.header("dlq-id") is not None:
-            return dead_letter(from_message(message, self.name), self.decode_dead)
+            now = self.post.clock.now()
+            kept = from_message(message, self.name, self._keys, now)
+            return dead_letter(kept, self.decode_dead)
         return fits(self.decode, message.body)
 
     async def _receive(
         self, limit: int, lease: float, wait: float
     ) -> list[Message[T, R]]:
         broker = await self.post.broker()
+        self._keys = await self.post.keys()
         source = broker.source(self.name)
         now = asyncio.get_running_loop().time
         deadline = now() + wait

@@ -13,8 +13,9 @@ from typing import Any, Self, TypeVar
 
 from deadletter import App, BackendError
 from deadletter.core.events import Observer
+from deadletter.core.signing import Keys
 from deadletter.observe.fan import fan_out
-from deadletter.ports import Broker, Clock, Engine, LetterStore
+from deadletter.ports import Broker, Clock, Engine, KeyRing, LetterStore
 from deadletter.sync import SyncApp
 from deadletter.system import SystemClock, SystemDice
 
@@ -61,6 +62,10 @@ class Post:
     async def letters(self) -> LetterStore:
         """The office."""
         return await self.app.letters()
+
+    async def keys(self) -> Keys:
+        """The keys that copies of letters are signed with."""
+        return await KeyRing(await self.letters()).keys()
 
     def close(self) -> None:
         """Let go of everything."""

@@ -25,7 +25,7 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from deadletter.core.alerts import Alerts
 from deadletter.core.choices import with_choices
@@ -122,6 +122,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     office_durability: OfficeDurability = "power-safe"  # of an office, at least
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of rules asked before those of any handler
+    signing_keys: Names = ()  # that headers are signed with; the office's own without
     depth_threshold: Count = 100  # open letters of one mailbox that health warns of
     work: Work = Work()
     serve: Serve = Serve()
@@ -130,8 +131,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     retention_days: RetentionDays = RetentionDays()
 
     def __repr__(self) -> str:
-        """As usual, but without a password in the URL."""
-        return redact(super().__repr__())
+        """As usual, but without a password in the URL, and without keys."""
+        hidden = structs.replace(self, signing_keys=("...",) * len(self.signing_keys))
+        return redact(super(Settings, hidden).__repr__())
 
 
 def load_settings(

@@ -3,11 +3,14 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from deadletter.core.dialects import Found, letter_of, origin_of, unmarked
+from deadletter.core.dialects import Found, Trusted, letter_of, origin_of, unmarked
 from deadletter.core.letter import DeadLetter
+from deadletter.core.signing import Keys
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 THEN = datetime(2026, 5, 1, tzinfo=UTC)
+KEYS = Keys(b"the key of this office")
+ANYBODY = Trusted(("*",))
 
 
 def found(**more: Any) -> Found:
@@ -24,7 +27,8 @@ def found(**more: Any) -> Found:
 
 
 def read(**more: Any) -> DeadLetter:
-    return letter_of(found(**more), NOW)
+    trusted = more.pop("trusted", ANYBODY)
+    return letter_of(found(**more), NOW, KEYS, trusted)
 
 
 def theirs(letter: DeadLetter) -> dict[str, bytes]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
-from core.dialect_rig import NOW, THEN, found, read, theirs
+from core.dialect_rig import KEYS, NOW, THEN, found, read, theirs
 from deadletter.core.decision import Reason
 from deadletter.core.dialects import (
     DIALECTS,
@@ -20,8 +21,9 @@ from deadletter.core.dialects.nats import advisory
 from deadletter.core.failure import Trouble
 from deadletter.core.keeping import file
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import NAMES, to_message
+from deadletter.core.letter_mail import NAMES, sign_copy, to_message
 from deadletter.core.message import Lineage, Message
+from deadletter.core.signing import sign_lineage
 
 
 def test_spring_kafka() -> None:
@@ -294,10 +296,10 @@ def test_what_cannot_be_read_is_malformed() -> None:
 
 def test_a_copy_of_ours_finds_back_to_its_letter() -> None:
     original = read(headers={"reason_poisoned": "x", "topic_poisoned": "orders"})
-    copy = to_message(original)
-    lying = found(place="orders-dlq", id=copy.id, headers=copy.headers)
+    copy = sign_copy(to_message(original), original, "orders-dlq", KEYS)
+    lying = found(place="prod.orders-dlq", id=copy.id, headers=copy.headers)
 
-    letter = letter_of(lying, NOW)
+    letter = letter_of(lying, NOW, KEYS)
 
     assert (letter.id, letter.head.source) == (original.id, "orders")
     assert not NAMES & {name for name, _ in letter.message.headers}
@@ -306,6 +308,8 @@ def test_a_copy_of_ours_finds_back_to_its_letter() -> None:
 def test_a_replayed_copy_finds_back_whatever_it_is_called_now() -> None:
     first = read(id="m-1")
     lineage = Lineage(letter_id=first.id, generation=1, campaign="c")
+    copy = structs.replace(first.message, lineage=lineage)
+    lineage = sign_lineage(copy, first.head.source, KEYS).lineage
     again = read(id="m-2", headers=lineage_headers(lineage))
 
     [filed] = file([again], lambda ids: _known(first, ids))

@@ -12,12 +12,22 @@ from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.letter_mail import BUDGET, NAMES, from_message, to_message
+from deadletter.core.letter_mail import (
+    BUDGET,
+    NAMES,
+    from_message,
+    sign_copy,
+    to_message,
+)
 from deadletter.core.message import Message
+from deadletter.core.signing import Keys
 from deadletter.testing.generate import letters
 
 AT = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 LATER = AT + timedelta(minutes=5)
+NOW = AT + timedelta(hours=1)
+KEYS = Keys(b"the key of this office")
+DEAD = "orders-dlq"
 
 FIELDS = (
     *("source", "message_id", "partition", "reason", "trouble", "code", "error_type"),
@@ -63,6 +73,14 @@ def a_letter(
     )
 
 
+def sent(letter: DeadLetter) -> Message:
+    return sign_copy(to_message(letter), letter, DEAD, KEYS)
+
+
+def back(message: Message, mailbox: str = DEAD, keys: Keys = KEYS) -> DeadLetter:
+    return from_message(message, mailbox, keys, NOW)
+
+
 def our_size(message: Message, original: Message) -> int:
     ours = message.headers[len(original.headers) :]
     return sum(len(name) + len(value) for name, value in ours)
@@ -71,13 +89,13 @@ def our_size(message: Message, original: Message) -> int:
 def test_what_matters_about_a_death_arrives() -> None:
     letter = a_letter(stack='  File "shop.py", line 3, in charge')
 
-    back = from_message(to_message(letter), "orders-dlq")
+    there = back(sent(letter))
 
-    assert back.id == letter.id
-    assert back.position == "7/42"
+    assert there.id == letter.id
+    assert there.position == "7/42"
     for field in FIELDS:
-        assert getattr(back.head, field) == getattr(letter.head, field), field
-    [attempt] = back.story()
+        assert getattr(there.head, field) == getattr(letter.head, field), field
+    [attempt] = there.story()
     assert attempt.number == 3
     assert attempt.stack == '  File "shop.py", line 3, in charge'
 
@@ -91,12 +109,12 @@ def test_body_and_user_headers_come_back_as_they_were(
         id="m", body=body, sent_at=AT, headers=headers, key="k", expires_at=expires
     )
 
-    sent = to_message(a_letter(message))
-    back = from_message(sent, "orders-dlq")
+    copy = sent(a_letter(message))
+    there = back(copy)
 
-    assert back.message == message
-    assert sent.body == body
-    assert sent.headers[: len(headers)] == headers
+    assert there.message == message
+    assert copy.body == body
+    assert copy.headers[: len(headers)] == headers
 
 
 @given(headers=headers, order=st.randoms(use_true_random=False))
@@ -105,14 +123,14 @@ def test_a_broker_that_shuffles_headers_of_different_names_loses_nothing(
 ) -> None:
     headers = tuple((name, value) for name, value in headers if name not in NAMES)
     letter = a_letter(Message(id="m", body=b"", sent_at=AT, headers=headers))
-    sent = to_message(letter)
-    shuffled = list(sent.headers)
+    copy = sent(letter)
+    shuffled = list(copy.headers)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    back = from_message(structs.replace(sent, headers=tuple(shuffled)), "orders-dlq")
+    there = back(structs.replace(copy, headers=tuple(shuffled)))
 
-    assert back.head.reason == letter.head.reason
-    assert sorted(back.message.headers) == sorted(headers)
+    assert there.head.reason == letter.head.reason
+    assert sorted(there.message.headers) == sorted(headers)
 
 
 @given(
@@ -139,19 +157,19 @@ def test_our_headers_stay_within_their_budget(
         letter, head=head, history=append("", attempt), position=words
     )
 
-    sent = to_message(large)
+    copy = sent(large)
 
-    assert our_size(sent, large.message) <= BUDGET
-    from_message(sent, "dlq")
+    assert our_size(copy, large.message) <= BUDGET
+    back(copy)
 
 
 def test_the_stack_gives_way_first_and_keeps_its_end() -> None:
     stack = "".join(f"  File {n}\n" for n in range(2000)) + "the end"
     text = "x" * 900
 
-    back = from_message(to_message(a_letter(stack=stack, error_text=text)), "dlq")
+    there = back(sent(a_letter(stack=stack, error_text=text)))
 
-    [attempt] = back.story()
+    [attempt] = there.story()
     assert attempt.stack.endswith("the end")
     assert len(attempt.stack) > 1500
     assert attempt.text == text
@@ -162,9 +180,9 @@ def test_headers_do_not_grow_from_cycle_to_cycle() -> None:
     sizes = []
 
     for _ in range(30):
-        sent = to_message(letter)
-        sizes.append(sum(len(n) + len(v) for n, v in sent.headers))
-        letter = from_message(sent, "orders-dlq")
+        copy = sent(letter)
+        sizes.append(sum(len(n) + len(v) for n, v in copy.headers))
+        letter = back(copy)
 
     assert len(set(sizes[1:])) == 1
 
@@ -172,10 +190,10 @@ def test_headers_do_not_grow_from_cycle_to_cycle() -> None:
 def test_a_letter_does_not_expire_in_its_dead_letter_mailbox() -> None:
     message = Message(id="m", body=b"", sent_at=AT, expires_at=AT)
 
-    sent = to_message(a_letter(message, reason=Reason.EXPIRED))
+    copy = sent(a_letter(message, reason=Reason.EXPIRED))
 
-    assert sent.expires_at is None
-    assert from_message(sent, "dlq").message.expires_at == AT
+    assert copy.expires_at is None
+    assert back(copy).message.expires_at == AT
 
 
 @given(headers=headers, body=st.binary(max_size=50))
@@ -185,7 +203,7 @@ def test_a_foreign_message_is_a_letter_too(
     headers = tuple((name, value) for name, value in headers if name != "dlq-id")
     message = Message(id="m", body=body, sent_at=AT, headers=headers)
 
-    letter = from_message(message, "orders-dlq")
+    letter = back(message)
 
     assert letter.message == message
     assert letter.head.source == "orders-dlq"
@@ -213,28 +231,79 @@ def test_a_foreign_message_is_a_letter_too(
 def test_forged_headers_never_make_an_error(values: dict[str, bytes]) -> None:
     message = Message(id="m", body=b"", sent_at=AT, headers=tuple(values.items()))
 
-    letter = from_message(message, "orders-dlq")
+    letter = back(message)
 
     assert letter.head.dead_at.tzinfo is UTC
     assert letter.head.attempts >= 0
     assert len(letter.id) == 24
 
 
-@pytest.mark.parametrize("forged", ["", "../../etc/passwd", "A" * 24, "a" * 23])
-def test_only_what_looks_like_an_id_of_ours_is_believed(forged: str) -> None:
-    sent = to_message(a_letter(id=forged))
+def forged(letter: DeadLetter) -> Message:
+    """A copy as anybody can write it: every header of ours but a good signature."""
+    copy = to_message(letter)
+    signature = Keys(b"the key of somebody else").sign("letter", "anything")
+    headers = (*copy.headers, ("dlq-signature", signature.encode()))
+    return structs.replace(copy, headers=headers)
 
-    assert from_message(sent, "dlq").id == letter_id("orders", "7", "m-1")
+
+@pytest.mark.parametrize("copy", [to_message(a_letter()), forged(a_letter())])
+def test_without_a_signature_of_ours_nothing_is_believed(copy: Message) -> None:
+    letter = back(copy)
+
+    assert letter.head.source == DEAD
+    assert letter.id == letter_id(DEAD, "", "m-1")
+    assert letter.head.fingerprint == ""
+    assert letter.head.reason is Reason.OPERATOR
+    assert letter.message == copy  # and nothing of it is lost
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_changed_header_makes_the_signature_worthless(name: str) -> None:
+    copy = sent(a_letter(stack="x"))
+    headers = tuple((n, b"payments" if n == name else v) for n, v in copy.headers)
+
+    assert back(structs.replace(copy, headers=headers)).head.source == DEAD
+
+
+@pytest.mark.parametrize("changed", [{"body": b"other"}, {"id": "m-2"}])
+def test_a_signature_is_for_one_message(changed: dict[str, object]) -> None:
+    copy = structs.replace(sent(a_letter()), **changed)  # type: ignore[arg-type]
+
+    assert back(copy).head.source == DEAD
+
+
+def test_a_signature_is_for_one_mailbox() -> None:
+    assert back(sent(a_letter()), mailbox="payments-dlq").head.source == "payments-dlq"
+
+
+def test_an_older_key_still_verifies() -> None:
+    old, new = b"the key of this office", b"the key of tomorrow"
+
+    assert back(sent(a_letter()), keys=Keys(new, old)).head.source == "orders"
+    assert back(sent(a_letter()), keys=Keys(new)).head.source == DEAD
+
+
+def test_only_a_copy_that_names_its_letter_is_signed() -> None:
+    """A policy that sends on what it got must not sign what a producer wrote."""
+    lie = to_message(a_letter(source="payments"))
+
+    assert sign_copy(lie, a_letter(), DEAD, KEYS) == lie
+
+
+def test_a_time_to_come_is_not_believed() -> None:
+    message = Message(id="m", body=b"", sent_at=NOW + timedelta(days=9))
+
+    assert back(message).head.dead_at == NOW
 
 
 def test_a_reused_message_id_stays_told_apart() -> None:
     twisted = letter_id("orders", "7", "m-1", body_digest(b"\x00\xff"))
 
-    back = from_message(to_message(a_letter(id=twisted)), "dlq")
+    there = back(sent(a_letter(id=twisted)))
 
-    assert back.id == twisted
-    assert back.head.conflict
-    assert not from_message(to_message(a_letter()), "dlq").head.conflict
+    assert there.id == twisted
+    assert there.head.conflict
+    assert not back(sent(a_letter())).head.conflict
 
 
 def test_the_producers_wish_is_read_again() -> None:
@@ -242,12 +311,12 @@ def test_the_producers_wish_is_read_again() -> None:
         id="m", body=b"", sent_at=AT, headers=(("retry-on-failure", b"true"),)
     )
 
-    assert from_message(to_message(a_letter(message)), "dlq").retry_wish is True
-    assert from_message(message, "dlq").retry_wish is True
+    assert back(sent(a_letter(message))).retry_wish is True
+    assert back(message).retry_wish is True
 
 
 def test_the_first_receipt_travels_along() -> None:
     letter = structs.replace(a_letter(), first_received_at=AT)
 
-    assert from_message(to_message(letter), "orders-dlq").first_received_at == AT
-    assert from_message(to_message(a_letter()), "orders-dlq").first_received_at is None
+    assert back(sent(letter)).first_received_at == AT
+    assert back(sent(a_letter())).first_received_at is None

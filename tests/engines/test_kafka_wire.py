@@ -9,11 +9,11 @@ from deadletter.backends.kafka.wire import (
     Raw,
     Trail,
     from_record,
-    split,
     to_record,
     with_trail,
 )
 from deadletter.core.message import Message
+from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
 from deadletter.testing.queue_delivering import messages
 
@@ -42,8 +42,15 @@ _raw_headers = st.lists(
 )
 
 
-def read(raw: Raw) -> tuple[Message, Trail]:
-    return from_record(raw, "orders", 3, 42, 1_000)
+KEYS = Keys(b"the key of this office")
+
+
+def read(raw: Raw, keys: Keys = KEYS, topic: str = "orders") -> tuple[Message, Trail]:
+    return from_record(raw, topic, 3, 42, 1_000, keys)
+
+
+def tried(raw: Raw, trail: Trail, message: Message) -> Raw:
+    return with_trail(raw, trail, message, topic="orders", keys=KEYS)
 
 
 @given(messages, _any_text, _any_text)
@@ -58,7 +65,7 @@ def test_a_message_comes_back_as_it_was(message: Message, key: str, name: str) -
 def test_a_trail_replaces_the_one_before(
     message: Message, first: Trail, second: Trail
 ) -> None:
-    raw = with_trail(with_trail(to_record(message), first, message), second, message)
+    raw = tried(tried(to_record(message), first, message), second, message)
 
     again, trail = read(raw)
 
@@ -79,13 +86,37 @@ def test_any_record_can_be_read_and_sent_round(
     raw = Raw(key=key, value=value, headers=headers)
     message, trail = read(raw)
 
-    round_ = with_trail(raw, structs.replace(trail, attempts=1), message)
+    round_ = tried(raw, structs.replace(trail, attempts=1), message)
 
     assert (round_.key, round_.value) == (key, value)
-    again, _ = read(round_)
+    again, seen = read(round_)
     assert again.id == message.id
     assert again.headers == message.headers
-    assert split(round_.headers)[0] == split(headers)[0]
+    assert (seen.attempts, seen.unsigned) == (1, False)
+
+
+def test_attempts_that_none_of_us_has_signed_are_headers_of_the_user() -> None:
+    message = Message(id="m", body=b"x", sent_at=START, headers=(("a", b"1"),))
+    ours = tried(to_record(message), Trail(attempts=99, due=7, history="x"), message)
+    stranger = Keys(b"another key")
+
+    for lie in (read(ours, stranger), read(ours, topic="payments")):
+        assert lie[1] == Trail(due=7, unsigned=True)
+        names = [name for name, _ in lie[0].headers]
+        assert names[0] == "a"
+        assert {"dlq-attempt", "dlq-history", "dlq-attempt-signature"} < set(names)
+    assert read(structs.replace(ours, value=b"y"))[1].unsigned
+    assert read(ours)[1] == Trail(attempts=99, due=7, history="x")
+
+
+def test_a_delay_needs_no_signature() -> None:
+    """A producer may belong to another office, and has a wish to wait anyway."""
+    message = Message(id="m", body=b"x", sent_at=START)
+
+    assert read(tried(to_record(message), Trail(due=7), message), Keys(b"b")) == (
+        message,
+        Trail(due=7),
+    )
 
 
 def test_somebody_elses_record_is_known_by_its_place() -> None:

@@ -5,16 +5,24 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import aiormq
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
 from deadletter.amqp import frames
-from deadletter.backends.rabbitmq import delays
+from deadletter.backends.rabbitmq import delays, table
 from deadletter.backends.rabbitmq.engine import RabbitEngine
-from deadletter.backends.rabbitmq.packing import Story, packed, unpacked
+from deadletter.backends.rabbitmq.packing import (
+    NEW,
+    Story,
+    Unpacked,
+    packed,
+    unpacked,
+)
 from deadletter.core.message import Message
+from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
 from deadletter.testing.queue_bench import a_message, release
 from deadletter.testing.queue_delivering import messages
@@ -22,6 +30,18 @@ from engines.rabbitmq_rig import opened, usual
 from servers import Server
 
 _HEADER = struct.pack(">HHQ", 60, 0, 0)
+KEYS = Keys(b"the key of this office")
+
+
+def sent(message: Message, story: Story = NEW) -> bytes:
+    return _HEADER + packed(message, story, to="orders", keys=KEYS)
+
+
+def read_back(
+    header: bytes, body: bytes, keys: Keys = KEYS, mailbox: str = "orders"
+) -> Unpacked:
+    return unpacked(header, body, START, mailbox=mailbox, keys=keys)
+
 
 stories = st.builds(
     Story,
@@ -57,9 +77,44 @@ async def publish(server: Server, body: bytes, **properties: object) -> None:
 
 @given(message=messages, story=stories)
 def test_what_is_packed_is_unpacked_the_same(message: Message, story: Story) -> None:
-    read = unpacked(_HEADER + packed(message, story), message.body, START)
+    read = read_back(sent(message, story), message.body)
 
     assert (read.message, read.story, read.lost) == (message, story, 0)
+
+
+def test_a_story_that_none_of_us_has_signed_is_the_users() -> None:
+    message = a_message(b"x", headers=(("a", b"1"),))
+    story = Story(attempts=99, history="lies", left=5, copied=True)
+    header = sent(message, story)
+
+    for lie in (
+        read_back(header, b"x", Keys(b"another key")),
+        read_back(header, b"x", mailbox="payments"),
+        read_back(header, b"y"),
+    ):
+        assert lie.unsigned
+        assert lie.story == Story(left=5)
+        assert lie.message.headers[0] == ("a", b"1")
+        assert dict(lie.message.headers)["dlq-history"] == b"lies"
+    assert read_back(header, b"x").story == story
+
+
+def test_a_delay_needs_no_signature() -> None:
+    """A producer may belong to another office, and has a wish to wait anyway."""
+    waiting = sent(a_message(b"x"), Story(left=5, copied=True))
+    read = read_back(waiting, b"x", Keys(b"b"))
+
+    assert (read.story, read.unsigned) == (Story(left=5), False)
+
+
+@pytest.mark.parametrize("at", [10**18, -(10**18)])
+def test_times_that_no_calendar_has_do_not_stop_the_worker(at: int) -> None:
+    more = msgspec.msgpack.encode({"at": at})
+    entries = [table.binary(b"dlq-more", more)]
+
+    read = read_back(_HEADER + table.write({}, entries), b"x")
+
+    assert read.message.sent_at == START
 
 
 @given(
@@ -72,7 +127,7 @@ def test_what_is_too_long_for_amqp_comes_back_whole(
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     stretched = Message(**{**fields, long: "ü" * 500})
 
-    read = unpacked(_HEADER + packed(stretched), stretched.body, START)
+    read = read_back(sent(stretched), stretched.body)
 
     assert read.message == stretched
 
@@ -81,7 +136,7 @@ def test_what_is_too_long_for_amqp_comes_back_whole(
 def test_properties_that_are_none_do_not_hide_the_body(
     noise: bytes, body: bytes
 ) -> None:
-    assert unpacked(_HEADER + noise, body, START).message.body == body
+    assert read_back(_HEADER + noise, body).message.body == body
 
 
 @given(st.data())

@@ -4,17 +4,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from deadletter.backends.sqs.attributes import TYPES, headers_of, native_attributes
 from deadletter.backends.sqs.engine import SqsEngine
 from deadletter.backends.sqs.post import MISSING
-from deadletter.backends.sqs.wire import SLIP, Slip, entry_of, fit, read, slip_of
+from deadletter.backends.sqs.wire import (
+    SLIP,
+    Slip,
+    entry_of,
+    fit,
+    name_in,
+    read,
+    slip_of,
+)
 from deadletter.core.errors import ConfigError, NotFound, Refused
-from deadletter.ports import Acked, Fate
+from deadletter.core.signing import Keys
+from deadletter.ports import PROCESS_KEYS, Acked, Fate
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import a_message, release
 from engines.sqs_rig import SqsBench, made, opened, url_of
 
+KEYS = Keys(b"the key of this office")
 OTHERS = {
     "tenant": {"DataType": "String", "StringValue": "eu"},
     "amount": {"DataType": "Number.int", "StringValue": "42"},
@@ -52,7 +63,8 @@ class TestMessagesOfOthers(SqsBench):
         await release(engine.broker.source("orders"), first, history="told")
 
         raw = await self._raw(engine)
-        again = read(raw)
+        queue = name_in(await made(engine, "orders"))
+        again = read(raw, queue, PROCESS_KEYS)
 
         assert again.message == first.message
         assert again.message.id == id_
@@ -208,7 +220,7 @@ class TestLargeMessages(SqsBench):
 
 def test_a_claim_that_is_no_key_of_ours_is_not_followed() -> None:
     slip = Slip(id=b"m", sent_at=a_message().sent_at, claim="../../etc/passwd")
-    entry = entry_of(a_message(), slip, group=None)
+    entry = entry_of(a_message(), slip, group=None, queue="orders", keys=KEYS)
     raw = {
         "MessageId": "theirs",
         "ReceiptHandle": "h",
@@ -216,7 +228,7 @@ def test_a_claim_that_is_no_key_of_ours_is_not_followed() -> None:
         "MessageAttributes": entry["MessageAttributes"],
     }
 
-    received = read(raw)
+    received = read(raw, "orders", KEYS)
 
     assert received.message.id == "theirs"
     assert received.slip.claim == ""
@@ -225,10 +237,35 @@ def test_a_claim_that_is_no_key_of_ours_is_not_followed() -> None:
 def test_a_slip_with_times_that_do_not_compare_is_none_of_ours() -> None:
     naive = a_message().sent_at.replace(tzinfo=None)
     slip = Slip(id=b"m", sent_at=naive, due=naive)
-    entry = entry_of(a_message(), slip, group=None)
+    entry = entry_of(a_message(), slip, group=None, queue="orders", keys=KEYS)
     raw = {"MessageId": "theirs", "ReceiptHandle": "h", "Body": "x"}
 
-    assert read({**raw, **entry}).message.id == "theirs"
+    assert read({**raw, **entry}, "orders", KEYS).message.id == "theirs"
+
+
+def test_attempts_that_none_of_us_has_signed_are_ignored() -> None:
+    message = a_message()
+    slip = structs.replace(slip_of(message), attempts=99, history=b"lies")
+    entry = entry_of(message, slip, group=None, queue="orders", keys=KEYS)
+    raw = {
+        "MessageId": "theirs",
+        "ReceiptHandle": "h",
+        "Body": entry["MessageBody"],
+        "MessageAttributes": entry["MessageAttributes"],
+    }
+    moved = {**raw, "Attributes": {"DeadLetterQueueSourceArn": "arn:aws:sqs:::orders"}}
+
+    for lie in (
+        read(raw, "orders", Keys(b"another key")),
+        read(raw, "payments", KEYS),
+        read({**raw, "Body": "another"}, "orders", KEYS),
+    ):
+        assert lie.unsigned
+        assert (lie.slip.attempts, lie.slip.history) == (0, b"")
+        assert lie.message.id == message.id
+    assert read(raw, "orders", KEYS).slip.attempts == 99
+    # What SQS has moved by itself was signed for the queue it came from.
+    assert read(moved, "orders-dlq", KEYS).slip.attempts == 99
 
 
 def test_headers_that_cannot_be_attributes_stay_headers() -> None:
@@ -248,7 +285,8 @@ def test_ten_attributes_of_others_leave_room_for_ours() -> None:
     ten = {f"a{i}": {"DataType": "String", "StringValue": "x"} for i in range(10)}
     message = a_message(headers=headers_of(ten))
 
-    entry = entry_of(message, slip_of(message), group=None)
+    slip = slip_of(message)
+    entry = entry_of(message, slip, group=None, queue="orders", keys=KEYS)
 
     assert len(entry["MessageAttributes"]) == 10
     assert len(message.headers) == 11

@@ -8,6 +8,7 @@ from typing import Any
 
 from deadletter.assembly.foreign import WayBack
 from deadletter.backends.memory import MemoryEngine
+from deadletter.core.dialects import Trusted
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query.ast import EVERYTHING
 from deadletter.office.replay import Replay
@@ -30,13 +31,14 @@ def raw(text: str) -> bytes:
     return b64decode(text)
 
 
-def intake(drain: Drain, office: MemoryEngine) -> Intake:
+def intake(drain: Drain, office: MemoryEngine, *sources: str) -> Intake:
     return Intake(
         drain=drain,
         letters=store(office),
         clock=SystemClock(),
         dice=SeededDice(),
         observe=lambda event: None,
+        trusted=Trusted(sources),
     )
 
 
@@ -45,9 +47,11 @@ def store(office: MemoryEngine) -> LetterStore:
     return office.letters
 
 
-async def drained(drain: Drain, office: MemoryEngine) -> list[DeadLetter]:
-    """Empty a place; the letters as they are kept."""
-    loop = intake(drain, office)
+async def drained(
+    drain: Drain, office: MemoryEngine, *sources: str
+) -> list[DeadLetter]:
+    """Empty a place, whose headers may name these mailboxes; the letters as kept."""
+    loop = intake(drain, office, *sources)
     ids: list[str] = []
     while taken := await loop.once(1000):
         ids += [one.kept.id for one in taken if one.kept is not None]

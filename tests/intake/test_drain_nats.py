@@ -146,10 +146,10 @@ async def test_a_dead_stream_is_drained_and_read(
     headers = {"reason_poisoned": "no price", "topic_poisoned": work.subject}
     await work.js.publish("poison", b"body", headers=headers)
 
-    looking = intake(server.drain("POISON"), office)
+    looking = intake(server.drain("POISON"), office, work.subject)
     seen = await looking.look(5)
     await looking.end()
-    [letter] = await drained(server.drain("POISON"), office)
+    [letter] = await drained(server.drain("POISON"), office, work.subject)
     await sent_back(server, nats_server.url, office)
 
     assert [one.id for one in seen] == [letter.id]

@@ -25,7 +25,10 @@ from servers import Server
 
 _names = count(1)
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
-_LINEAGE = ("dlq-replay-of", "dlq-replay-count", "dlq-replay-campaign")
+_LINEAGE = (
+    *("dlq-replay-of", "dlq-replay-count", "dlq-replay-campaign"),
+    "dlq-replay-signature",
+)
 
 
 class Queues:
@@ -218,7 +221,7 @@ async def test_a_celery_task_is_known_and_goes_back_to_its_queue(
 ) -> None:
     await queues.replay("celery_rabbitmq", queues.dead)
 
-    [letter] = await drained(rabbit.drain(queues.dead), office)
+    [letter] = await drained(rabbit.drain(queues.dead), office, "emails")
     await sent_back(rabbit, rabbitmq_server.url, office, to=queues.name)
 
     assert letter.head.source == "emails"
@@ -236,7 +239,7 @@ async def test_a_dramatiq_message_tells_what_it_died_of(
 ) -> None:
     await queues.replay("dramatiq_rabbitmq", queues.dead)
 
-    [letter] = await drained(rabbit.drain(queues.dead), office)
+    [letter] = await drained(rabbit.drain(queues.dead), office, "default")
 
     assert letter.head.source == "default"
     assert letter.head.consumer == "charge"

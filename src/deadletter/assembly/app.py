@@ -18,10 +18,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
+from deadletter.core.dialects import Trusted
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import still_open
-from deadletter.core.message import Delivery, Message, as_headers, as_seconds, checked
+from deadletter.core.message import Delivery, Message, as_seconds, checked
+from deadletter.core.message import sendable_headers as as_headers
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
@@ -45,7 +47,7 @@ from deadletter.runtime.typed import encode, typed
 from deadletter.settings import OfficeDurability
 from deadletter.system import SystemClock, SystemDice, process_name
 
-from .engines import default_settings, open_engine
+from .engines import default_settings, key_ring, open_engine
 from .intakes import Dead, intakes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -183,14 +185,15 @@ class App:
 
         return register
 
-    def drain(self, server: str, *places: str) -> None:
+    def drain(self, server: str, *places: str, sources: Sequence[str] = ()) -> None:
         """
         Take in the dead letters of others while handlers run.
 
         `server` is an amqp://, kafka://, nats://, redis:// or sqs:// URL; without
-        places, those that can be told from others are drained.
+        places, those that can be told from others are drained. Headers may name the
+        mailbox that a place is named after, and `sources`, as in `orders.*`.
         """
-        self._dead.append(Dead(server, places))
+        self._dead.append(Dead(server, places, Trusted(tuple(sources))))
 
     async def send(
         self,
@@ -291,6 +294,7 @@ class App:
             dice=self._dice,
             observe=observe,
             version=self.version,
+            ring=key_ring(letters),
         )
         async with AsyncExitStack() as stack:
             loops: list[Loop] = []
@@ -401,8 +405,7 @@ class App:
 
 async def _open_letters(letters: LetterStore) -> dict[str, int]:
     """How many letters of each mailbox still need somebody."""
-    counts = await letters.counts()
-    return {source: still_open(states) for source, states in counts.items()}
+    return {box: still_open(n) for box, n in (await letters.counts()).items()}
 
 
 def _nobody(event: Event) -> None:

@@ -28,6 +28,8 @@ from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.sweep import Sweep
 from deadletter.settings import RetentionDays, Settings
 
+from .engines import key_ring
+
 SWEEP_EVERY: Final = 5.0  # seconds
 INDEX_EVERY: Final = 5.0
 TIDY_EVERY: Final = 600.0
@@ -185,19 +187,21 @@ def _sweeping(
 ) -> Callable[[], Awaitable[object]]:
     """Sweeping by what mailboxes say themselves; handlers' policies are not here."""
     policies: dict[str, DLQPolicy] = {}
-    sweep = Sweep(
-        broker=engine.broker,
-        letters=letters,
-        undertaker=engine.undertaker,
-        ledger=engine.ledger,
-        policies=policies,
-        solitude=Solitude(),
-        clock=clock,
-        dice=dice,
-        observe=observe,
-    )
+    solitude, ring = Solitude(), key_ring(letters)
 
     async def once() -> None:
+        sweep = Sweep(
+            broker=engine.broker,
+            letters=letters,
+            undertaker=engine.undertaker,
+            ledger=engine.ledger,
+            policies=policies,
+            solitude=solitude,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            keys=await ring.keys(),
+        )
         for queue in await engine.broker.queues():
             options = queue.options
             policies[options.name] = DLQPolicy(dead_queue=options.dead_queue)

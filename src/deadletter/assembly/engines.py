@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
-from deadletter.ports import Clock, Dice, Engine
+from deadletter.ports import Clock, Dice, Engine, KeyRing, LetterStore, Sealed
 from deadletter.settings import OFFICE, OfficeDurability, Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
 
@@ -37,7 +37,10 @@ async def open_engine(
     try:
         if engine.letters is None or office not in (None, url):
             place = office or default_settings().office or OFFICE
+            broker = engine.broker
             engine = await _paired(engine, await _open(place, clock, dice))
+            if isinstance(broker, Sealed) and engine.letters is not None:
+                broker.seal.keys = await key_ring(engine.letters).keys()
         check_office(
             engine,
             lambda: office_durability or default_settings().office_durability,
@@ -54,6 +57,11 @@ async def _paired(engine: Engine, office: Engine) -> Engine:
     except BaseException:
         await office.close()
         raise
+
+
+def key_ring(letters: LetterStore) -> KeyRing:
+    """The keys of an office: those in the settings, or else its own."""
+    return KeyRing(letters, default_settings().signing_keys)
 
 
 async def _open(url: str, clock: Clock, dice: Dice) -> Engine:

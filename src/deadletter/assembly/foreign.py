@@ -82,6 +82,12 @@ class WayBack:
                 f"there: this way is for {', '.join(self._kinds)}"
             )
         if origin.place == mailbox:
+            if origin.claim:
+                raise Refused(
+                    f"message {message.id} lay in {origin.place} and claims to come "
+                    f"from {origin.claim!a}, which nobody vouches for: name its "
+                    "mailbox with --to, or drain with --source"
+                )
             raise Refused(
                 f"message {message.id} does not say where it came from before it lay "
                 f"in {origin.place}: name its mailbox with --to"

@@ -5,11 +5,13 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
+from deadletter.core.dialects import NOBODY, Trusted
 from deadletter.core.errors import NotFound
 from deadletter.core.events import Observer
 from deadletter.ports import Clock, Dice, Drain, Foreign, LetterStore
 from deadletter.runtime.intake import Intake
 
+from .engines import key_ring
 from .foreign import opened_foreign
 
 
@@ -18,6 +20,7 @@ class Dead(Struct, frozen=True):
 
     server: str
     places: tuple[str, ...] = ()
+    trusted: Trusted = NOBODY
 
 
 async def dead_places(foreign: Foreign, named: Sequence[str]) -> list[Drain]:
@@ -48,7 +51,13 @@ async def intakes(
         )
         loops += [
             Intake(
-                drain=drain, letters=letters, clock=clock, dice=dice, observe=observe
+                drain=drain,
+                letters=letters,
+                clock=clock,
+                dice=dice,
+                observe=observe,
+                ring=key_ring(letters),
+                trusted=one.trusted,
             )
             for drain in await dead_places(foreign, one.places)
         ]

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.assembly.intakes import dead_places
-from deadletter.core.dialects import origin_of
+from deadletter.core.dialects import Trusted, origin_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter
@@ -83,6 +83,7 @@ async def drain(
     limit: AtMost = None,
     dry_run: Flag = False,
     follow: Flag = False,
+    source: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     health_port: Annotated[int | None, Parameter(show_default=False)] = None,
     reason: Reason = "",
     desk: AtDesk,
@@ -103,6 +104,10 @@ async def drain(
         limit: At most so many letters.
         dry_run: Only look: nothing is kept, and everything stays where it is.
         follow: Go on until told to stop, and say what happens.
+        source: A mailbox that headers may name as the one a message came from; `*`
+            stands for any characters. orders-dlq may always name orders. Letters that
+            name any other mailbox belong to the place where they are found. Give it
+            once for each mailbox.
         health_port: With --follow, answer /health/live, /health/ready and /metrics
             there.
         reason: Why; goes into the audit.
@@ -113,40 +118,48 @@ async def drain(
     async with opened_foreign(server, clock=desk.clock) as foreign:
         drains = await dead_places(foreign, queues)
         async with desk.here(make=True) as office:
+            work = _Draining(desk, office, Trusted(source))
             if follow:
-                return await _follow(desk, office, drains, health_port)
+                return await _follow(work, drains, health_port)
             if dry_run:
-                await _look(desk, office, drains, limit or LOOK)
+                await _look(work, drains, limit or LOOK)
                 return ExitCode.OK
-            return await _take(desk, office, drains, limit, reason)
+            return await _take(work, drains, limit, reason)
 
 
-def _intake(desk: Desk, office: LocalOffice, drain: Drain, observe: Observer) -> Intake:
-    return Intake(
-        drain=drain,
-        letters=office.store,
-        clock=desk.clock,
-        dice=desk.dice,
-        observe=observe,
-    )
+class _Draining:
+    """What the ways of draining have in common."""
+
+    def __init__(self, desk: Desk, office: LocalOffice, trusted: Trusted) -> None:
+        self.desk = desk
+        self.office = office
+        self._trusted = trusted
+
+    def intake(self, drain: Drain, observe: Observer) -> Intake:
+        """Make the loop that drains one place."""
+        return Intake(
+            drain=drain,
+            letters=self.office.store,
+            clock=self.desk.clock,
+            dice=self.desk.dice,
+            observe=observe,
+            ring=self.office.ring,
+            trusted=self._trusted,
+        )
 
 
 async def _take(
-    desk: Desk,
-    office: LocalOffice,
-    drains: Sequence[Drain],
-    limit: int | None,
-    reason: str,
+    work: _Draining, drains: Sequence[Drain], limit: int | None, reason: str
 ) -> ExitCode:
-    sums = Sums()
+    desk, sums = work.desk, Sums()
     for drain in drains:
         left = None if limit is None else limit - sums.taken
         if left == 0:
             break
         before = sums.taken
-        await _empty(desk, office, drain, left, sums)
+        await _empty(work, drain, left, sums)
         detail = f"{sums.taken - before} letters"
-        await office.store.record("drain", drain.place, desk.by(reason), detail)
+        await work.office.store.record("drain", drain.place, desk.by(reason), detail)
     _show(desk, sums)
     if sums.refused:
         desk.err.print(
@@ -158,14 +171,12 @@ async def _take(
     return ExitCode.OK
 
 
-async def _empty(
-    desk: Desk, office: LocalOffice, drain: Drain, left: int | None, sums: Sums
-) -> None:
-    intake = _intake(desk, office, drain, _nobody)
+async def _empty(work: _Draining, drain: Drain, left: int | None, sums: Sums) -> None:
+    intake = work.intake(drain, _nobody)
     depth = await drain.depth()
     total = depth if left is None else min(depth, left)
     try:
-        with bar(desk, drain.place, total) as advance:
+        with bar(work.desk, drain.place, total) as advance:
             while left is None or left > 0:
                 taken = await intake.once(left or LOOK)
                 if not taken:
@@ -177,13 +188,11 @@ async def _empty(
         await intake.end()
 
 
-async def _look(
-    desk: Desk, office: LocalOffice, drains: Sequence[Drain], limit: int
-) -> None:
-    sums = Sums()
+async def _look(work: _Draining, drains: Sequence[Drain], limit: int) -> None:
+    desk, sums = work.desk, Sums()
     seen: list[DeadLetter] = []
     for drain in drains:
-        intake = _intake(desk, office, drain, _nobody)
+        intake = work.intake(drain, _nobody)
         letters = await intake.look(limit - len(seen))
         await intake.end()
         sums.rows.update(_row(drain.place, letter) for letter in letters)
@@ -212,17 +221,18 @@ async def _look(
 
 
 async def _follow(
-    desk: Desk, office: LocalOffice, drains: Sequence[Drain], port: int | None
+    work: _Draining, drains: Sequence[Drain], port: int | None
 ) -> ExitCode:
+    desk = work.desk
     observe, metrics = metered(log_events(desk.clock, log=log_lines(desk)))
-    loops = [_intake(desk, office, drain, observe) for drain in drains]
+    loops = [work.intake(drain, observe) for drain in drains]
     group = LoopGroup(
         loops,
         clock=desk.clock,
         observe=observe,
         health_port=port,
         metrics=metrics,
-        lost=partial(loss_of, office.engine),
+        lost=partial(loss_of, work.office.engine),
     )
     never_wait(desk.clock, as_json=desk.as_json)
     desk.hint("Draining until you press Ctrl-C.")

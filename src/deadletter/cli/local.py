@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from deadletter.assembly.engines import key_ring
 from deadletter.assembly.foreign import WayBack
 from deadletter.core.campaign import Campaign
 from deadletter.core.editing import Changes
@@ -49,13 +50,19 @@ class LocalOffice:
         self.outlet = outlet  # replays go through somebody else's server
         self._clock = clock
         self._letters = Letters(self.store, clock)
+        self.ring = key_ring(self.store)
         if outlet is None:
-            postman = engine.postman
             self._replay = Replay(
-                self.store, self.broker, clock, dice, self.ledger, postman=postman
+                self.store,
+                self.broker,
+                clock,
+                dice,
+                self.ledger,
+                postman=engine.postman,
+                ring=self.ring,
             )
         else:
-            self._replay = Replay(self.store, outlet, clock, dice)
+            self._replay = Replay(self.store, outlet, clock, dice, ring=self.ring)
 
     @property
     def broker(self) -> Broker:

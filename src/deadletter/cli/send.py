@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.message import Message, as_headers, as_seconds, checked
+from deadletter.core.message import Message, as_seconds, checked, sendable_headers
 
 from .bodies import given_body, header_of
 from .desk import AtDesk
@@ -58,7 +58,7 @@ async def send(
         id=message_id or desk.dice.new_id(),
         body=data,
         sent_at=now,
-        headers=as_headers(header_of(text) for text in header),
+        headers=sendable_headers(header_of(text) for text in header),
         content_type=content_type or _natural(data),
         key=key,
         expires_at=_expiry(now, expires_in),

@@ -147,6 +147,17 @@ class CopyFailed(Event, frozen=True, tag="copy-failed"):
     text: str
 
 
+class HeadersIgnored(Event, frozen=True, tag="headers-ignored"):
+    """
+    A message came with headers of ours that none of us has signed.
+
+    They are kept as headers of the user, and the message is taken for a new one.
+    """
+
+    message_id: str
+    what: str  # lineage, attempts, letter
+
+
 ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
 """What a handler of letters may say that it did."""
 
@@ -242,6 +253,7 @@ AnyEvent: TypeAlias = (
     | BackInReach
     | ReplyFailed
     | CopyFailed
+    | HeadersIgnored
     | LetterHandled
     | LetterRefused
     | LoopDied

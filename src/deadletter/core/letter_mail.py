@@ -7,8 +7,12 @@ each of our names is ours, whatever a producer put into its own.
 
 The wire carries a summary; the whole story stays in the office. Our headers never
 grow beyond `BUDGET`, so that a message that fitted its mailbox keeps fitting.
+
+Anybody who can send to a dead-letter mailbox can write these headers. They are believed
+only with a signature of ours; without one they are headers of the user like any other.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -21,6 +25,7 @@ from .failure import Trouble
 from .ids import body_digest, letter_id
 from .letter import DeadLetter, LetterHead
 from .message import Headers, Message
+from .signing import SIGNATURE_LENGTH, Keys, Part, sign_lineage
 from .tracing import trace_id
 
 BUDGET: Final = 4096  # bytes of all our headers together, names included
@@ -47,10 +52,12 @@ _LIMITS: Final = {
 }
 _TEXT: Final = "dlq-error-message"
 _STACK: Final = "dlq-error-stack"
+_SIGNATURE: Final = "dlq-signature"
 _TEXT_LIMIT: Final = 1000
-NAMES: Final = frozenset({*_LIMITS, _TEXT, _STACK})
+NAMES: Final = frozenset({*_LIMITS, _TEXT, _STACK, _SIGNATURE})
+_IDENTITY: Final = ("dlq-id", "dlq-source", "dlq-partition", "dlq-fingerprint")
+_PURPOSE: Final = "letter"
 Word = TypeVar("Word", Reason, Trouble)
-_ID_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
 
 def to_message(letter: DeadLetter) -> Message:
@@ -63,28 +70,66 @@ def to_message(letter: DeadLetter) -> Message:
     short = [(name, _head(values[name], limit)) for name, limit in _LIMITS.items()]
     text = _head(letter.head.error_text, _TEXT_LIMIT)
     taken = sum(len(name) + len(value) for name, value in short)
+    taken += len(_SIGNATURE) + SIGNATURE_LENGTH
     left = BUDGET - taken - len(_TEXT) - len(text) - len(_STACK)
     ours = (*short, (_TEXT, text), (_STACK, _tail(_stack(letter), left)))
     message = letter.message
     return structs.replace(message, headers=(*message.headers, *ours), expires_at=None)
 
 
-def from_message(message: Message, mailbox: str) -> DeadLetter:
+def sign_copy(copy: Message, letter: DeadLetter, mailbox: str, keys: Keys) -> Message:
+    """
+    Sign the copy of a letter for the dead-letter mailbox it goes to.
+
+    A policy may make copies of its own: what does not say which letter it is a copy
+    of, or names another one, goes unsigned.
+    """
+    copy = sign_lineage(copy, mailbox, keys)
+    _, ours = _split(copy.headers)
+    ours.pop(_SIGNATURE, None)  # the producer's: ours is yet to come
+    values = _summary(letter)
+    if any(
+        ours.get(name) != _head(values[name], _LIMITS[name]).decode()
+        for name in _IDENTITY
+    ):
+        return copy
+    signature = keys.sign(_PURPOSE, *_signed(copy, mailbox, ours))
+    headers = (*copy.headers, (_SIGNATURE, signature.encode()))
+    return structs.replace(copy, headers=headers)
+
+
+def claims_letter(headers: Headers) -> bool:
+    """Tell whether headers say, signed or not, that this is the copy of a letter."""
+    return any(name == "dlq-id" for name, _ in headers)
+
+
+def is_copy(message: Message, mailbox: str, keys: Keys) -> bool:
+    """Tell whether one of us has written this copy of a letter into this mailbox."""
+    _, ours = _split(message.headers)
+    signature = ours.pop(_SIGNATURE, "")
+    return "dlq-id" in ours and keys.verifies(
+        signature, _PURPOSE, *_signed(message, mailbox, ours)
+    )
+
+
+def from_message(
+    message: Message, mailbox: str, keys: Keys, now: datetime
+) -> DeadLetter:
     """
     The letter that a message in the dead-letter mailbox `mailbox` stands for.
 
-    Never fails: a message that is not one of ours becomes a letter too, of which
+    Never fails: a message that none of us has signed becomes a letter too, of which
     nothing is known but its contents and where it was found.
     """
+    if not is_copy(message, mailbox, keys):
+        return _foreign(message, mailbox, now)
     theirs, ours = _split(message.headers)
-    if "dlq-id" not in ours:
-        return _foreign(message, mailbox)
     original = structs.replace(
         message, headers=theirs, expires_at=_time(ours.get("dlq-expires-at", ""))
     )
     source = ours.get("dlq-source") or mailbox
     partition = ours.get("dlq-partition", "")
-    known_as = _letter_id(ours["dlq-id"], source, partition, message.id)
+    known_as = ours["dlq-id"]
     dead_at = _time(ours.get("dlq-failed-at", "")) or message.sent_at
     attempt = Attempt(
         number=_number(ours.get("dlq-attempts", "")),
@@ -129,6 +174,13 @@ def from_message(message: Message, mailbox: str) -> DeadLetter:
     )
 
 
+def _signed(message: Message, mailbox: str, ours: dict[str, str]) -> Iterator[Part]:
+    """Everything that a signature is about, in the order in which it is signed."""
+    yield from (mailbox, message.id, body_digest(message.body))
+    for pair in sorted(ours.items()):
+        yield from pair
+
+
 def _summary(letter: DeadLetter) -> dict[str, str]:
     head = letter.head
     return {
@@ -168,7 +220,8 @@ def _split(headers: Headers) -> tuple[Headers, dict[str, str]]:
     return tuple(reversed(theirs)), ours
 
 
-def _foreign(message: Message, mailbox: str) -> DeadLetter:
+def _foreign(message: Message, mailbox: str, now: datetime) -> DeadLetter:
+    at = min(message.sent_at, now)
     head = LetterHead(
         id=letter_id(mailbox, "", message.id),
         source=mailbox,
@@ -177,21 +230,13 @@ def _foreign(message: Message, mailbox: str) -> DeadLetter:
         business_key=message.idempotency_key,
         reason=Reason.OPERATOR,
         reason_text=f"found in {mailbox}; it does not say how it got there",
-        first_failed_at=message.sent_at,
-        dead_at=message.sent_at,
+        first_failed_at=at,
+        dead_at=at,
         trace_id=trace_id(message.traceparent),
         replays=message.generation,
         size=len(message.body),
     )
     return DeadLetter(head=head, message=message, retry_wish=wish_of(message))
-
-
-def _letter_id(given: str, source: str, partition: str, message_id: str) -> str:
-    # Somebody else may have written the header: only what looks like one of our
-    # ids is believed.
-    if len(given) == 24 and set(given) <= _ID_LETTERS:
-        return given
-    return letter_id(source, partition, message_id)
 
 
 def _is_conflict(known_as: str, source: str, partition: str, message: Message) -> bool:

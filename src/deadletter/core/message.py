@@ -2,28 +2,34 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .errors import ConfigError
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
+"""A time as it is read from a broker: without a zone nothing compares with it."""
 
 _TEXTS: Final = (
     *("id", "content_type", "key", "reply_to", "idempotency_key"),
     *("traceparent", "tracestate"),
 )
 LONGEST_TEXT: Final = 8 * 1024  # bytes of each of these, and of a header's name
+RESERVED: Final = "dlq-"
+"""How the names of our own headers begin: nobody sends these through us."""
+
 LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
 
 
-class Lineage(Struct, frozen=True, kw_only=True, gc=False):
+class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where a replayed copy came from; absent on what a producer sent."""
 
     letter_id: str
     generation: int  # 1 for the first replay; part of every dedup id
     campaign: str
+    signature: str = ""  # where others could have written this, see `core.signing`
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
@@ -36,11 +42,11 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     body: bytes
-    sent_at: datetime
+    sent_at: Moment
     headers: Headers = ()
     content_type: str | None = None
     key: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     reply_to: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
@@ -89,6 +95,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     history: str = ""
     receipt: Any = None
     unreadable: str = ""  # why nobody can be handed it; what was stored is kept with it
+    unsigned: bool = False  # it came with attempts that none of us has written
 
     @property
     def charged(self) -> int:
@@ -104,6 +111,20 @@ def as_headers(
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
     return tuple((_as_name(name), _as_bytes(name, value)) for name, value in pairs)
+
+
+def sendable_headers(
+    given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]] | None,
+) -> Headers:
+    """Headers of an application, refused if a name is reserved for our own."""
+    headers = as_headers(given)
+    for name, _ in headers:
+        if name[: len(RESERVED)].lower() == RESERVED:
+            raise ConfigError(
+                f"The header name {name[:100]!a} begins with {RESERVED}, which is"
+                " reserved for headers of deadletter itself: use another name."
+            )
+    return headers
 
 
 def checked(message: Message) -> Message:

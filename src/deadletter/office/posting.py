@@ -6,11 +6,18 @@ from datetime import datetime
 from deadletter.core.campaign import Campaign
 from deadletter.core.message import Lineage, Message
 from deadletter.core.replaying import copied
+from deadletter.core.signing import Keys, sign_lineage
 from deadletter.ports import LetterStore, Outlet, Posted
 
 
 async def post(
-    store: LetterStore, broker: Outlet, campaign: Campaign, *, limit: int, now: datetime
+    store: LetterStore,
+    broker: Outlet,
+    campaign: Campaign,
+    *,
+    limit: int,
+    now: datetime,
+    keys: Keys,
 ) -> Posted:
     """
     Send the next letters of a campaign.
@@ -26,7 +33,9 @@ async def post(
         lineage = Lineage(
             letter_id=one.letter_id, generation=one.generation, campaign=campaign.id
         )
-        copies[campaign.to or one.source].append(copied(one.message, lineage, now))
+        mailbox = campaign.to or one.source
+        copy = copied(one.message, lineage, now)
+        copies[mailbox].append(sign_lineage(copy, mailbox, keys))
     for mailbox, messages in copies.items():
         await broker.sink(mailbox).send(messages)
     await store.sent_replay(campaign.id, [one.letter_id for one in taken])

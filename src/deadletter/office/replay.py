@@ -17,6 +17,7 @@ from deadletter.core.query.ast import Node
 from deadletter.ports import (
     Clock,
     Dice,
+    KeyRing,
     Ledger,
     LetterStore,
     Outlet,
@@ -72,6 +73,7 @@ class Replay:
         ledger: Ledger | None = None,
         *,
         postman: Postman | None = None,
+        ring: KeyRing | None = None,
     ) -> None:
         self._store = store
         self._broker = broker
@@ -79,6 +81,7 @@ class Replay:
         self._dice = dice
         self._ledger = ledger
         self._postman = postman
+        self._ring = ring or KeyRing(store)
         self._letters = Letters(store, clock)
 
     async def plan(
@@ -358,7 +361,14 @@ class Replay:
         if self._postman is not None:
             return await self._postman.send_back(campaign.id, limit=limit)
         now = self._clock.now()
-        return await post(self._store, self._broker, campaign, limit=limit, now=now)
+        return await post(
+            self._store,
+            self._broker,
+            campaign,
+            limit=limit,
+            now=now,
+            keys=await self._ring.keys(),
+        )
 
     async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
         campaign = await self.status(campaign_id)

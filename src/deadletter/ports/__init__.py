@@ -40,9 +40,11 @@ from .letters import (
     ReplayTaken,
 )
 from .postman import Posted, Postman
+from .signing import PROCESS_KEYS, KeyRing, Seal, Sealed
 from .time import Clock, Dice
 
 __all__ = [
+    "PROCESS_KEYS",
     "AccessStore",
     "Acked",
     "Broker",
@@ -59,6 +61,7 @@ __all__ = [
     "Indexing",
     "ItemStore",
     "Kept",
+    "KeyRing",
     "Ledger",
     "LedgerClaim",
     "LedgerKey",
@@ -81,6 +84,8 @@ __all__ = [
     "ReplayItems",
     "ReplaySettled",
     "ReplayTaken",
+    "Seal",
+    "Sealed",
     "Settlement",
     "Sink",
     "Source",

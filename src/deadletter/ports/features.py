@@ -34,5 +34,6 @@ class Features(Struct, frozen=True, kw_only=True):
     tallies: bool = True  # mailboxes count what was sent to them and how it left
     keeps_options: bool = True  # all mailboxes are known, with their options
     keeps_locks: bool = True  # no close() elsewhere in the process drops its locks
+    owns_fields: bool = False  # only we can write what stands beside a message
     keeps_letters: bool = True
     keeps_ledger: bool = True

@@ -235,6 +235,13 @@ class LetterStore(Protocol):
         One that begins to run runs as the principal of `by` from then on.
         """
 
+    async def signing_key(self, new: bytes) -> bytes:
+        """
+        Return the key that all processes of this office sign with.
+
+        The first to ask makes it: `new` is kept when there is none yet.
+        """
+
 
 @runtime_checkable
 class Naming(Protocol):

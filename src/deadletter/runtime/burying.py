@@ -13,8 +13,11 @@ from enum import Enum
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from deadletter.core.burial import burial as letter_of
 from deadletter.core.decision import Bury
+from deadletter.core.dialects import fenced
 from deadletter.core.errors import Refused
 from deadletter.core.events import Observer
 from deadletter.ports import Burial, Kept, LetterStore, Source, Undertaker
@@ -95,6 +98,9 @@ def burial_of(
         consumer=consumer,
         version=version,
     )
+    message = fenced(letter.message)
+    if message is not letter.message:  # hardly ever
+        letter = structs.replace(letter, message=message)
     return Burial(delivery, letter)
 
 

@@ -6,8 +6,10 @@ from functools import partial
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Refused
 from deadletter.core.events import CopyFailed, Observer
 from deadletter.core.letter import DeadLetter
+from deadletter.core.letter_mail import sign_copy
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.raised import plain_name, text_of
+from deadletter.core.signing import Keys
 from deadletter.ports import Broker
 
 from .keeping import all_but_refused
@@ -19,6 +21,7 @@ async def copy_letters(
     *,
     broker: Broker,
     policy: DLQPolicy,
+    keys: Keys,
     observe: Observer,
     reach: Reach | None = None,
 ) -> None:
@@ -35,7 +38,7 @@ async def copy_letters(
         if to is not None:
             by_mailbox.setdefault(to, []).append(letter)
     for to, copied in by_mailbox.items():
-        send = partial(_send, broker, to, policy)
+        send = partial(_send, broker, to, policy, keys)
         call = partial(all_but_refused, send, copied)
         if reach is None:
             answers = await call()
@@ -50,15 +53,23 @@ async def copy_letters(
 
 
 async def _send(
-    broker: Broker, to: str, policy: DLQPolicy, letters: Sequence[DeadLetter]
+    broker: Broker,
+    to: str,
+    policy: DLQPolicy,
+    keys: Keys,
+    letters: Sequence[DeadLetter],
 ) -> Sequence[None]:
     try:
         copies = [policy.dead_copy(letter) for letter in letters]
     except Exception as error:  # theirs, when they make copies of their own
         text = f"dead_copy raised {plain_name(type(error))}: {text_of(error)}"
         raise Refused(text) from error
+    signed = [
+        sign_copy(copy, letter, to, keys)
+        for copy, letter in zip(copies, letters, strict=True)
+    ]
     try:
-        await broker.sink(to).send(copies)
+        await broker.sink(to).send(signed)
     except (ConfigError, Conflict, NotFound) as error:
         # No such mailbox, or not one for letters: asking again does not help.
         raise Refused(str(error)) from error

@@ -10,7 +10,15 @@ from msgspec import Struct, structs
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.events import Observer
 from deadletter.core.rule import Rule
-from deadletter.ports import Clock, Dice, Engine, LetterStore, QueueOptions
+from deadletter.ports import (
+    PROCESS_KEYS,
+    Clock,
+    Dice,
+    Engine,
+    KeyRing,
+    LetterStore,
+    QueueOptions,
+)
 
 from .dlq_consumer import DLQConsumer
 from .handlers import (
@@ -75,6 +83,7 @@ class Crew:
         dice: Dice,
         observe: Observer,
         version: str = "",
+        ring: KeyRing | None = None,
     ) -> None:
         self._engine = engine
         self._letters = letters
@@ -87,6 +96,8 @@ class Crew:
         self._dice = dice
         self._observe = observe
         self._version = version
+        self._ring = ring or KeyRing(letters)
+        self._keys = PROCESS_KEYS
         self._threads: list[ThreadPoolExecutor] = []
         self._runners: list[ProcessRunner] = []
         self._guard = OrphanGuard()
@@ -97,6 +108,7 @@ class Crew:
             raise ConfigError(
                 'there is nothing to work: register a handler with @app.handler("…")'
             )
+        self._keys = await self._ring.keys()
         queues = await self._declare()
         await self._check_limits()
         solitude = Solitude()
@@ -124,6 +136,7 @@ class Crew:
                 observe=self._observe,
                 interval=min(1.0, *(r.options.lease / 4 for r in self._handlers), 1.0),
                 version=self._version,
+                keys=self._keys,
             )
         )
         return loops
@@ -180,6 +193,7 @@ class Crew:
             clock=self._clock,
             dice=self._dice,
             observe=self._observe,
+            keys=self._keys,
         )
 
     def _adapt(self, registration: Registration) -> tuple[Handler, WorkerOptions]:
@@ -211,6 +225,7 @@ class Crew:
             clock=self._clock,
             dice=self._dice,
             observe=self._observe,
+            keys=self._keys,
             **handler.options,
         )
 

@@ -18,7 +18,8 @@ from deadletter.core.events import Observer
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.rules import DEFAULT
-from deadletter.ports import Clock, Dice, Released, Source
+from deadletter.core.signing import Keys
+from deadletter.ports import PROCESS_KEYS, Clock, Dice, Released, Source
 
 from .handlers import as_async, is_async
 from .heartbeat import Heartbeat
@@ -27,6 +28,7 @@ from .lease import LeaseKeeper
 from .letter_attempt import LetterAttempts, LetterHandler
 from .reach import Reach
 from .solitude import Solitude
+from .trust import Trust
 
 T = TypeVar("T")
 
@@ -61,6 +63,7 @@ class DLQConsumer:
         discard_failures: bool = False,
         classifier: ErrorClassifier = DEFAULT,
         solitude: Solitude | None = None,
+        keys: Keys = PROCESS_KEYS,
     ) -> None:
         if min(visibility_timeout, wait, interval, on_failure) < 0 or batch < 1:
             raise ConfigError(
@@ -97,7 +100,9 @@ class DLQConsumer:
             classifier=classifier,
             on_failure=on_failure,
             discard_failures=discard_failures,
+            keys=keys,
         )
+        self._trust = Trust(source.features, keys, observe)
         self._is_shut = False
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
@@ -253,7 +258,7 @@ class DLQConsumer:
                 limit=limit, wait=wait, lease=lease, alone=alone
             ),
         )
-        return await self._unless_stopped(receiving) or ()
+        return self._trust.checked(await self._unless_stopped(receiving) or ())
 
     async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T | None:
         """What the call gives; None if we are stopped before it gives anything."""

@@ -12,6 +12,7 @@ from .heartbeat import Heartbeat
 from .loop import was_cancelled
 from .reach import Reach
 from .solitude import Solitude
+from .trust import Trust
 
 
 class Fetching:
@@ -27,6 +28,7 @@ class Fetching:
         reach: Reach,
         heartbeat: Heartbeat,
         observe: Observer,
+        trust: Trust,
     ) -> None:
         self._source = source
         self._wait = wait
@@ -35,6 +37,7 @@ class Fetching:
         self._reach = reach
         self._heartbeat = heartbeat
         self._observe = observe
+        self._trust = trust
         self._under_way: asyncio.Future[Sequence[Delivery]] | None = None
         self._stopped = False
 
@@ -54,7 +57,7 @@ class Fetching:
         if deliveries:
             count = len(deliveries)
             self._observe(Received(mailbox=self._source.mailbox, count=count))
-        return deliveries
+        return self._trust.checked(deliveries)
 
     def stop(self) -> None:
         """Fetch no more. What is under way gives back what it may have claimed."""

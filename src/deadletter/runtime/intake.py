@@ -12,12 +12,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.dialects import Found, letter_of
+from deadletter.core.dialects import NOBODY, Found, Trusted, has_unsigned, letter_of
 from deadletter.core.errors import Refused
-from deadletter.core.events import Buried, Observer
+from deadletter.core.events import Buried, HeadersIgnored, Observer
 from deadletter.core.failure import Failure
 from deadletter.core.letter import DeadLetter
-from deadletter.ports import Clock, Dice, Drain, Kept, LetterStore
+from deadletter.core.signing import Keys
+from deadletter.ports import Clock, Dice, Drain, Kept, KeyRing, LetterStore
 
 from .heartbeat import Heartbeat
 from .keeping import all_but_refused, say_refused
@@ -46,6 +47,8 @@ class Intake:
         dice: Dice,
         observe: Observer,
         batch: int = BATCH,
+        ring: KeyRing | None = None,
+        trusted: Trusted = NOBODY,
     ) -> None:
         self.name = f"intake {drain.place}"
         self.heartbeat = Heartbeat(clock)
@@ -54,6 +57,8 @@ class Intake:
         self._clock = clock
         self._observe = observe
         self._batch = batch
+        self._ring = ring or KeyRing(letters)
+        self._trusted = trusted
         self._reach = Reach(
             drain.place,
             clock=clock,
@@ -78,7 +83,8 @@ class Intake:
                 found = await reach.patiently("source", take)
                 if not found:
                     continue
-                letters = self._read(found)
+                keys = await reach.patiently("office", self._ring.keys)
+                letters = self._read(found, keys)
                 keep = partial(all_but_refused, self._letters.keep, letters)
                 answers = await reach.patiently("office", keep)
                 taken, kept = self._sorted(found, letters, answers)
@@ -96,7 +102,7 @@ class Intake:
         found = await self._drain.take(min(limit, self._batch))
         if not found:
             return ()
-        letters = self._read(found)
+        letters = self._read(found, await self._ring.keys())
         answers = await all_but_refused(self._letters.keep, letters)
         taken, kept = self._sorted(found, letters, answers)
         await self._drain.forget(kept)
@@ -107,7 +113,7 @@ class Intake:
         """The letters that draining would make of up to `limit` things; all stay."""
         found = await self._drain.take(limit)
         await self._drain.hand_back(found)
-        return self._read(found)
+        return self._read(found, await self._ring.keys())
 
     async def end(self) -> None:
         """Take no more, and leave what the office refused where it was."""
@@ -118,12 +124,17 @@ class Intake:
         finally:
             await self._drain.close()
 
-    def _read(self, found: Sequence[Found]) -> list[DeadLetter]:
+    def _read(self, found: Sequence[Found], keys: Keys) -> list[DeadLetter]:
         now = self._clock.now()
-        return [letter_of(one, now) for one in found]
+        return [letter_of(one, now, keys, self._trusted) for one in found]
 
     def _tell(self, taken: Sequence[TakenIn]) -> None:
         for one in taken:
+            if has_unsigned(one.letter):
+                id_, place = one.letter.head.message_id, self._drain.place
+                self._observe(
+                    HeadersIgnored(mailbox=place, message_id=id_, what="letter")
+                )
             if one.kept is not None:
                 self._observe(_buried(one.letter, one.kept))
 

@@ -11,6 +11,7 @@ from deadletter.core.decision import Ack, Retry
 from deadletter.core.errors import Signal
 from deadletter.core.events import (
     ACTIONS,
+    HeadersIgnored,
     LeaseLost,
     LetterHandled,
     LetterRefused,
@@ -18,8 +19,9 @@ from deadletter.core.events import (
 )
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import from_message
+from deadletter.core.letter_mail import claims_letter, from_message
 from deadletter.core.message import Delivery
+from deadletter.core.signing import Keys
 from deadletter.ports import Acked, Clock, Fate, Released, Settlement, Source
 
 from .loop import was_cancelled
@@ -44,6 +46,7 @@ class LetterAttempts:
         classifier: ErrorClassifier,
         on_failure: float,
         discard_failures: bool,
+        keys: Keys,
     ) -> None:
         self._source = source
         self._handler = handler
@@ -53,10 +56,11 @@ class LetterAttempts:
         self._classifier = classifier
         self._on_failure = on_failure
         self._discard_failures = discard_failures
+        self._keys = keys
 
     async def run(self, delivery: Delivery) -> None:
         """Run the handler; raises only when cancelled, with nothing settled then."""
-        letter = from_message(delivery.message, self._source.mailbox)
+        letter = self._letter(delivery)
         deaths = delivery.attempt - 1 - last_number(delivery.history)
         if delivery.suspect and deaths >= _DEATHS:
             # Nobody buries it here, so it would kill one process after another.
@@ -72,6 +76,16 @@ class LetterAttempts:
         else:
             action = did if isinstance(did, str) and did in ACTIONS else "processed"
             await self._handled(delivery, letter, started, action)
+
+    def _letter(self, delivery: Delivery) -> DeadLetter:
+        message, mailbox = delivery.message, self._source.mailbox
+        letter = from_message(message, mailbox, self._keys, self._clock.now())
+        if claims_letter(letter.message.headers):
+            id_ = message.id
+            self._observe(
+                HeadersIgnored(mailbox=mailbox, message_id=id_, what="letter")
+            )
+        return letter
 
     async def _failed(
         self,

@@ -19,7 +19,9 @@ from deadletter.core.events import Observer, OutOfReach
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
+from deadletter.core.signing import Keys
 from deadletter.ports import (
+    PROCESS_KEYS,
     Acked,
     Broker,
     Clock,
@@ -64,6 +66,7 @@ class Settler:
         lease: float,
         consumer: str,
         version: str,
+        keys: Keys = PROCESS_KEYS,
     ) -> None:
         self._source = source
         self._broker = broker
@@ -78,6 +81,7 @@ class Settler:
         self._lease = lease
         self._consumer = consumer
         self._version = version
+        self._keys = keys
         self._keep = keeper(source, letters, undertaker, lease=lease, patience=reach)
         self._waiting: list[Finished] = []
         self._wake = asyncio.Event()
@@ -229,6 +233,7 @@ class Settler:
             copied,
             broker=self._broker,
             policy=self._policy,
+            keys=self._keys,
             observe=self._observe,
             reach=self._reach,
         )

@@ -20,7 +20,9 @@ from deadletter.core.events import ClockJumped, Observer, OutOfReach, SuspectsFo
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.refusal import doom, refusal, refused_history
+from deadletter.core.signing import Keys
 from deadletter.ports import (
+    PROCESS_KEYS,
     Acked,
     Broker,
     Clock,
@@ -45,6 +47,7 @@ from .held import Held
 from .once import ledger_key, ledger_state
 from .replying import send_reply, worded
 from .solitude import Solitude
+from .trust import Trust
 
 LEASE: Final = 60.0  # seconds the doomed are ours
 LEDGER_LEASE: Final = 60.0  # seconds a key is ours while we bury
@@ -70,6 +73,7 @@ class Sweep:
         observe: Observer,
         interval: float = 1.0,
         version: str = "",
+        keys: Keys = PROCESS_KEYS,
     ) -> None:
         self.heartbeat = Heartbeat(clock)
         self._broker = broker
@@ -83,6 +87,8 @@ class Sweep:
         self._observe = observe
         self._interval = interval
         self._version = version
+        self._keys = keys
+        self._trust = Trust(broker.features, keys, observe)
         self._trouble: str | None = None
         self._clock_watch = ClockWatch(clock)
 
@@ -114,7 +120,7 @@ class Sweep:
             self._observe(SuspectsFound(mailbox="*", lost=found.lost))
         self._solitude.suspects.update(found.suspects)
         by_mailbox: dict[str, list[Delivery]] = {}
-        for delivery in found.doomed:
+        for delivery in self._trust.checked(found.doomed):
             by_mailbox.setdefault(delivery.mailbox, []).append(delivery)
         for mailbox, doomed in by_mailbox.items():
             await self._bury(mailbox, doomed)
@@ -223,6 +229,7 @@ class Sweep:
             [as_kept(burials[held].letter, answer) for held, answer in kept.items()],
             broker=self._broker,
             policy=policy,
+            keys=self._keys,
             observe=self._observe,
         )
         return kept

@@ -14,7 +14,9 @@ from typing import Final
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer, WorkerStarted, WorkerStopped
 from deadletter.core.message import Delivery
+from deadletter.core.signing import Keys
 from deadletter.ports import (
+    PROCESS_KEYS,
     Broker,
     Clock,
     Dice,
@@ -37,6 +39,7 @@ from .reach import Reach
 from .running import Running
 from .settle import Settler
 from .solitude import Solitude, next_patience
+from .trust import Trust
 
 FIRST_FETCH: Final = 10  # until we know how large the messages are
 ALONE_FOR: Final = 1.0  # seconds of suspects before the others get their turn
@@ -59,6 +62,7 @@ class Worker:
         clock: Clock,
         dice: Dice,
         observe: Observer,
+        keys: Keys = PROCESS_KEYS,
     ) -> None:
         self.name = f"worker {source.mailbox}"
         self.heartbeat = Heartbeat(clock)
@@ -84,6 +88,7 @@ class Worker:
             reach=self._reach,
             heartbeat=self.heartbeat,
             observe=observe,
+            trust=Trust(source.features, keys, observe),
         )
         self._once = _once(ledger, source.mailbox, options)
         self._settler = Settler(
@@ -101,6 +106,7 @@ class Worker:
             lease=options.lease,
             consumer=options.consumer,
             version=options.version,
+            keys=keys,
         )
         self._braking = Braking(
             options.brake, source.mailbox, clock=clock, dice=dice, observe=observe

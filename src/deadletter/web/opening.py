@@ -11,7 +11,7 @@ from deadletter.observe.fan import fan_out
 from deadletter.observe.metrics import Metrics
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
-from deadletter.ports import Clock, Dice
+from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.settings import Settings
 
 from .place import Place
@@ -45,6 +45,7 @@ async def opened_place(
                 dice,
                 engine.ledger,
                 postman=engine.postman,
+                ring=KeyRing(letters, settings.signing_keys),
             ),
             items=ground.items,
             access=ground.access,

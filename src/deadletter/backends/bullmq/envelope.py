@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message import Headers, Lineage, Message, Moment
 from deadletter.core.message_text import escaped, restored
 
 
@@ -21,12 +21,12 @@ class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message without its body, and the form that has in the job."""
 
     id: str
-    sent_at: datetime
+    sent_at: Moment
     form: str = "json"
     headers: Headers = ()
     content_type: str | None = None
     key: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     reply_to: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None

@@ -10,6 +10,7 @@ from msgspec import structs
 from deadletter.core.errors import Refused
 from deadletter.core.message import Message
 from deadletter.ports.broker import QueueOptions
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
 from .address import Address
@@ -36,6 +37,7 @@ class Mailbox:
         join: Callable[["Mailbox"], Member],
         options: Callable[[], QueueOptions],
         clock: Clock,
+        seal: Seal,
     ) -> None:
         self.name = name
         self.topic = address.topic(name)
@@ -47,6 +49,7 @@ class Mailbox:
         self._join = join
         self._options = options
         self._clock = clock
+        self._seal = seal
         self._opening = asyncio.Lock()
 
     def now(self) -> int:
@@ -110,7 +113,8 @@ class Mailbox:
             if self._address.dialect == "spring":
                 raw = with_spring(raw, message, self._address.group)
             if delay > 0:
-                raw = with_trail(raw, Trail(due=due, wait=wait), message)
+                trail, keys = Trail(due=due, wait=wait), self._seal.keys
+                raw = with_trail(raw, trail, message, topic=topic, keys=keys)
             if raw.size > limit:
                 self._topics.forget(topic)  # so that it is noticed when it is raised
                 raise Refused(
@@ -131,7 +135,7 @@ class Mailbox:
         records = [
             Outgoing(
                 self.retry_topic,
-                fitting(row, trail, limit),
+                self._fitting(row, trail, limit),
                 row.origin[1] % partitions,
             )
             for row, trail in going
@@ -197,23 +201,23 @@ class Mailbox:
                 for row in rows:
                     member.holding.forget(row)
 
-
-def fitting(row: Row, trail: Trail, limit: int) -> Raw:
-    """The record with its story, of which the beginning is left out if need be."""
-    history = trail.history
-    while True:
-        if len(history) <= _HISTORY:
-            told = structs.replace(trail, history=history)
-            raw = with_trail(row.raw, told, row.message)
-            if raw.size <= limit:
-                return raw
-            if not history:
-                raise Refused(
-                    f"message {row.message.id!a} takes {raw.size} bytes with our"
-                    f" headers, and its retry topic allows {limit}: raise"
-                    " max.message.bytes there"
-                )
-        history = history.partition("\n")[2]
+    def _fitting(self, row: Row, trail: Trail, limit: int) -> Raw:
+        """The record with its story, of which the beginning is left out if need be."""
+        history = trail.history
+        topic, keys = self.retry_topic, self._seal.keys
+        while True:
+            if len(history) <= _HISTORY:
+                told = structs.replace(trail, history=history)
+                raw = with_trail(row.raw, told, row.message, topic=topic, keys=keys)
+                if raw.size <= limit:
+                    return raw
+                if not history:
+                    raise Refused(
+                        f"message {row.message.id!a} takes {raw.size} bytes with our"
+                        f" headers, and its retry topic allows {limit}: raise"
+                        " max.message.bytes there"
+                    )
+            history = history.partition("\n")[2]
 
 
 def spread(message: Message, partitions: int) -> int | None:

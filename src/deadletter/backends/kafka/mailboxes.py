@@ -17,6 +17,7 @@ from deadletter.core.topology import (
 )
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
 from .address import Address
@@ -45,6 +46,7 @@ class KafkaBroker:
         clock: Clock,
     ) -> None:
         self.features = features
+        self.seal = Seal()
         self._address = address
         self._consumer = consumer
         self._topics = topics
@@ -179,6 +181,7 @@ class KafkaBroker:
                 join=self._join,
                 options=lambda: self._registry.known(name),
                 clock=self._clock,
+                seal=self.seal,
             )
         return self._boxes[name]
 
@@ -198,6 +201,7 @@ class KafkaBroker:
             retry_topic=box.retry_topic,
             topics=self._topics,
             clock=self._clock,
+            seal=self.seal,
             numbers=self._numbers,
             prefetch=self._address.prefetch,
             by_key=self._address.ordering == "key",

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from msgspec import Struct
 
 from deadletter.core.errors import DeadLetterError, Unavailable
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
 from .errors import in_our_words
@@ -47,6 +48,7 @@ class Member:
         retry_topic: str,
         topics: Topics,
         clock: Clock,
+        seal: Seal,
         numbers: Iterator[int],
         prefetch: int,
         by_key: bool,
@@ -54,6 +56,7 @@ class Member:
         self.retry_topic = retry_topic
         self.prefetch = prefetch
         self.clock = clock
+        self.seal = seal
         self.topics = topics
         self.lock = threading.Lock()
         self.holding = Holding(by_key=by_key, numbers=numbers)

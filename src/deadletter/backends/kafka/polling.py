@@ -15,6 +15,8 @@ from confluent_kafka import Message as Record
 
 from deadletter.core.errors import DeadLetterError
 from deadletter.core.message import Message
+from deadletter.core.signing import Keys
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
 from .committing import Committing
@@ -42,6 +44,7 @@ class Shared(Protocol):
     holding: Holding
     topics: Topics
     clock: Clock
+    seal: Seal
     retry_topic: str
     prefetch: int
     trouble: KafkaError | None
@@ -171,7 +174,8 @@ class Polling:
 
     def _take_in(self, records: list[Record]) -> None:
         now = micros(self._shared.clock.now())
-        parsed = [_parsed(record) for record in records if record.error() is None]
+        keys = self._shared.seal.keys
+        parsed = [_parsed(record, keys) for record in records if record.error() is None]
         with self._shared.lock:
             for (topic, partition, offset), raw, (message, trail) in parsed:
                 lane = self._shared.holding.lanes.get((topic, partition))
@@ -302,13 +306,13 @@ class Polling:
 
 
 def _parsed(
-    record: Record,
+    record: Record, keys: Keys
 ) -> tuple[tuple[str, int, int], Raw, tuple[Message, Trail]]:
     place = _place(record)
     headers: Any = record.headers() or []
     raw = Raw(key=record.key(), value=record.value(), headers=headers)
     sent_ms = max(0, record.timestamp()[1])
-    return place, raw, from_record(raw, *place, sent_ms)
+    return place, raw, from_record(raw, *place, sent_ms, keys)
 
 
 def _place(record: Record) -> tuple[str, int, int]:

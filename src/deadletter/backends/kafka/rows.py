@@ -79,6 +79,7 @@ class Row:
             first_received_at=None if first_at is None else when(first_at),
             history=self.trail.history,
             receipt=self.token,
+            unsigned=self.trail.unsigned,
         )
 
     def released(

@@ -5,21 +5,28 @@ The user's headers come first, as they are. Behind them stand ours, beginning wi
 `dlq-message-id`, in the order of `_OURS`: that is how they are told apart, whatever
 a producer put among its own. A record without them is somebody else's: its id is
 where it stands.
+
+What was tried before is told by headers that are signed, for the topic they were
+written to. Without a good signature they are the user's, and nothing was tried.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 
+from deadletter.core.ids import body_digest
 from deadletter.core.message import Lineage, Message
+from deadletter.core.signing import Keys, Part
 
 RawHeaders: TypeAlias = list[tuple[str, bytes | None]]
 
 _ID: Final = "dlq-message-id"
+_SIGNATURE: Final = "dlq-attempt-signature"
+_PURPOSE: Final = "kafka attempts"
 _TEXTS: Final = {  # fields that are text
     "content-type": "content_type",
     "reply-to": "reply_to",
@@ -45,10 +52,15 @@ _OURS: Final = {
             *(_ID, "dlq-sent-at", "dlq-expires-at", *_TEXTS, "dlq-lineage"),
             *("dlq-headers", "dlq-attempt", "dlq-spared", "dlq-suspect"),
             *("dlq-first-at", "dlq-due", "dlq-wait", "dlq-origin", "dlq-history"),
+            _SIGNATURE,
             *SPRING,
         )
     )
 }
+_TRAIL: Final = (  # what a signature is about
+    *("dlq-attempt", "dlq-spared", "dlq-suspect", "dlq-first-at", "dlq-due"),
+    *("dlq-wait", "dlq-origin", "dlq-history"),
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO: Final = timedelta(microseconds=1)
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -82,6 +94,9 @@ class Trail(Struct, frozen=True, kw_only=True):
     wait: int = 0  # how long it was asked to wait until it is due
     origin: tuple[str, int, int] | None = None  # topic, partition, offset
     history: str = ""
+    unsigned: bool = (
+        False  # somebody else wrote one, of which only `due` and `wait` are believed
+    )
 
 
 NEW: Final = Trail()
@@ -122,9 +137,11 @@ def to_record(message: Message) -> Raw:
     return Raw(key=key, value=message.body, headers=headers)
 
 
-def with_trail(raw: Raw, trail: Trail, message: Message) -> Raw:
-    """The record with its story, in place of an older one."""
-    theirs, ours = split(raw.headers)
+def with_trail(
+    raw: Raw, trail: Trail, message: Message, *, topic: str, keys: Keys
+) -> Raw:
+    """The record with its story, in place of an older one, signed for a topic."""
+    theirs, ours = _parted(raw.headers, unsigned=trail.unsigned)
     if not ours:  # somebody else's: from now on it has to carry its id and time
         ours = {_ID: _text(message.id), "dlq-sent-at": b"%d" % micros(message.sent_at)}
     ours |= {"dlq-attempt": b"%d" % trail.attempts, "dlq-spared": b"%d" % trail.spared}
@@ -135,15 +152,17 @@ def with_trail(raw: Raw, trail: Trail, message: Message) -> Raw:
         ours["dlq-due"] = b"%d" % trail.due
         ours["dlq-wait"] = b"%d" % trail.wait
     if trail.origin is not None:
-        topic, partition, offset = trail.origin
-        ours["dlq-origin"] = f"{topic}/{partition}/{offset}".encode()
+        where, partition, offset = trail.origin
+        ours["dlq-origin"] = f"{where}/{partition}/{offset}".encode()
     ours["dlq-history"] = _text(trail.history)
+    signature = keys.sign(_PURPOSE, *_signed(ours, raw.value, topic))
+    ours[_SIGNATURE] = signature.encode()
     inserted = sorted(ours.items(), key=lambda pair: _OURS[pair[0]])
     return structs.replace(raw, headers=[*theirs, *inserted])
 
 
-def from_record(
-    raw: Raw, topic: str, partition: int, offset: int, sent_ms: int
+def from_record(  # noqa: PLR0917 -- a record's place, and the keys
+    raw: Raw, topic: str, partition: int, offset: int, sent_ms: int, keys: Keys
 ) -> tuple[Message, Trail]:
     """The message that a record is, and what was tried with it."""
     given = raw.headers
@@ -151,6 +170,13 @@ def from_record(
         return _plain(raw, sent_ms), NEW
     theirs, ours = split(given)
     trail = _trail(ours) if "dlq-attempt" in ours else NEW
+    # When it is due is for a producer to say, who may sign with another office's key.
+    due = Trail(due=trail.due, wait=trail.wait)
+    if trail not in (NEW, due):
+        signature = _str(ours.get(_SIGNATURE, b""))
+        if not keys.verifies(signature, _PURPOSE, *_signed(ours, raw.value, topic)):
+            trail = structs.replace(due, unsigned=True)
+            theirs, ours = _parted(given, unsigned=True)
     headers = tuple([(name, value or b"") for name, value in theirs])
     if not ours:
         return _foreign(raw, headers, f"{topic}/{partition}/{offset}", sent_ms), trail
@@ -199,6 +225,24 @@ def split(headers: RawHeaders) -> tuple[RawHeaders, dict[str, bytes]]:
         if start == 0:
             return headers[:place], dict(headers[place:])  # type: ignore[arg-type]
     return headers, {}
+
+
+def _parted(
+    headers: RawHeaders, *, unsigned: bool
+) -> tuple[RawHeaders, dict[str, bytes]]:
+    """The user's headers and ours, where a story that is not signed is the user's."""
+    theirs, ours = split(headers)
+    if unsigned:
+        names = (*_TRAIL, _SIGNATURE)
+        theirs = [*theirs, *((name, ours.pop(name)) for name in names if name in ours)]
+    return theirs, ours
+
+
+def _signed(ours: dict[str, bytes], body: bytes | None, topic: str) -> Iterator[Part]:
+    yield from (topic, ours[_ID], body_digest(body or b""))
+    for name in _TRAIL:
+        if name in ours:
+            yield from (name, ours[name])
 
 
 def _foreign(

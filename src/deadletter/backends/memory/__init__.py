@@ -29,7 +29,10 @@ class MemoryEngine:
 
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
         self.features = Features(
-            engine="memory", durability=Durability.NONE, shared=False
+            engine="memory",
+            durability=Durability.NONE,
+            shared=False,
+            owns_fields=True,
         )
         broker = MemoryBroker(self.features, clock=clock)
         letters = MemoryLetters(clock=clock, dice=dice)

@@ -72,6 +72,7 @@ class MemoryLetters:
         self._clock = clock
         self._shelf = Shelf()
         self._campaigns = Campaigns(self._shelf)
+        self._signing_key = b""
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """Keep letters, all of them or none."""
@@ -296,6 +297,11 @@ class MemoryLetters:
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """Pause, resume, cancel or end a campaign."""
         self._campaigns.change(campaign, state, by, self._clock.now())
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that this office signs with."""
+        self._signing_key = self._signing_key or new
+        return self._signing_key
 
     def _look_up(self, ids: Iterable[str]) -> Mapping[str, Known]:
         return {

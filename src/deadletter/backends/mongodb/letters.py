@@ -262,6 +262,14 @@ class MongodbLetters:
             lambda turn: campaigns.change(turn, campaign, state, by, now)
         )
 
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+
+        async def work(turn: Turn) -> bytes:
+            return bytes(turn.numbers.setdefault("signing_key", new))
+
+        return await self._db.write(work)
+
 
 def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(ids[i : i + _SLICE]) for i in range(0, len(ids), _SLICE)]

@@ -18,7 +18,7 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 
 from deadletter.core.errors import Refused
-from deadletter.core.message import Headers, Lineage, Message
+from deadletter.core.message import Headers, Lineage, Message, Moment
 from deadletter.core.message_text import escaped, restored
 
 from .link import Sending
@@ -39,17 +39,17 @@ class _Rest(Struct, frozen=True, omit_defaults=True):
     """A message, short of its body and, mostly, its headers."""
 
     id: str
-    sent_at: datetime
+    sent_at: Moment
     headers: Headers | None = None  # None: they travel as headers
     content_type: str | None = None
     key: str | None = None
-    expires_at: datetime | None = None
+    expires_at: Moment | None = None
     reply_to: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
     lineage: Lineage | None = None
-    due: datetime | None = None  # not to be received before
+    due: Moment | None = None  # not to be received before
 
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -7,4 +7,5 @@ from deadletter.ports.features import Durability, Features
 FEATURES: Final = Features(
     engine="postgresql",
     durability=Durability.POWER_SAFE,  # with fsync and synchronous_commit on
+    owns_fields=True,
 )

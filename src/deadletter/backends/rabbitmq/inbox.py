@@ -19,6 +19,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import Content
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
+from deadletter.ports.signing import Seal
 
 from .claims import Claim
 from .link import Link
@@ -33,8 +34,9 @@ _CONSUMER: Final = "dlq"
 class Inbox:
     """The consumer of one mailbox, shared by all its sources in this process."""
 
-    def __init__(self, mailbox: str, link: Link, places: Places) -> None:
+    def __init__(self, mailbox: str, link: Link, places: Places, seal: Seal) -> None:
         self.mailbox = mailbox
+        self._seal = seal
         self.claims: dict[Claim, None] = {}
         self.strays: list[Content] = []  # came, but belong elsewhere
         self._link = link
@@ -67,7 +69,7 @@ class Inbox:
             return found
         while waiting and len(found) < limit:
             content = waiting.popleft()
-            read = unpacked(content.properties, content.body, now)
+            read = self.read(content, now)
             if read.story.left:
                 self.strays.append(content)
                 continue
@@ -86,10 +88,16 @@ class Inbox:
         if not self._alone or channel is not self._channel:
             return None
         content = self._alone.popleft()
-        read = unpacked(content.properties, content.body, now)
+        read = self.read(content, now, alone=True)
         claim = Claim(channel, content.tag, until, alone=True)
         lost = max(read.lost, 1) if content.redelivered else 0
         return self._claimed(claim, read, now, lost=lost)
+
+    def read(self, content: Content, now: datetime, *, alone: bool = False) -> Unpacked:
+        """What came, out of the mailbox's queue or out of that of its suspects."""
+        queue = suspects(self.mailbox) if alone else self.mailbox
+        keys = self._seal.keys
+        return unpacked(content.properties, content.body, now, mailbox=queue, keys=keys)
 
     async def ready(self, channel: Channel, limit: int) -> None:
         """Wait until what lies ready now has come, as far as it is for us."""
@@ -256,6 +264,7 @@ class Inbox:
             first_received_at=first_at,
             history=story.history,
             receipt=claim,
+            unsigned=read.unsigned,
         )
         self.claims[claim] = None
         return delivery

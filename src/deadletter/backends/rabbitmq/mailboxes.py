@@ -8,6 +8,7 @@ from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.topology import check_deletion, check_update, validate
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
 from .inbox import Inbox
@@ -28,12 +29,13 @@ class RabbitBroker:
 
     def __init__(self, link: Link, features: Features, clock: Clock) -> None:
         self.features = features
+        self.seal = Seal()
         self._link = link
         self._clock = clock
         self._places = Places(link)
         port = link.address.management
         self._management = None if port is None else Management(link.address, port)
-        self._post = Post(link, self._places)
+        self._post = Post(link, self._places, self.seal)
         self._boxes: dict[str, Mailbox] = {}
         self._options: dict[str, QueueOptions] = {}
 
@@ -161,7 +163,7 @@ class RabbitBroker:
             check(name)
             self._boxes[name] = Mailbox(
                 name,
-                inbox=Inbox(name, self._link, self._places),
+                inbox=Inbox(name, self._link, self._places, self.seal),
                 places=self._places,
                 post=self._post,
                 clock=self._clock,

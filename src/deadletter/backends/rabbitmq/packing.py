@@ -3,7 +3,8 @@ Messages as AMQP properties and headers, and back.
 
 What AMQP has a place for goes there, so that other programs can read it; the rest,
 and whatever would not come back exactly as it was, is packed into `dlq-more`. What
-happened to a message so far is in headers of its own, for people to see.
+happened to a message so far is in headers of its own, for people to see. They are
+signed: without a good signature they are the user's, and nothing has happened yet.
 """
 
 from collections.abc import Mapping
@@ -14,15 +15,25 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from deadletter.core.ids import body_digest
 from deadletter.core.message import Headers, Lineage, Message
 from deadletter.core.message_text import escaped, restored
+from deadletter.core.signing import Keys, Part
 
 from . import table
 from .table import UNREADABLE
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _MORE: Final = "dlq-more"
+_SIGNATURE: Final = "dlq-attempt-signature"
+_PURPOSE: Final = "amqp attempts"
+_STORY: Final = (
+    *("dlq-attempt", "dlq-spared", "dlq-first-received", "dlq-history", "dlq-left"),
+    _SIGNATURE,
+)
 _RESERVED: Final = ("x-", "dlq-", "amqp-")
 _NAME: Final = 128  # bytes of a header's name that every client can read
 
@@ -78,6 +89,7 @@ class Unpacked(Struct, frozen=True):
     message: Message
     story: Story
     lost: int  # how often it went out and never came back
+    unsigned: bool = False  # somebody else wrote a story, of which none is believed
 
 
 NEW: Final = Story()
@@ -96,15 +108,22 @@ def when(at: int) -> datetime:
     return EPOCH + timedelta(0, 0, at)
 
 
-def packed(message: Message, story: Story = NEW, *, wait: int = 0) -> bytes:
-    """A message's properties as they are sent; `wait` milliseconds in a delay queue."""
+def packed(
+    message: Message, story: Story = NEW, *, to: str, keys: Keys, wait: int = 0
+) -> bytes:
+    """
+    A message's properties as they are sent to a mailbox.
+
+    `wait` is in milliseconds, for a delay queue.
+    """
+    signature = _signature(message, story, to, keys) if story.copied else ""
     try:
-        return _packed(message, story, wait)
+        return _packed(message, story, wait, signature)
     except UnicodeEncodeError:
-        return _packed(escaped(message), story, wait)
+        return _packed(escaped(message), story, wait, signature)
 
 
-def _packed(message: Message, story: Story, wait: int) -> bytes:
+def _packed(message: Message, story: Story, wait: int, signature: str) -> bytes:
     more = More(
         micros(message.sent_at),
         message.key,
@@ -132,6 +151,7 @@ def _packed(message: Message, story: Story, wait: int) -> bytes:
     entries.append(table.binary(b"dlq-more", _encode(more)))
     if story.copied:
         entries += _told(story)
+        entries.append(table.text(_SIGNATURE.encode(), signature.encode()))
     return table.write(properties, entries)
 
 
@@ -146,7 +166,9 @@ def _fitted(properties: dict[int, bytes], bit: int, text: str | None) -> str | N
     return None
 
 
-def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
+def unpacked(
+    header: bytes, body: bytes, now: datetime, *, mailbox: str, keys: Keys
+) -> Unpacked:
     """
     The message of a content header and its body, whoever sent it.
 
@@ -158,14 +180,21 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
         found = {}
     native: table.Table = found.get(table.HEADERS, [])
     ours = {name: value for name, value in native if name.startswith(("dlq-", "x-"))}
-    story = _story(ours)
     more = _more(ours)
     if more is None:
         message = _foreign(found, native, header, body, now)
     else:
         message = _ours(more, found, native, body)
+    story, unsigned = _story(ours), False
+    if story is not NEW and not _is_signed(ours, message, story, mailbox, keys):
+        # When it is due is for a producer to say, who may have another office's key.
+        unsigned = story != Story(left=story.left, copied=True)
+        story = Story(left=story.left)
+        if unsigned and more is not None:
+            extra = tuple((n, _as_bytes(ours[n])) for n in _STORY if n in ours)
+            message = structs.replace(message, headers=(*message.headers, *extra))
     lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
-    return Unpacked(message, story, lost)
+    return Unpacked(message, story, lost, unsigned)
 
 
 def _ours(
@@ -243,14 +272,37 @@ def _story(ours: Mapping[str, Any]) -> Story:
     )
 
 
+def _signature(message: Message, story: Story, mailbox: str, keys: Keys) -> str:
+    return keys.sign(_PURPOSE, *_signed(message, story, mailbox))
+
+
+def _is_signed(
+    ours: Mapping[str, Any], message: Message, story: Story, mailbox: str, keys: Keys
+) -> bool:
+    signature = _as_bytes(ours.get(_SIGNATURE, b"")).decode("utf-8", "replace")
+    return keys.verifies(signature, _PURPOSE, *_signed(message, story, mailbox))
+
+
+def _signed(message: Message, story: Story, mailbox: str) -> tuple[Part, ...]:
+    return (
+        mailbox,
+        message.id,
+        body_digest(message.body),
+        f"{story.attempts} {story.spared} {story.first_at} {story.left}",
+        story.history,
+    )
+
+
 def _more(ours: Mapping[str, Any]) -> More | None:
     packed_more = ours.get(_MORE)
     if not isinstance(packed_more, bytes):
         return None
     try:
-        return _decode(packed_more)
+        more = _decode(packed_more)
     except msgspec.MsgspecError:
         return None
+    is_time = all(_FIRST <= at <= _LAST for at in (more.at, more.expires or 0))
+    return more if is_time else None
 
 
 def _foreign(

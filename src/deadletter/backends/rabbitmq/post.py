@@ -13,6 +13,7 @@ from math import ceil
 from msgspec import Struct, structs
 
 from deadletter.core.message import Message
+from deadletter.ports.signing import Seal
 
 from . import delays
 from .link import Link, Mail, Nowhere, in_our_words
@@ -32,9 +33,10 @@ class Letter(Struct, frozen=True, kw_only=True):
 class Post:
     """Sends, through delay queues where something has to wait."""
 
-    def __init__(self, link: Link, places: Places) -> None:
+    def __init__(self, link: Link, places: Places, seal: Seal) -> None:
         self._link = link
         self._places = places
+        self._seal = seal
 
     async def send(self, letters: Sequence[Letter], now: datetime) -> None:
         """Returns when the broker has them all, durably."""
@@ -42,11 +44,7 @@ class Post:
             mail = [
                 await self._later(letter, now)
                 if letter.delay > 0
-                else (
-                    letter.to,
-                    packed(letter.message, letter.story),
-                    letter.message.body,
-                )
+                else self._now(letter, letter.story)
                 for letter in letters
             ]
         try:
@@ -63,9 +61,16 @@ class Post:
             delay = min(delay, max(0.0, (message.expires_at - now).total_seconds()))
         wait = ceil(delay * 1000)
         if not wait:
-            return letter.to, packed(message, story), message.body
+            return self._now(letter, story)
         left = max(0, wait - delays.LONGEST)
         story = structs.replace(story, copied=True, left=left * 1000)
         wait -= left
         place = await self._places.delay(letter.to, delays.bucket(wait))
-        return place, packed(message, story, wait=wait), message.body
+        keys = self._seal.keys
+        properties = packed(message, story, to=letter.to, keys=keys, wait=wait)
+        return place, properties, message.body
+
+    def _now(self, letter: Letter, story: Story) -> Mail:
+        message, keys = letter.message, self._seal.keys
+        properties = packed(message, story, to=letter.to, keys=keys)
+        return letter.to, properties, message.body

@@ -16,7 +16,7 @@ from deadletter.ports.time import Clock
 from .claims import Claim
 from .inbox import Inbox
 from .link import Nowhere, in_our_words
-from .packing import NEW, Story, micros, unpacked
+from .packing import NEW, Story, micros
 from .places import Places, suspects
 from .post import Letter, Post
 
@@ -106,7 +106,7 @@ class Mailbox:
 
     def _forwarded(self, content: Content, now: datetime) -> Letter:
         """A message that cannot be handed out here, addressed to where it belongs."""
-        read = unpacked(content.properties, content.body, now)
+        read = self.inbox.read(content, now, alone=content.asked_for)
         story, to = read.story, self.name
         delay = story.left / 1_000_000
         lost = max(read.lost, 1) if content.redelivered else 0

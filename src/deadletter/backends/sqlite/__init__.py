@@ -75,6 +75,7 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
     features = Features(
         engine="sqlite",
         durability=_DURABILITY[synchronous],
+        owns_fields=True,
         keeps_locks=db.lock_problem is None,
     )
     return SqliteEngine(db, features, dice)

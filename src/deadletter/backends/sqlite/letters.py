@@ -44,6 +44,7 @@ from . import (
     groups,
     replay_story,
     search,
+    signing,
     text_index,
 )
 from . import letters_edit as editing
@@ -273,6 +274,13 @@ class SqliteLetters:
         """Pause, resume, cancel or end a campaign."""
         now = self._clock.now()
         await self._db.write(lambda c: campaigns.change(c, campaign, state, by, now))
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+        kept = await self._db.read(signing.kept)
+        if kept is None:
+            return await self._db.write(lambda c: signing.keep(c, new))
+        return kept
 
 
 def _slices(ids: Sequence[str]) -> list[tuple[str, ...]]:

@@ -49,6 +49,7 @@ class SqsBroker:
         clock: Clock,
     ) -> None:
         self.features = features
+        self.seal = post.seal
         self._link = link
         self._registry = registry
         self._post = post

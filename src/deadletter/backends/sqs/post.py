@@ -9,13 +9,14 @@ from msgspec import structs
 
 from deadletter.core.errors import BackendError, ConfigError, NotFound, Refused
 from deadletter.core.message import Message
+from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock, Dice
 
 from .attic import Attic
 from .errors import Gone
 from .link import Entry, Link
 from .registry import Queue
-from .wire import MOST_DELAY, Received, Slip, entry_of, size_of
+from .wire import MOST_DELAY, Received, Slip, entry_of, name_in, size_of
 
 _RESERVE: Final = 512  # bytes for what is written on a message later on
 _TRIES: Final = 3
@@ -28,6 +29,7 @@ class Post:
     def __init__(
         self, link: Link, attic: Attic | None, *, clock: Clock, dice: Dice
     ) -> None:
+        self.seal = Seal()
         self._link = link
         self._attic = attic
         self._clock = clock
@@ -53,13 +55,13 @@ class Post:
     ) -> Entry:
         """A new message; Refused when it is too large and there is no attic."""
         slip, wait = self._timed(queue, slip, delay)
-        entry = _entry(queue, message, slip, wait)
+        entry = self._entry(queue, message, slip, wait)
         size, limit = size_of(entry), queue.limit - _RESERVE
         if size <= limit:
             return entry
         if self._attic is not None:
             key = self._dice.new_id()
-            entry = _entry(queue, message, structs.replace(slip, claim=key), wait)
+            entry = self._entry(queue, message, structs.replace(slip, claim=key), wait)
             if size_of(entry) <= limit:
                 await self._attic.put(key, message.body)
                 return entry
@@ -77,7 +79,7 @@ class Post:
         """A message that was released; None when it is too large to be sent again."""
         slip, wait = self._timed(queue, slip, delay)
         for shorter in (slip, structs.replace(slip, history=b"")):
-            entry = _entry(queue, message, shorter, wait)
+            entry = self._entry(queue, message, shorter, wait)
             if size_of(entry) <= queue.limit:
                 return entry
         return None
@@ -121,11 +123,16 @@ class Post:
         # In a FIFO queue a message cannot wait by itself.
         return structs.replace(slip, due=due), 0 if queue.fifo else MOST_DELAY
 
-
-def _entry(queue: Queue, message: Message, slip: Slip, wait: int) -> Entry:
-    entry = entry_of(message, slip, group=queue.name if queue.fifo else None)
-    # Zero is a delay too: without it the queue's own would hold.
-    return entry if queue.fifo else {**entry, "DelaySeconds": wait}
+    def _entry(self, queue: Queue, message: Message, slip: Slip, wait: int) -> Entry:
+        entry = entry_of(
+            message,
+            slip,
+            group=queue.name if queue.fifo else None,
+            queue=name_in(queue.url),
+            keys=self.seal.keys,
+        )
+        # Zero is a delay too: without it the queue's own would hold.
+        return entry if queue.fifo else {**entry, "DelaySeconds": wait}
 
 
 def _shorter(delay: float, expires_at: datetime | None, now: datetime) -> float:

@@ -16,7 +16,7 @@ from deadletter.core.message import Message
 from .errors import Gone, NoQueue
 from .link import BATCH, Link
 from .post import Post
-from .wire import decoded, read
+from .wire import decoded, name_in, read
 
 
 class RawMessage(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,8 @@ async def receive_raw(
         MessageSystemAttributeNames=["All"],
         MessageAttributeNames=["All"],
     )
-    return [await _raw(raw, post) for raw in answer.get("Messages", ())]
+    queue = name_in(url)
+    return [await _raw(raw, post, queue) for raw in answer.get("Messages", ())]
 
 
 async def delete_raw(
@@ -68,8 +69,8 @@ async def delete_raw(
     return [failure is None for failure in failures]
 
 
-async def _raw(raw: dict[str, Any], post: Post) -> RawMessage:
-    received = read(raw)
+async def _raw(raw: dict[str, Any], post: Post, queue: str) -> RawMessage:
+    received = read(raw, queue, post.seal.keys)
     return RawMessage(
         id=received.id,
         message=await post.whole(received),

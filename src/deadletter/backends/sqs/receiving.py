@@ -23,7 +23,7 @@ from .names import is_fifo
 from .post import Post
 from .registry import Queue, Registry
 from .settling import Copy, Settling
-from .wire import Received, decoded, read
+from .wire import Received, decoded, name_in, read
 
 _LONGEST_POLL: Final = 20  # seconds
 _FIFO_CALLS: Final = 10  # at once, each for one message
@@ -144,7 +144,7 @@ class Receiving:
         return [
             Claim(
                 mailbox=queue.name,
-                received=read(raw),
+                received=read(raw, name_in(queue.url), self._post.seal.keys),
                 taken=taken,
                 until=taken + lease,
                 alone=alone,
@@ -241,6 +241,7 @@ class Receiving:
             first_received_at=slip.first_at or received.first_at,
             history=history,
             receipt=claim,
+            unsigned=received.unsigned,
         )
 
 

@@ -3,8 +3,9 @@ How a message looks on SQS.
 
 The body stays as it is where SQS can carry it, so that everybody can read it; other
 bytes travel as base64. All else is packed into one binary attribute, `dlq`, with the
-counts and the story of earlier attempts. Messages of others have no such attribute
-and are read as they are.
+counts and the story of earlier attempts, which are signed for the queue they were
+written to: without a good signature there were no attempts. Messages of others have no
+such attribute and are read as they are.
 """
 
 from base64 import b64decode, b64encode
@@ -12,13 +13,15 @@ from binascii import Error as NotBase64
 from datetime import UTC, datetime
 from hashlib import sha256
 from re import compile as pattern
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
-from deadletter.core.message import Message
+from deadletter.core.ids import body_digest
+from deadletter.core.message import Message, Moment
 from deadletter.core.packing import pack_extra, unpack_extra
+from deadletter.core.signing import Keys, Part
 
 from .attributes import headers_of, native_attributes
 from .link import Entry
@@ -28,16 +31,14 @@ MOST_DELAY: Final = 900  # seconds that a message can be sent ahead of its time
 _TEXT: Final = pattern("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 _KEY: Final = pattern(r"[0-9a-f-]{36}")
 _FIT: Final = pattern(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}")
-
-
-Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]  # others do not compare
+_PURPOSE: Final = "sqs attempts"
 
 
 class Slip(Struct, frozen=True, array_like=True, kw_only=True):
     """What we write on a message beside its body."""
 
     id: bytes
-    sent_at: datetime
+    sent_at: Moment
     expires_at: Moment | None = None
     extra: bytes | None = None
     form: str = "text"  # of the body: text, base64, or claim
@@ -47,6 +48,7 @@ class Slip(Struct, frozen=True, array_like=True, kw_only=True):
     history: bytes = b""
     due: Moment | None = None  # when it is due later than SQS can wait
     claim: str = ""  # where the body is, when it was too large
+    signature: str = ""  # on attempts, spared, first_at and history
 
 
 class Received(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class Received(Struct, frozen=True, kw_only=True):
     first_at: datetime
     id: str  # SQS's own
     source_arn: str | None = None  # the queue that SQS moved it from, if it did
+    unsigned: bool = False  # it came with attempts that none of us has written
 
 
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -75,13 +78,18 @@ def slip_of(message: Message) -> Slip:
     )
 
 
-def entry_of(message: Message, slip: Slip, *, group: str | None) -> Entry:
+def entry_of(
+    message: Message, slip: Slip, *, group: str | None, queue: str, keys: Keys
+) -> Entry:
     """What is sent; `group` is the group that a FIFO queue puts it in by default."""
     text = _as_text(message.body) if not slip.claim else slip.claim
     form = "claim" if slip.claim else "text"
     if text is None:
         text, form = b64encode(message.body).decode() or "=", "base64"
-    packed = _pack(structs.replace(slip, form=form))
+    signature = ""
+    if _tells(slip):
+        signature = keys.sign(_PURPOSE, *_signed(slip, message.body, queue))
+    packed = _pack(structs.replace(slip, form=form, signature=signature))
     attributes = native_attributes(message)
     attributes[SLIP] = {"DataType": "Binary", "BinaryValue": packed}
     entry: Entry = {"MessageBody": text, "MessageAttributes": attributes}
@@ -102,8 +110,8 @@ def size_of(entry: Entry) -> int:
     return size
 
 
-def read(raw: dict[str, Any]) -> Received:
-    """What was received; the body of a claim is still to be fetched."""
+def read(raw: dict[str, Any], queue: str, keys: Keys) -> Received:
+    """What was received from a queue; the body of a claim is still to be fetched."""
     about = raw.get("Attributes", {})
     sent_at = _moment(about.get("SentTimestamp", "0"))
     slip = _slip(raw)
@@ -119,6 +127,15 @@ def read(raw: dict[str, Any]) -> Received:
             key=about.get("MessageGroupId"),
         )
         slip = slip_of(message)
+    arn = about.get("DeadLetterQueueSourceArn")
+    # What SQS has moved here by itself was signed for the queue it lay in before.
+    queues = (queue, *([] if arn is None else [arn.rpartition(":")[2]]))
+    unsigned = _tells(slip) and not any(
+        keys.verifies(slip.signature, _PURPOSE, *_signed(slip, message.body, name))
+        for name in queues
+    )
+    if unsigned:
+        slip = structs.replace(slip, attempts=0, spared=0, first_at=None, history=b"")
     return Received(
         message=message,
         slip=slip,
@@ -126,8 +143,14 @@ def read(raw: dict[str, Any]) -> Received:
         count=int(about.get("ApproximateReceiveCount", "1")),
         first_at=_moment(about.get("ApproximateFirstReceiveTimestamp", "0")),
         id=raw["MessageId"],
-        source_arn=about.get("DeadLetterQueueSourceArn"),
+        source_arn=arn,
+        unsigned=unsigned,
     )
+
+
+def name_in(url: str) -> str:
+    """The name of the queue that a URL is of."""
+    return url.rpartition("/")[2]
 
 
 def fit(text: str) -> str:
@@ -153,6 +176,17 @@ def _message(slip: Slip, body: bytes) -> Message:
         expires_at=slip.expires_at,
         **structs.asdict(unpack_extra(slip.extra)),
     )
+
+
+def _tells(slip: Slip) -> bool:
+    """Whether a slip has something on it that only we may say."""
+    return bool(slip.attempts or slip.spared or slip.first_at or slip.history)
+
+
+def _signed(slip: Slip, body: bytes, queue: str) -> tuple[Part, ...]:
+    first_at = "" if slip.first_at is None else slip.first_at.isoformat()
+    counts = f"{slip.attempts} {slip.spared} {first_at}"
+    return queue, slip.id, body_digest(body), counts, slip.history
 
 
 def _as_text(body: bytes) -> str | None:

@@ -2,9 +2,9 @@
 Where a letter was found, written on its message so that it can go back as it was.
 
 It stands behind the producer's headers and never leaves the office: a copy goes
-back without it, with three headers instead by which a consumer that fails again
-leads back to the letter. None of them names a server: which one a copy is sent to
-is for people and configuration to say.
+back without it, with four headers instead by which a consumer that fails again leads
+back to the letter. The last of them signs the others. None of them names a server:
+which one a copy is sent to is for people and configuration to say.
 """
 
 from typing import Final
@@ -20,7 +20,8 @@ NAME: Final = "dlq-found"
 REPLAY_OF: Final = "dlq-replay-of"
 _COUNT: Final = "dlq-replay-count"
 _CAMPAIGN: Final = "dlq-replay-campaign"
-LINEAGE: Final = frozenset({REPLAY_OF, _COUNT, _CAMPAIGN})
+_SIGNATURE: Final = "dlq-replay-signature"
+LINEAGE: Final = frozenset({REPLAY_OF, _COUNT, _CAMPAIGN, _SIGNATURE})
 _ID_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 _MOST_REPLAYS: Final = 10_000
 
@@ -30,6 +31,7 @@ class Origin(Struct, frozen=True):
     The kind of place a letter was found in, its name there, and what else it had.
 
     `said` is what its dialects wrote beyond the fields of the letter, for people.
+    `claim` is the mailbox that its headers name, where nobody vouches for that.
     """
 
     kind: str
@@ -37,8 +39,10 @@ class Origin(Struct, frozen=True):
     dialect: str = ""
     raw: bytes = b""
     said: dict[str, str] = {}
+    claim: str = ""
 
 
+_NOWHERE: Final = Origin("", "")
 _decode: Final = msgspec.json.Decoder(Origin).decode
 
 
@@ -49,21 +53,38 @@ def marked(message: Message, origin: Origin) -> Message:
     )
 
 
+def fenced(message: Message) -> Message:
+    """
+    The message that a worker buries.
+
+    Where its producer has written such a note, another one is put behind it, which
+    says that no intake has found it.
+    """
+    if not message.headers or message.headers[-1][0] != NAME or message.lineage:
+        return message
+    return marked(message, _NOWHERE)
+
+
 def origin_of(message: Message) -> Origin | None:
     """Where a message was found; None when no intake has found it."""
+    mark = _mark(message)
+    return mark if mark is not None and mark.kind else None
+
+
+def unmarked(message: Message) -> Message:
+    """The message as its producer sent it."""
+    if _mark(message) is None:
+        return message
+    return structs.replace(message, headers=message.headers[:-1])
+
+
+def _mark(message: Message) -> Origin | None:
     if not message.headers or message.headers[-1][0] != NAME:
         return None
     try:
         return _decode(message.headers[-1][1])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def unmarked(message: Message) -> Message:
-    """The message as its producer sent it."""
-    if origin_of(message) is None:
-        return message
-    return structs.replace(message, headers=message.headers[:-1])
 
 
 def lineage_headers(lineage: Lineage | None) -> Headers:
@@ -74,11 +95,16 @@ def lineage_headers(lineage: Lineage | None) -> Headers:
         (REPLAY_OF, lineage.letter_id.encode()),
         (_COUNT, str(lineage.generation).encode()),
         (_CAMPAIGN, lineage.campaign.encode()),
+        (_SIGNATURE, lineage.signature.encode()),
     )
 
 
 def lineage_of(headers: Headers) -> Lineage | None:
-    """The letter that a copy was made of, if its headers say so believably."""
+    """
+    The letter that a copy was made of, as its headers have it.
+
+    It counts only once its signature was verified, see `core.signing`.
+    """
     told = {name: value for name, value in headers if name in LINEAGE}
     letter = told.get(REPLAY_OF, b"").decode("utf-8", "replace")
     generation = number(told.get(_COUNT, b"").decode("utf-8", "replace"))
@@ -87,4 +113,9 @@ def lineage_of(headers: Headers) -> Lineage | None:
     if generation is None or not 1 <= generation <= _MOST_REPLAYS:
         return None
     campaign = told.get(_CAMPAIGN, b"").decode("utf-8", "replace")[:64]
-    return Lineage(letter_id=letter, generation=generation, campaign=campaign)
+    return Lineage(
+        letter_id=letter,
+        generation=generation,
+        campaign=campaign,
+        signature=told.get(_SIGNATURE, b"").decode("utf-8", "replace")[:100],
+    )

@@ -1,12 +1,13 @@
 """From what was found to the letter it becomes; every dialect is asked."""
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, TypeAlias
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..attempts import append, attempt_of
 from ..burial import wish_of
@@ -17,13 +18,15 @@ from ..fingerprint import fingerprint
 from ..ids import letter_id
 from ..letter import DeadLetter, LetterHead
 from ..letter_mail import NAMES as OWN
-from ..letter_mail import from_message
-from ..message import Message
+from ..letter_mail import claims_letter, from_message, is_copy
+from ..message import Lineage, Message
 from ..plain import cut, plain, plain_line
 from ..redact import redact
 from ..rules import DEFAULT
+from ..signing import Keys, is_lineage_signed
 from ..tracing import trace_id
 from .celery import celery
+from .claims import NOBODY, Trusted, is_named_after
 from .clouds import pubsub, service_bus
 from .dotnet import masstransit, nservicebus, wolverine
 from .dramatiq import dramatiq
@@ -32,9 +35,9 @@ from .jobs import bullmq, rq
 from .kafka import connect, share, smallrye, spring, streams
 from .knative import knative
 from .nats import given_up
-from .origin import LINEAGE, Origin, lineage_of, marked
+from .origin import LINEAGE, REPLAY_OF, Origin, lineage_of, marked
 from .rabbitmq import opt_deaths, x_death
-from .sqs import redriven
+from .sqs import moved_from, redriven
 from .watermill import poisoned
 
 Dialect: TypeAlias = Callable[[Found], Told | None]
@@ -45,6 +48,11 @@ MALFORMED: Final = "malformed"
 _UNKNOWN: Final = datetime(1970, 1, 1, tzinfo=UTC)  # when nobody knows
 _NAME: Final = 240  # characters of a name that somebody else made up
 _MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
+_MOST_SAID: Final = 100  # headers of a dialect that are kept for people
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)  # nothing that we read is older
+_SEPARATOR: Final = re.compile(r"[._:/-]")
+_PREFIXES: Final = 5  # parts of a name that may be a prefix
+_AHEAD: Final = timedelta(days=1)  # by which the clock of somebody else may be
 
 
 def _unreadable(found: Found) -> Told | None:
@@ -74,7 +82,9 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
 )
 
 
-def letter_of(found: Found, now: datetime) -> DeadLetter:
+def letter_of(
+    found: Found, now: datetime, keys: Keys, trusted: Trusted = NOBODY
+) -> DeadLetter:
     """
     The letter of what was found, with all that its dialects tell.
 
@@ -82,19 +92,28 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
     but its contents and where it was found. The same thing found again is the
     same letter.
     """
-    if any(name == "dlq-id" for name, _ in found.headers):
-        return _own(found, now)
-    told = _told(found)
-    message = _message(found, told, now)
-    known = told.dead_at or found.at or told.first_failed_at or told.sent_at
+    own = _own(found, now, keys) if claims_letter(found.headers) else None
+    if own is not None:
+        return own
+    told = _timely(_told(found), now)
+    home = _home(found, told, keys, trusted)
+    message = _message(found, told, now, home.lineage)
+    source = home.source
+    at = _plausible(found.at, now)
+    known = told.dead_at or at or told.first_failed_at or told.sent_at
     dead_at = min(known or now, now)
     failure = _failure(told)
-    # What its place says counts before what it says itself.
-    source = _name(found.source) or _name(told.source) or _name(found.place)
-    partition = told.partition or found.partition
+    partition = told.partition if home.is_told else ""
+    partition = partition or found.partition
     attempts = max(1, told.attempts)
-    said = _said(found, told)
-    origin = Origin(found.kind, found.place, told.dialect, found.raw, said)
+    origin = Origin(
+        found.kind,
+        found.place,
+        told.dialect,
+        found.raw,
+        _said(found, told),
+        home.claim,
+    )
     head = LetterHead(
         id=letter_id(source, partition, message.id),
         source=source,
@@ -120,9 +139,61 @@ def letter_of(found: Found, now: datetime) -> DeadLetter:
         head=head,
         message=marked(message, origin),
         history=_story(failure, attempts, known, message.generation),
-        position=told.position or found.position,
+        position=(told.position if home.is_told else "") or found.position,
         retry_wish=wish_of(message),
     )
+
+
+def has_unsigned(letter: DeadLetter) -> bool:
+    """Tell whether a letter came with headers of ours that none of us has signed."""
+    names = {name for name, _ in letter.message.headers}
+    return "dlq-id" in names or REPLAY_OF in names
+
+
+class _Home(Struct, frozen=True):
+    """The mailbox that a letter belongs to, and how that is known."""
+
+    source: str
+    is_told: bool = False  # its dialect names that very mailbox
+    lineage: Lineage | None = None  # signed
+    claim: str = ""  # another mailbox that its headers name
+
+
+def _home(found: Found, told: Told, keys: Keys, trusted: Trusted) -> _Home:
+    place = _name(found.place)
+    # What its place says counts before what it says itself.
+    known = _name(found.source) or _name(moved_from(found))
+    claim = _name(told.source)
+    lineage = lineage_of(found.headers)
+    copy = Message(id="", body=found.body, sent_at=_UNKNOWN, lineage=lineage)
+    signed = [
+        name
+        for name in dict.fromkeys((known, claim, place))
+        if name and is_lineage_signed(copy, name, keys)
+    ]
+    if not signed:
+        lineage = None
+    if known:
+        return _Home(known, claim == known, lineage)
+    if claim and (
+        claim in signed or trusted.allows(claim) or is_named_after(place, claim)
+    ):
+        return _Home(claim, True, lineage)
+    return _Home(place, False, lineage, "" if claim == place else claim)
+
+
+def _timely(told: Told, now: datetime) -> Told:
+    """What was told, without times that cannot be."""
+    return structs.replace(
+        told,
+        dead_at=_plausible(told.dead_at, now),
+        first_failed_at=_plausible(told.first_failed_at, now),
+        sent_at=_plausible(told.sent_at, now),
+    )
+
+
+def _plausible(time: datetime | None, now: datetime) -> datetime | None:
+    return time if time is not None and _EARLIEST <= time <= now + _AHEAD else None
 
 
 def _story(
@@ -164,8 +235,11 @@ def _joined(told: Told, more: Told) -> Told:
     return Told(**fields)
 
 
-def _message(found: Found, told: Told, now: datetime) -> Message:
-    dropped = told.drops | LINEAGE
+def _message(
+    found: Found, told: Told, now: datetime, lineage: Lineage | None
+) -> Message:
+    # What none of us has signed is the producer's, whatever it is called.
+    dropped = told.drops if lineage is None else told.drops | LINEAGE
     headers = tuple(pair for pair in found.headers if pair[0] not in dropped)
     message = Message(
         id=_id(told.message_id or found.id),
@@ -175,7 +249,7 @@ def _message(found: Found, told: Told, now: datetime) -> Message:
         content_type=found.content_type,
         key=found.key,
         reply_to=found.reply_to,
-        lineage=lineage_of(found.headers),
+        lineage=lineage,
     )
     return structs.replace(
         message,
@@ -188,7 +262,7 @@ def _said(found: Found, told: Told) -> dict[str, str]:
     """Headers that were taken off, as text; without what is a field word for word."""
     said: dict[str, str] = {}
     for name, value in found.headers:
-        if name not in told.drops:
+        if name not in told.drops or (name not in said and len(said) >= _MOST_SAID):
             continue
         text = value.decode("utf-8", "backslashreplace")
         if text not in (told.error_type, told.error_text, told.stack):
@@ -198,14 +272,25 @@ def _said(found: Found, told: Told) -> dict[str, str]:
     return {_name(name): text for name, text in said.items()}
 
 
-def _own(found: Found, now: datetime) -> DeadLetter:
-    """A copy of one of our letters: it finds back to it."""
+def _own(found: Found, now: datetime, keys: Keys) -> DeadLetter | None:
+    """A copy of one of our letters: it finds back to it. None if it is not ours."""
     told = Told(
         dialect="deadletter",
         message_id=found.text("dlq-message-id"),
         drops=frozenset({"dlq-message-id", "dlq-sent-at"}) - OWN,
     )
-    return from_message(_message(found, told, now), found.place)
+    message = _message(found, told, now, None)
+    for mailbox in _mailboxes(found.place):
+        if is_copy(message, mailbox, keys):
+            return from_message(message, mailbox, keys, now)
+    return None
+
+
+def _mailboxes(place: str) -> Iterator[str]:
+    """The mailboxes that a place may be: some engines put a prefix before the name."""
+    yield place
+    for end in list(_SEPARATOR.finditer(place))[:_PREFIXES]:
+        yield place[end.end() :]
 
 
 def _reason(told: Told) -> Reason:

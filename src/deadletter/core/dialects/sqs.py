@@ -5,15 +5,20 @@ from .found import Found, Told
 from .values import count, millis, number
 
 
+def moved_from(found: Found) -> str:
+    """The queue that SQS moved it from; empty when it does not say so."""
+    return found.about.get("DeadLetterQueueSourceArn", "").rpartition(":")[2]
+
+
 def redriven(found: Found) -> Told | None:
     """The queue it came from and how often it was received; nobody wrote down why."""
-    arn = found.about.get("DeadLetterQueueSourceArn", "")
-    if not arn:
+    source = moved_from(found)
+    if not source:
         return None
     about = found.about
     return Told(
         dialect="sqs",
-        source=arn.rpartition(":")[2],
+        source=source,
         reason=Reason.ATTEMPTS_EXHAUSTED,
         reason_text="moved by SQS: it was received too often without being deleted",
         attempts=count(about.get("ApproximateReceiveCount", "")),

@@ -1,0 +1,118 @@
+"""
+Signatures on headers of ours, where somebody else could have written them.
+
+Whoever can send to a broker can write any header. What decides which letter a message
+belongs to, or how often it was tried, therefore counts only with a signature: an
+HMAC-SHA256 over the fields, the mailbox they were written to and a digest of the body.
+A signature names its key, so that keys can be changed: the
+first key of a list signs, all of them verify.
+"""
+
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from msgspec import structs
+
+from .errors import ConfigError
+from .ids import body_digest
+from .message import Lineage, Message
+
+SIGNATURE_LENGTH: Final = 52
+"""Characters in a signature: the id of its key, a colon, and the HMAC in base64."""
+
+SHORTEST_KEY: Final = 32
+"""Characters that a key has at least."""
+
+_ID_LENGTH: Final = 8
+_LINEAGE: Final = "lineage"
+
+Part: TypeAlias = str | bytes
+
+
+class Keys:
+    """The keys of one office: the first signs, all of them verify."""
+
+    __slots__ = ("_by_id", "_first")
+
+    def __init__(self, first: bytes, *older: bytes) -> None:
+        self._first = _key_id(first)
+        self._by_id = {_key_id(key): key for key in (first, *older)}
+
+    def sign(self, purpose: str, *parts: Part) -> str:
+        """Sign parts for one purpose; no signature is good for another purpose."""
+        return _signature(self._first, self._by_id[self._first], purpose, parts)
+
+    def verifies(self, signature: str, purpose: str, *parts: Part) -> bool:
+        """Tell whether one of the keys signed exactly these parts."""
+        if len(signature) != SIGNATURE_LENGTH or not signature.isascii():
+            return False
+        key_id = signature[:_ID_LENGTH]
+        key = self._by_id.get(key_id)
+        if key is None:
+            return False
+        return hmac.compare_digest(signature, _signature(key_id, key, purpose, parts))
+
+    def __repr__(self) -> str:
+        """Show which keys these are, never the keys themselves."""
+        return f"Keys({', '.join(self._by_id)})"
+
+
+def keys_of(texts: Sequence[str]) -> Keys | None:
+    """Read the keys that somebody has set; None when nobody has."""
+    for number, text in enumerate(texts, 1):
+        if len(text) < SHORTEST_KEY:
+            raise ConfigError(
+                f"signing key {number} has {len(text)} characters, and needs at least"
+                f" {SHORTEST_KEY}: make one with `openssl rand -hex 32`"
+            )
+    if not texts:
+        return None
+    return Keys(*(text.encode("utf-8", "surrogatepass") for text in texts))
+
+
+def sign_lineage(message: Message, mailbox: str, keys: Keys) -> Message:
+    """Sign what a replayed copy says about its letter, for the mailbox it goes to."""
+    lineage = message.lineage
+    if lineage is None:
+        return message
+    signature = keys.sign(_LINEAGE, *_lineage_parts(message, lineage, mailbox))
+    signed = structs.replace(lineage, signature=signature)
+    return structs.replace(message, lineage=signed)
+
+
+def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
+    """Tell whether one of us made this copy, with this body and for this mailbox."""
+    lineage = message.lineage
+    return lineage is not None and keys.verifies(
+        lineage.signature, _LINEAGE, *_lineage_parts(message, lineage, mailbox)
+    )
+
+
+def _lineage_parts(
+    message: Message, lineage: Lineage, mailbox: str
+) -> tuple[Part, ...]:
+    # Not the id: on some brokers a message gets a new one each time it is sent.
+    return (
+        mailbox,
+        body_digest(message.body),
+        lineage.letter_id,
+        str(lineage.generation),
+        lineage.campaign,
+    )
+
+
+def _signature(key_id: str, key: bytes, purpose: str, parts: Sequence[Part]) -> str:
+    told = bytearray()
+    for part in (purpose, *parts):
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        told += len(data).to_bytes(8, "big")
+        told += data
+    digest = hmac.digest(key, told, "sha256")
+    return f"{key_id}:{urlsafe_b64encode(digest)[:43].decode()}"
+
+
+def _key_id(key: bytes) -> str:
+    return sha256(b"deadletter signing key\0" + key).hexdigest()[:_ID_LENGTH]

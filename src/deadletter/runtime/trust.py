@@ -1,0 +1,49 @@
+"""What deliveries say of themselves, believed only where one of us has written it."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from deadletter.core.events import HeadersIgnored, Observer
+from deadletter.core.message import Delivery
+from deadletter.core.signing import Keys, is_lineage_signed
+from deadletter.ports import Features
+
+
+class Trust:
+    """
+    Takes off deliveries what somebody else could have written.
+
+    Where an engine keeps its fields to itself there is nothing to check.
+    """
+
+    def __init__(self, features: Features, keys: Keys, observe: Observer) -> None:
+        self._needed = not features.owns_fields
+        self._keys = keys
+        self._observe = observe
+
+    def checked(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return the deliveries, without lineages that none of us has signed."""
+        if not self._needed:
+            return deliveries
+        return [
+            one
+            if one.message.lineage is None and not one.unsigned
+            else self._checked(one)
+            for one in deliveries
+        ]
+
+    def _checked(self, delivery: Delivery) -> Delivery:
+        message = delivery.message
+        if delivery.unsigned:
+            self._tell(delivery, "attempts")
+        if message.lineage is None or is_lineage_signed(
+            message, delivery.mailbox, self._keys
+        ):
+            return delivery
+        self._tell(delivery, "lineage")
+        return structs.replace(delivery, message=structs.replace(message, lineage=None))
+
+    def _tell(self, delivery: Delivery, what: str) -> None:
+        id_, mailbox = delivery.message.id, delivery.mailbox
+        self._observe(HeadersIgnored(mailbox=mailbox, message_id=id_, what=what))
