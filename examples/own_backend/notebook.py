@@ -28,6 +28,7 @@ from deadletter.core.errors import (
     translated,
 )
 from deadletter.core.message import Delivery, Message
+from deadletter.core.message_text import as_unicode, restored
 from deadletter.core.topology import check_deletion, check_name, validate
 from deadletter.ports import (
     Acked,
@@ -85,7 +86,7 @@ class Entry(Struct, kw_only=True):
 
     def delivery(self, mailbox: str) -> Delivery:
         return Delivery(
-            message=self.message,
+            message=restored(self.message),
             mailbox=mailbox,
             attempt=self.attempts,
             spared=self.spared,
@@ -192,7 +193,7 @@ class NotebookMailbox:
         with self._notebook.change() as pages:
             leaf = pages.leaf(self.mailbox)
             for given in messages:
-                message = mortal(given, now, leaf.options.expire_after)
+                message = mortal(as_unicode(given), now, leaf.options.expire_after)
                 due = due_at(message, now, delay)
                 seq = pages.next()
                 leaf.entries[seq] = Entry(seq=seq, message=message, due=due)
@@ -355,9 +356,8 @@ def due_at(message: Message, now: datetime, delay: float) -> datetime:
 def is_doomed(entry: Entry, leaf: Leaf, now: datetime) -> bool:
     """Whether nobody should try it any more."""
     limit, charged = leaf.options.max_attempts, entry.attempts - entry.spared
-    expires_at = entry.message.expires_at
-    is_late = expires_at is not None and expires_at <= now
-    return is_late or (entry.suspect and 0 < limit <= charged)
+    end = entry.message.expires_at
+    return (end is not None and end <= now) or (entry.suspect and 0 < limit <= charged)
 
 
 def info(leaf: Leaf, now: datetime) -> QueueInfo:

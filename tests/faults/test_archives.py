@@ -44,10 +44,16 @@ def test_killed_exports_and_imports_leave_nothing_half_done(
     exporting = ("export", "--url", f"sqlite:///{here}", "--out", str(file))
     importing = ("import", str(file), "--url", f"sqlite:///{there}")
 
-    cut = [_kill(exporting, lambda: _size(file), draw) for _ in range(kills)]
+    cut = [
+        _kill(exporting, lambda: _size(file), draw.randrange(500_000))
+        for _ in range(kills)
+    ]
     assert not file.exists()
     assert _run(exporting) == 0
-    taken = [_kill(importing, lambda: _count(there), draw) for _ in range(kills)]
+    taken = [
+        _kill(importing, lambda: _count(there), draw.randrange(300))
+        for _ in range(kills)
+    ]
     assert _run(importing) == 0
 
     assert asyncio.run(_all(there)) == {letter.id: letter for letter in letters}
@@ -105,9 +111,9 @@ def _run(words: Sequence[str]) -> int:
     ).returncode
 
 
-def _kill(words: Sequence[str], done: Callable[[], int], draw: random.Random) -> int:
-    """Kill a command when it has done a little more than before; return how much."""
-    enough = done() + draw.randrange(1, 300)
+def _kill(words: Sequence[str], done: Callable[[], int], more: int) -> int:
+    """Kill a command when it has done so much more than before; return how much."""
+    enough = done() + 1 + more
     command = [sys.executable, "-m", "deadletter.cli", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     until = time.monotonic() + PATIENCE
