@@ -69,6 +69,8 @@ async def _lose_acks(place: Path, letters: int) -> tuple[Campaign, int, int]:
         finally:
             running.cancel()
             workers.end()
+        assert campaign.counts.get(Outcome.CONFIRMED, 0) == 0, campaign
+        assert campaign.counts[Outcome.FAILED] == letters // 2, campaign
         page = await store.campaign_items(campaign.id, limit=letters)
         late = {item.letter_id for item in page.items if item.failed_late}
         counts = (await store.counts())["work"]
@@ -77,8 +79,6 @@ async def _lose_acks(place: Path, letters: int) -> tuple[Campaign, int, int]:
     assert last.actor == ITSELF, last
     confirmed = (place / "confirmed").read_text().split()
     assert late == set(confirmed), "CONFIRMED, FAILED AGAIN, AND NOT REPORTED"
-    assert campaign.counts.get(Outcome.CONFIRMED, 0) == 0
-    assert campaign.counts[Outcome.FAILED] == letters // 2
     assert counts[State.PENDING] == letters - counts.get(State.REPLAYED, 0)
     assert found.ok, found.findings
     return campaign, len(late), workers.deaths

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from deadletter.core.decision import Reason
 from deadletter.core.events import Buried
+from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
@@ -160,6 +161,17 @@ async def test_an_edited_letter_that_was_replayed_is_no_conflict(rig: Rig) -> No
     assert handled == [b"good"]
     assert after.head.state is State.REPLAYED
     assert letters[b"other"].head.reason is Reason.ID_CONFLICT
+
+
+async def test_the_id_of_a_conflict_covers_its_body(rig: Rig) -> None:
+    handle_all(rig)
+
+    async with rig.working():
+        await send(rig, b"one", id="a")
+        await send(rig, b"two", id="a")
+        (letter,) = await rig.letters()
+
+    assert letter.id == letter_id("orders", "", "a", body_digest(b"two"))
 
 
 async def test_conflicts_are_counted(rig: Rig) -> None:

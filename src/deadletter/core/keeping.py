@@ -122,6 +122,11 @@ def filing(letters: Iterable[DeadLetter]) -> Filing:
     return filed
 
 
+def needs_a_look(letter: DeadLetter) -> bool:
+    """Whether another letter than the one of its own id decides where it is kept."""
+    return letter.message.lineage is not None or letter.head.conflict
+
+
 def failed_copies(filed: Iterable[Filed]) -> list[Copy]:
     """The replayed copies that came back with these letters."""
     return [one.failed for one in filed if one.failed is not None]
@@ -162,10 +167,10 @@ class _Arrival(Struct, frozen=True, gc=False):
     letter: DeadLetter
     digest: bytes  # as it died
     identity: str
-    was_apart: bool = False  # in the office it came from
 
     @property
     def apart(self) -> str:
+        """The id it has where its message id was reused."""
         head = self.letter.head
         return letter_id(head.source, head.partition, head.message_id, self.digest)
 
@@ -173,10 +178,7 @@ class _Arrival(Struct, frozen=True, gc=False):
 def _arrival(letter: DeadLetter) -> _Arrival:
     head = letter.head
     identity = letter_id(head.source, head.partition, head.message_id)
-    arrival = _Arrival(letter, body_digest(letter.as_it_died.body), identity)
-    if head.conflict and head.id == arrival.apart:
-        return replace(arrival, identity=head.id, was_apart=True)
-    return arrival
+    return _Arrival(letter, body_digest(letter.as_it_died.body), identity)
 
 
 def _addresses(arrivals: Iterable[_Arrival]) -> list[str]:
@@ -185,37 +187,52 @@ def _addresses(arrivals: Iterable[_Arrival]) -> list[str]:
         addresses[arrival.identity] = None
         if arrival.letter.message.lineage is not None:
             addresses[arrival.letter.message.lineage.letter_id] = None
+        if arrival.letter.head.conflict:
+            addresses[arrival.apart] = None
     return list(addresses)
 
 
 def _rivals(arrivals: Iterable[_Arrival], known: Mapping[str, Known]) -> list[str]:
+    """The ids of those that may have to be kept apart."""
     first: dict[str, bytes] = {}
     return [
         arrival.apart
         for arrival in arrivals
-        if not _belongs(arrival, known.get(arrival.identity), first)
+        if not _belongs(arrival, known, first) and arrival.apart not in known
     ]
 
 
-def _belongs(arrival: _Arrival, there: Known | None, first: dict[str, bytes]) -> bool:
+def _belongs(
+    arrival: _Arrival, known: Mapping[str, Known], first: dict[str, bytes]
+) -> bool:
+    sender = _sender(arrival, known)
+    if sender is not None:
+        return sender.is_about(arrival.digest)
+    there = known.get(arrival.identity)
     if there is not None:
         return there.is_about(arrival.digest)
-    return first.setdefault(arrival.identity, arrival.digest) == arrival.digest
+    is_alike = first.setdefault(arrival.identity, arrival.digest) == arrival.digest
+    # The letter it says it is a copy of may be a new one of this batch.
+    return is_alike and arrival.letter.message.lineage is None
 
 
 def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
     sender = _sender(arrival, known)
     if sender is not None and sender.is_about(arrival.digest):
         return _died_again(arrival, sender)
-    identity, is_apart = arrival.identity, arrival.was_apart
+    identity, conflict = arrival.identity, False
     there = known.get(identity)
-    if there is not None and not there.is_about(arrival.digest):
-        identity, is_apart = arrival.apart, True
-        there = known.get(identity)
-    if there is not None:
-        filed = _died_again(arrival, there)
+    if there is None:
+        conflict = arrival.letter.head.conflict or sender is not None
     else:
-        filed = _new(arrival, identity, conflict=is_apart or sender is not None)
+        conflict = not there.is_about(arrival.digest)
+    if conflict:
+        identity = arrival.apart
+        there = known.get(identity)
+    if there is None:
+        filed = _new(arrival, identity, conflict=conflict)
+    else:
+        filed = _died_again(arrival, there)
     return filed if sender is None else _changed(filed, sender)
 
 
@@ -246,9 +263,7 @@ def _changed(filed: Filed, sender: Known) -> Filed:
 
 
 def _new(arrival: _Arrival, identity: str, *, conflict: bool) -> Filed:
-    letter = arrival.letter
-    conflict = letter.head.conflict or conflict
-    head = letter.head
+    letter, head = arrival.letter, arrival.letter.head
     if (head.id, head.conflict) != (identity, conflict):  # hardly ever
         head = replace(head, id=identity, conflict=conflict)
     after = Known(

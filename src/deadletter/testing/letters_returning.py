@@ -83,6 +83,33 @@ class ReturningContract(OfficeBench):
         assert (found.head.source, found.message.body) == ("elsewhere", b"changed")
         assert await self.state(store, id_) is State.PENDING
 
+    async def test_a_letter_marked_as_a_conflict_is_kept_apart(
+        self, store: LetterStore
+    ) -> None:
+        marked = a_letter(b"two", message_id="m", conflict=True)
+
+        (kept,) = await store.keep([marked])
+        (again,) = await store.keep([tried_again(marked)])
+        (first,) = await store.keep([a_letter(b"one", message_id="m")])
+
+        apart = letter_id("orders", "", "m", body_digest(b"two"))
+        assert (kept.id, kept.is_new, kept.conflict) == (apart, True, True)
+        assert (again.id, again.is_new, again.conflict) == (apart, False, True)
+        assert (first.is_new, first.conflict) == (True, False)
+        assert await self.is_sound(store)
+
+    async def test_a_body_that_has_a_letter_is_not_kept_apart_from_it(
+        self, store: LetterStore
+    ) -> None:
+        letter = a_letter(b"one", message_id="m")
+        (id_,) = await self.kept(store, letter)
+        marked = replace(letter, head=replace(letter.head, conflict=True))
+
+        (kept,) = await store.keep([tried_again(marked)])
+
+        assert (kept.id, kept.is_new, kept.conflict) == (id_, False, False)
+        assert len(await self.all_heads(store)) == 1
+
     async def test_a_changed_copy_can_be_replayed_like_any_letter(
         self, store: LetterStore
     ) -> None:

@@ -7,7 +7,14 @@ from typing import Final
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
-from deadletter.core.keeping import Filed, Known, failed_copies, filing, reopened
+from deadletter.core.keeping import (
+    Filed,
+    Known,
+    failed_copies,
+    filing,
+    needs_a_look,
+    reopened,
+)
 from deadletter.core.letter import DeadLetter
 from deadletter.ports.letters import Kept, ReplaySettled
 
@@ -129,7 +136,7 @@ def keeping(
 
     Most are new. Where that turns out wrong, or when it is told to, it looks first.
     """
-    looks = looks or any(letter.message.lineage is not None for letter in letters)
+    looks = looks or any(map(needs_a_look, letters))
 
     async def work(connection: Connection) -> list[Kept]:
         nonlocal looks
