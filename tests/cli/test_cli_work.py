@@ -330,3 +330,24 @@ def test_the_second_interrupt_does_not_wait_and_is_exit_code_130(
 
     assert worker.returncode == 130, err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_worker_in_the_background_of_a_script_leaves_interrupts_to_others(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], count: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as such a shell does
+    try:
+        worker = start("shop:app", "--processes", count)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert worker.stderr is not None
+    worker.stderr.readline()
+
+    worker.send_signal(signal.SIGINT)
+    dlq("send", "orders", json.dumps({"id": 1}))
+    until(lambda: len(letters(dlq)) == 1)
+    worker.send_signal(signal.SIGTERM)
+    _, err = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, err
