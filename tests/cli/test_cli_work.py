@@ -354,3 +354,24 @@ def test_workers_end_when_their_database_is_removed(
         log.read_text()
     )
     assert not file.exists()
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_worker_in_the_background_of_a_script_leaves_interrupts_to_others(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], count: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as such a shell does
+    try:
+        worker = start("shop:app", "--processes", count)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert worker.stderr is not None
+    worker.stderr.readline()
+
+    worker.send_signal(signal.SIGINT)
+    dlq("send", "orders", json.dumps({"id": 1}))
+    until(lambda: len(letters(dlq)) == 1)
+    worker.send_signal(signal.SIGTERM)
+    _, err = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, err

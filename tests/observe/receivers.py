@@ -11,11 +11,12 @@ from email.policy import default
 
 @dataclass
 class Hook:
-    """Takes requests and answers as told; `hang` never answers."""
+    """Takes requests, answers as told; `hang`: never, `drip`: byte by byte."""
 
     url: str = ""
     answers: list[str] = field(default_factory=list)  # status lines, first to last
     hang: bool = False
+    drip: bool = False
     headers: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
@@ -29,6 +30,10 @@ class Hook:
         self.bodies.append(await reader.readexactly(int(headers["content-length"])))
         if self.hang:
             await asyncio.sleep(60)
+        while self.drip:
+            writer.write(b"H")
+            await writer.drain()
+            await asyncio.sleep(0.05)
         status = self.answers.pop(0) if self.answers else "204 No Content"
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
         with suppress(ConnectionError):

@@ -1,8 +1,10 @@
 """Webhooks, chat rooms and e-mail, told through real servers."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -222,3 +224,22 @@ def test_a_secret_is_not_shown() -> None:
     from deadletter.settings import Settings
 
     assert WHSEC not in repr(Settings(alerts=Alerts(targets=(target,))))
+
+
+async def test_an_answer_that_drips_ends_in_time_and_holds_nobody(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "PATIENCE", 0.2)
+    hook.drip = True
+    before = set(threading.enumerate())
+    teller = teller_of(webhook(hook))
+
+    async with asyncio.timeout(5.0):
+        for _ in range(3):
+            with pytest.raises(Untold, match="TimeoutError"):
+                await teller.tell(notice())
+
+    started = set(threading.enumerate()) - before
+    assert all(thread.daemon for thread in started)  # the process can end
+    assert len(hook.bodies) == 1  # one call at a time
+    hook.drip = False

@@ -1,8 +1,9 @@
 """Health over HTTP."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.runtime import health
 from deadletter.runtime.health import Complaint, HealthServer
+from deadletter.testing.waiting import eventually
 
 
 async def well() -> list[Complaint]:
@@ -193,6 +195,31 @@ async def test_a_client_that_says_nothing_is_hung_up_on(
         answer = await send(server, b"GET /health/live HT")
 
         assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_client_that_does_not_read_its_answer_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def metrics() -> bytes:
+        return b"x" * 50_000_000
+
+    def read_all(client: socket.socket) -> int:
+        total = 0
+        with suppress(ConnectionResetError):
+            while chunk := client.recv(1 << 20):
+                total += len(chunk)
+        return total
+
+    monkeypatch.setattr(health, "_PATIENCE", 0.2)
+    async with serving(metrics=metrics) as server:
+        tasks = len(asyncio.all_tasks())
+        with socket.create_connection(server.address) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await eventually(lambda: len(asyncio.all_tasks()) > tasks)
+            await eventually(lambda: len(asyncio.all_tasks()) == tasks)
+
+            # What the system had taken by then; the rest is not kept for it.
+            assert await asyncio.to_thread(read_all, client) < 50_000_000
 
 
 async def test_a_crowd_of_slow_clients_does_not_keep_a_probe_waiting(

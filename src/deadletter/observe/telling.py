@@ -6,7 +6,6 @@ are not read, every try has a time limit. What is told are alerts, which hold no
 of any message.
 """
 
-import asyncio
 import smtplib
 import ssl
 from collections.abc import Mapping
@@ -36,6 +35,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.plain import cut, plain_line
 from deadletter.core.redact import redact
 
+from .daemon_calls import DaemonCalls
 from .signing import secret_of, signed
 
 PATIENCE: Final = 10.0  # seconds for each answer
@@ -89,6 +89,7 @@ class _Webhook:
     kind = TargetKind.WEBHOOK
 
     def __init__(self, target: AlertTarget) -> None:
+        self._calls = DaemonCalls()
         self._url = target.to
         self._secret = secret_of(target.secret) if target.secret else None
 
@@ -107,13 +108,14 @@ class _Webhook:
             headers["webhook-signature"] = signed(
                 self._secret, notice.id, seconds, body
             )
-        await _post(self._url, body, headers)
+        await _post(self._calls, self._url, body, headers)
 
 
 class _Slack:
     kind = TargetKind.SLACK
 
     def __init__(self, target: AlertTarget) -> None:
+        self._calls = DaemonCalls()
         self._url = target.to
 
     async def tell(self, notice: Notice) -> None:
@@ -122,7 +124,7 @@ class _Slack:
         if notice.more:
             lines.append(f"…and {notice.more:,} more")
         text = "\n".join(lines)
-        await _post(self._url, msgspec.json.encode({"text": text}), {})
+        await _post(self._calls, self._url, msgspec.json.encode({"text": text}), {})
 
 
 def _for_slack(alert: Alert) -> str:
@@ -137,6 +139,7 @@ class _Email:
     kind = TargetKind.EMAIL
 
     def __init__(self, target: AlertTarget) -> None:
+        self._calls = DaemonCalls()
         self._sender = target.sender
         self._to = [one for part in target.to.split(",") if (one := part.strip())]
         self._server = urlsplit(target.server)
@@ -159,7 +162,7 @@ class _Email:
         mail["Auto-Submitted"] = "auto-generated"
         mail.set_content(_letter(notice))
         try:
-            await asyncio.to_thread(_send, self._server, mail)
+            await self._calls.make(3 * PATIENCE, lambda: _send(self._server, mail))
         except (OSError, smtplib.SMTPException) as error:
             raise Untold(f"{self._server.hostname}: {type(error).__name__}") from error
 
@@ -201,7 +204,9 @@ def _is_address(text: str) -> bool:
     return bool(name and at and host) and text.isprintable() and " " not in text
 
 
-async def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
+async def _post(
+    calls: DaemonCalls, url: str, body: bytes, headers: Mapping[str, str]
+) -> None:
     request = Request(  # noqa: S310 -- its scheme has been looked at
         url,
         data=body,
@@ -213,8 +218,7 @@ async def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
         method="POST",
     )
     try:
-        async with asyncio.timeout(3 * PATIENCE):
-            await asyncio.to_thread(_posted, request)
+        await calls.make(3 * PATIENCE, lambda: _posted(request))
     except (OSError, HTTPException, ValueError) as error:
         raise Untold(f"{urlsplit(url).hostname}: {_why(error)}") from error
 

@@ -121,10 +121,12 @@ class HealthServer:
             with suppress(OSError, EOFError, TimeoutError):
                 status, body = await self._respond(reader)
                 writer.write(_render(status, body))
+                writer.close()
                 async with asyncio.timeout(_PATIENCE):
-                    await writer.drain()
+                    await writer.wait_closed()
         finally:
-            writer.close()
+            # Closing alone waits for a client that does not read, without end.
+            writer.transport.abort()
 
     async def _respond(self, reader: asyncio.StreamReader) -> Answer:
         try:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -12,6 +12,17 @@ from deadletter.ports import Clock
 TERMINATION: Final = (signal.SIGTERM, signal.SIGINT)
 INTERRUPTED: Final = 128 + signal.SIGINT  # the exit code of who was told twice
 _SAME: Final = 0.1  # seconds: systemd signals us and our supervisor, who passes it on
+
+
+def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """
+    List those of these signals that are for us.
+
+    A shell that runs us in the background, or `nohup`, has interrupts ignored: those
+    of its terminal are meant for others. SIGTERM is always for us.
+    """
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return [one for one in numbers if one is not signal.SIGINT or not is_ignored]
 
 
 @contextmanager
@@ -24,7 +35,8 @@ def on_termination(
     Two that come at the same moment are one, said by two. The third ends the
     process the way the system does it, even when the event loop is blocked and
     nothing of what was asked for can happen. Must be entered in the main thread;
-    the handlers of before are put back.
+    the handlers of before are put back. Interrupts that whoever started us has
+    ignored stay ignored (`heeded`).
     """
     came, last = 0, 0.0
 
@@ -42,7 +54,7 @@ def on_termination(
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    before = {number: signal.signal(number, handle) for number in TERMINATION}
+    before = {number: signal.signal(number, handle) for number in heeded(TERMINATION)}
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from deadletter.ports import Clock
 
 from .lifeline import LISTENER_FD, PLACE, PROGRESS_FD, SUPERVISOR_FD
 from .replacement import Life, replace_after
-from .signals import INTERRUPTED
+from .signals import INTERRUPTED, heeded
 
 _HURRIED: Final = 5.0  # seconds left to children after the second signal
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -261,7 +261,7 @@ def _woken_by_signals(
     ear, mouth = os.pipe()
     os.set_blocking(ear, False)
     os.set_blocking(mouth, False)
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in heeded(_SIGNALS)}
     wakeup = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
     with selectors.DefaultSelector() as selector:
         selector.register(ear, selectors.EVENT_READ)
