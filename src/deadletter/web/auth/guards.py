@@ -5,6 +5,7 @@ Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
 `OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any, Final
@@ -33,6 +34,7 @@ OPEN: Final = frozenset(
 )
 """Method and path of what anybody may ask for."""
 WHO: Final = "who"
+_PIECE: Final = 64 * 1024  # bytes of a long answer
 
 
 class CutShort(Exception):
@@ -110,10 +112,21 @@ async def while_known(
 
     What is cut short ends with an error, so that nobody takes it for the whole.
     """
-    async for part in parts:
-        if not await is_still_known(connection):
-            raise CutShort("whoever asked for this is let in no more")
-        yield part
+    gone = asyncio.Event()
+    known = await caller(connection)
+    with door(connection).watching(known, gone.set):
+        async for part in parts:
+            if not await is_still_known(connection):
+                raise _cut_short()
+            # A client that reads slowly is sent no more than little at a time.
+            for start in range(0, len(part), _PIECE):
+                if gone.is_set():
+                    raise _cut_short()
+                yield part[start : start + _PIECE]
+
+
+def _cut_short() -> CutShort:
+    return CutShort("whoever asked for this is let in no more")
 
 
 def door(connection: Connection) -> Door:
