@@ -375,3 +375,26 @@ def test_a_worker_in_the_background_of_a_script_leaves_interrupts_to_others(
     _, err = worker.communicate(timeout=30)
 
     assert worker.returncode == 0, err
+
+
+def test_a_handler_that_never_ends_does_not_keep_a_worker_without_database(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import time\nfrom deadletter.assembly import App\n"
+        "app = App()\n"
+        "@app.handler('orders')\n"
+        "def charge(order: dict) -> None:\n"
+        f"    open({str(tmp_path / 'begun')!r}, 'w').close()\n"
+        "    time.sleep(600)\n"
+    )
+    dlq("send", "orders", json.dumps({"id": 0}))
+    worker = start("shop:app")
+    until((tmp_path / "begun").exists)
+    (tmp_path / "office.db").unlink()
+
+    _, err = worker.communicate(timeout=30)
+
+    assert worker.returncode == 7
+    assert "office.db was removed or moved" in err
+    assert dlq("send", "orders", "{}").code == 2  # its log is there: nothing is begun

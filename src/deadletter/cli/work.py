@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from rich.text import Text
 
 from deadletter.assembly import App, load_app, read_rules
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, StoreLost
 from deadletter.core.safe import clean
 from deadletter.observe.fan import fan_out
 from deadletter.observe.gathering import gathered
@@ -81,13 +81,17 @@ def work(
     metrics = None
     if port is not None:
         loaded.observe, metrics = metered(loaded.observe)
-    code = loaded.run(
-        health_port=port,
-        health_host=settings.work.health_host,
-        depth_threshold=settings.depth_threshold,
-        metrics=metrics,
-        watchdog=settings.work.watchdog or None,
-    )
+    try:
+        code = loaded.run(
+            health_port=port,
+            health_host=settings.work.health_host,
+            depth_threshold=settings.depth_threshold,
+            metrics=metrics,
+            watchdog=settings.work.watchdog or None,
+        )
+    except StoreLost as error:  # said here: threads of handlers must not keep us
+        sys.stderr.write(f"dlq: {clean(str(error))}\n")
+        code = ExitCode.STORE_LOST
     return _leave(code)
 
 
