@@ -110,10 +110,7 @@ class DLQConsumer:
 
     def ready(self) -> str | None:
         """Why it cannot work at the moment; None when it can."""
-        down = self._reach.down.items()
-        return (
-            "; ".join(f"{what} is out of reach: {text}" for what, text in down) or None
-        )
+        return self._reach.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until `stop` is set or it is shut down."""
@@ -252,6 +249,7 @@ class DLQConsumer:
             lambda: self._source.receive(
                 limit=limit, wait=wait, lease=lease, alone=alone
             ),
+            wait=wait,
         )
         return await self._unless_stopped(receiving) or ()
 
@@ -278,6 +276,7 @@ class DLQConsumer:
         keeper = LeaseKeeper(
             self._source,
             holding,
+            calls=self._reach.calls,
             clock=self._clock,
             lease=lease,
             time_limit=None,
@@ -298,5 +297,6 @@ class DLQConsumer:
             if held.hand is not Hand.LOST
         ]
         if unstarted:
+            settling = self._source.settle(unstarted)
             with suppress(BackendError):  # their leases run out all the same
-                await self._source.settle(unstarted)
+                await self._reach.calls.limited("broker", settling)

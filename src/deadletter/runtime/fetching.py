@@ -42,8 +42,9 @@ class Fetching:
         """Deliveries that are ours; waits for a broker that is away."""
         wait = 0.0 if alone else self._wait
         self._solitude.enter()
+        fetching = self._fetched(limit, wait, alone=alone)
         try:
-            deliveries = await self._fetched(limit, wait, alone=alone)
+            deliveries = await self._reach.calls.limited("broker", fetching, wait=wait)
         except BackendError:
             # Make it known, and wait until the broker answers again.
             deliveries = await self._reach.patiently(

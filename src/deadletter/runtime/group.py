@@ -6,6 +6,7 @@ Several loops in one process, and everything that watches over them.
                 of our supervisor, if we have one, asks too
     health      readiness fails before anything stops or is killed
     watchdog    ends the process when a loop no longer gives a sign of life
+    deadline    ends the process when it has been asked to stop and does not
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Final
 from deadletter.core.events import Observer
 from deadletter.ports import Clock
 
+from .end_deadline import EndDeadline
 from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
@@ -62,6 +64,7 @@ class LoopGroup:
         watchdog_threshold: float | None = 720.0,
         watchdog_interval: float = 60.0,
         install_signals: bool = True,
+        deadline: EndDeadline | None = None,
         kill: Callable[[], None] = end_this_process,
     ) -> None:
         self._members = [_Member(loop, clock, observe) for loop in loops]
@@ -72,6 +75,7 @@ class LoopGroup:
         self._interval = watchdog_interval
         self._install_signals = install_signals
         self._kill = kill
+        self._deadline = deadline or EndDeadline(kill)
         self._is_running = False
         self._is_stopping = False
         self._ended_badly = False
@@ -115,8 +119,8 @@ class LoopGroup:
                 stack.enter_context(
                     on_termination(please=self.stop, now=self.hurry, clock=self._clock)
                 )
-                grace = self._shutdown_timeout + 2 * _LAST_WORDS
-                end_with_supervisor(self.stop, grace=grace)
+                end_with_supervisor(self.stop, grace=self._longest_end)
+                stack.enter_context(self._deadline)
             if self.health is not None:
                 await self.health.start()
             if self._threshold is not None:
@@ -135,12 +139,18 @@ class LoopGroup:
         Readiness fails from this moment on.
         """
         self._is_stopping = True
+        self._deadline.set(self._longest_end)
         self._set(self._stop)
 
     def hurry(self) -> None:
         """Stop now: cancel what has not ended yet."""
         self.stop()
         self._set(self._hurry)
+
+    @property
+    def _longest_end(self) -> float:
+        """Seconds from the stop until the process must be gone."""
+        return self._shutdown_timeout + 2 * _LAST_WORDS
 
     def complaints(self) -> list[Complaint]:
         """Why we are not ready, loop by loop; empty when all is well."""
@@ -187,7 +197,7 @@ class LoopGroup:
         tasks = {asyncio.create_task(self._keep(member)) for member in self._members}
         self._is_running = True
         try:
-            await self._stop.wait()
+            await self._until_stopped(tasks)
             await self._until_ended(tasks)
         finally:
             late = {task for task in tasks if not task.done()}
@@ -198,6 +208,18 @@ class LoopGroup:
         if late and self._hurry.is_set():
             return INTERRUPTED
         return 1 if late or self._ended_badly else 0
+
+    async def _until_stopped(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Wait for the stop; a loop that is not kept alive any more is one as well."""
+        asked = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if not self._stop.is_set():
+            self._ended_badly = True
+            self.stop()
+            await self._stop.wait()
 
     async def _until_ended(self, tasks: set[asyncio.Task[None]]) -> None:
         if not tasks:

@@ -89,6 +89,7 @@ class KeptAlive:
             return _why(error)  # whatever it was: it may not end the others
         finally:
             self.is_running = False
+            self.trouble = "it has ended"
         return ""
 
 

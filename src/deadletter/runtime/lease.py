@@ -13,6 +13,7 @@ from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Source
 
 from .held import Hand, Held
+from .reach import Calls
 
 
 class LeaseKeeper:
@@ -23,6 +24,7 @@ class LeaseKeeper:
         source: Source,
         held: Collection[Held],
         *,
+        calls: Calls,
         clock: Clock,
         lease: float,
         time_limit: float | None,
@@ -31,6 +33,7 @@ class LeaseKeeper:
     ) -> None:
         self._source = source
         self._held = held
+        self._calls = calls
         self._clock = clock
         self._lease = lease
         self._time_limit = time_limit
@@ -63,9 +66,9 @@ class LeaseKeeper:
         if not alive:
             return
         try:
-            ours = await self._source.extend(
-                [held.delivery for held in alive], lease=self._lease
-            )
+            deliveries = [held.delivery for held in alive]
+            extending = self._source.extend(deliveries, lease=self._lease)
+            ours = await self._calls.limited("broker", extending)
         except BackendError:
             # The broker is away. What we hold may be lost by now, and settling
             # will tell; trying again is all there is to do.

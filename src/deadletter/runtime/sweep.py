@@ -41,6 +41,7 @@ from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
 from .held import Held
 from .once import ledger_key, ledger_state
+from .reach import Calls
 from .replying import send_reply, worded
 from .solitude import Solitude
 
@@ -82,10 +83,11 @@ class Sweep:
         self._interval = interval
         self._version = version
         self._trouble: str | None = None
+        self._calls = Calls(clock)
 
     def ready(self) -> str | None:
         """Why sweeping does not work at the moment; None when it does."""
-        return self._trouble
+        return self._trouble or self._calls.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep every `interval` seconds until `stop` is set."""
@@ -115,7 +117,7 @@ class Sweep:
 
     async def _guarded(self) -> None:
         try:
-            while await self.once():
+            while await self._calls.limited("sweep", self.once()):
                 self.heartbeat.beat()
         except BackendError as error:
             if self._trouble is None:

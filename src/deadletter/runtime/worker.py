@@ -31,6 +31,7 @@ from .handlers import Handler
 from .heartbeat import Heartbeat
 from .held import Hand, Held
 from .lease import LeaseKeeper
+from .loop import beside
 from .once import Once, keyed
 from .options import WorkerOptions
 from .reach import Reach
@@ -120,6 +121,7 @@ class Worker:
         self._keeper = LeaseKeeper(
             source,
             self._held,
+            calls=self._reach.calls,
             clock=clock,
             lease=options.lease,
             time_limit=options.time_limit,
@@ -129,11 +131,8 @@ class Worker:
 
     def ready(self) -> str | None:
         """Why this worker cannot work at the moment; None when it can."""
-        if self._reach.down:
-            return "; ".join(
-                f"{what} is out of reach: {text}"
-                for what, text in self._reach.down.items()
-            )
+        if complaint := self._reach.complaint():
+            return complaint
         if not self._has_a_slot():
             return "every slot is held by a handler that overstayed its time limit"
         return None
@@ -143,6 +142,7 @@ class Worker:
         self._observe(
             WorkerStarted(mailbox=self._source.mailbox, slots=self._options.slots)
         )
+        self._handlers = Running(self._attempts.run)  # one that ended starts no more
         helpers = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._keeper.run()),
@@ -150,7 +150,7 @@ class Worker:
         ]
         abandoned = 0
         try:
-            await self._work(stop)
+            await beside(self._work(stop), helpers[:2])
             abandoned = await self._wind_down(self._options.grace)
         except BaseException:
             # Told to hurry, or dying: hand back what can be handed back, and go.

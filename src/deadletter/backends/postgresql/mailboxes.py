@@ -15,7 +15,7 @@ from deadletter.core.topology import (
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
-from .database import Database
+from .database import Database, limit_for
 from .pool import Connection
 from .queue import Mailbox, PostgresqlSink, PostgresqlSource
 from .settling import span
@@ -119,7 +119,7 @@ class PostgresqlBroker:
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         swept, given_back = await self._db.write(
-            partial(sweep, limit=limit, lease=span(lease))
+            partial(sweep, limit=limit, lease=span(lease)), within=limit_for()
         )
         for box in given_back:
             self._waking.ring(box)

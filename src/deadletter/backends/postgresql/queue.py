@@ -11,8 +11,8 @@ from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
-from .database import Database, Rows
-from .pool import Connection
+from .database import Database, Rows, limit_for
+from .pool import LONGEST, Connection
 from .rows import CLAIMED, columns_of, deliveries
 from .settling import COUNT, EXTEND, SETTLE, Receipt, rounds, span
 from .settling import columns_of as settled_columns
@@ -130,14 +130,16 @@ class PostgresqlSink:
         self._box.waking.ring(await self._box.id())
 
     async def _sent(self, box: int, parts: Sequence[tuple[Any, ...]]) -> bool:
+        within = limit_for(sum(len(body) for part in parts for body in part[1]))
         if len(parts) == 1:
-            return bool(await self._box.db.fetch(_SEND, box, *parts[0]))
+            sent = await self._box.db.fetch(_SEND, box, *parts[0], within=within)
+            return bool(sent)
 
         async def send(connection: Connection) -> bool:
             answers = [await connection.fetch(_SEND, box, *part) for part in parts]
             return all(answers)
 
-        return await self._box.db.write(send)
+        return await self._box.db.write(send, within=within)
 
 
 class PostgresqlSource:
@@ -147,6 +149,7 @@ class PostgresqlSource:
         self.mailbox = box.name
         self.features = features
         self._box = box
+        self._late = 0  # claims that were not answered in time, one after another
 
     async def receive(
         self, *, limit: int, wait: float, lease: float, alone: bool = False
@@ -215,12 +218,16 @@ class PostgresqlSource:
         self, box: int, limit: int, lease: float, *, alone: bool
     ) -> Sequence[Delivery]:
         db = self._box.db
-        claiming = asyncio.ensure_future(
-            db.fetch(_CLAIM, box, limit, timedelta(seconds=lease), alone)
-        )
+        # How much it brings is not known: whoever is slow, but works, has longer next.
+        within = min(limit_for() * 2**self._late, LONGEST)
+        asked = (box, limit, timedelta(seconds=lease), alone)
+        claiming = asyncio.ensure_future(db.fetch(_CLAIM, *asked, within=within))
+        self._late += 1
         try:
             rows = await asyncio.shield(claiming)
+            self._late = 0
         except asyncio.CancelledError:
+            self._late = 0
             # Nobody will ever see these deliveries: as if they had not been made.
             with suppress(DeadLetterError):  # closed meanwhile: the lease runs out
                 db.start(self._undo(claiming))
