@@ -126,7 +126,21 @@ class Mailbox:
 
     def give_back(self, found: list[Msg]) -> None:
         """Give back what nobody got to see."""
-        self.link.start(self._give_back([arrival(msg) for msg in found]))
+        self.link.start(self._give_back(self.arrivals(found)))
+
+    def arrivals(self, found: Sequence[Msg]) -> list[Arrival]:
+        """
+        Read deliveries; those that cannot be read come again by themselves.
+
+        Nobody could settle them: the server's own part of them has been changed.
+        """
+        read: list[Arrival] = []
+        for msg in found:
+            try:
+                read.append(arrival(msg))
+            except (ValueError, IndexError):
+                self.link.renew()
+        return read
 
     async def _give_back(self, arrivals: Sequence[Arrival]) -> None:
         notes = await self.notes_on(arrivals)
