@@ -24,7 +24,7 @@ from .address import Address
 from .channel import Channel
 from .errors import Closed, Gone
 
-_PATIENCE: Final = 30.0  # seconds for any answer
+_PATIENCE: Final = 10.0  # seconds for any answer
 _FRAME_MAX: Final = 131_072
 _CHANNELS: Final = 2_000  # at once; brokers allow 2,047 unless told otherwise
 _WHO_WE_ARE: Final[dict[str, Any]] = {
@@ -177,8 +177,11 @@ class Connection(asyncio.Protocol):
     async def drained(self) -> None:
         """Wait until the network takes more."""
         if not self._writable.is_set():
-            async with asyncio.timeout(_PATIENCE):
-                await self._writable.wait()
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._writable.wait()
+            except TimeoutError:
+                self.end(Gone(f"it has taken nothing for {_PATIENCE:.0f} seconds"))
             self.check()
 
     def end(self, error: Exception) -> None:

@@ -21,6 +21,8 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
     if isinstance(decision, Bury):
         trouble = _TROUBLES.get(decision.reason, Trouble.UNKNOWN)
     code = trouble.name if trouble is not Trouble.UNKNOWN else "ATTEMPTS_EXHAUSTED"
+    if delivery.corrupt and trouble is Trouble.MALFORMED:
+        code = "CORRUPT"
     name = "".join(part.title() for part in code.split("_"))
     return Failure(
         trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text

@@ -26,6 +26,7 @@ from .held import Hand, Held
 from .lease import LeaseKeeper
 from .letter_attempt import LetterAttempts, LetterHandler
 from .reach import Reach
+from .rereading import Rereading
 from .solitude import Solitude
 
 T = TypeVar("T")
@@ -87,6 +88,7 @@ class DLQConsumer:
         )
         self._can_be_cancelled = is_async(handler)
         # One thread, started when it is needed: letters are handled one at a time.
+        self._rereading = Rereading(source, calls=self._reach.calls, observe=observe)
         threads = ThreadPoolExecutor(1, thread_name_prefix="dlq-consumer")
         self._attempts = LetterAttempts(
             source=source,
@@ -251,7 +253,8 @@ class DLQConsumer:
             ),
             wait=wait,
         )
-        return await self._unless_stopped(receiving) or ()
+        received = await self._unless_stopped(receiving) or ()
+        return await self._rereading.sorted_out(received)
 
     async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T | None:
         """What the call gives; None if we are stopped before it gives anything."""

@@ -11,6 +11,7 @@ from deadletter.ports import Source
 from .heartbeat import Heartbeat
 from .loop import was_cancelled
 from .reach import Reach
+from .rereading import Rereading
 from .solitude import Solitude
 
 
@@ -35,6 +36,7 @@ class Fetching:
         self._reach = reach
         self._heartbeat = heartbeat
         self._observe = observe
+        self._rereading = Rereading(source, calls=reach.calls, observe=observe)
         self._under_way: asyncio.Future[Sequence[Delivery]] | None = None
         self._stopped = False
 
@@ -42,14 +44,9 @@ class Fetching:
         """Deliveries that are ours; waits for a broker that is away."""
         wait = 0.0 if alone else self._wait
         self._solitude.enter()
-        fetching = self._fetched(limit, wait, alone=alone)
         try:
-            deliveries = await self._reach.calls.limited("broker", fetching, wait=wait)
-        except BackendError:
-            # Make it known, and wait until the broker answers again.
-            deliveries = await self._reach.patiently(
-                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
-            )
+            deliveries = await self._reached(limit, wait, alone=alone)
+            deliveries = await self._rereading.sorted_out(deliveries)
         finally:
             self._solitude.leave()
         if deliveries:
@@ -62,6 +59,18 @@ class Fetching:
         self._stopped = True
         if self._under_way is not None:
             self._under_way.cancel()
+
+    async def _reached(
+        self, limit: int, wait: float, *, alone: bool
+    ) -> Sequence[Delivery]:
+        fetching = self._fetched(limit, wait, alone=alone)
+        try:
+            return await self._reach.calls.limited("broker", fetching, wait=wait)
+        except BackendError:
+            # Make it known, and wait until the broker answers again.
+            return await self._reach.patiently(
+                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
+            )
 
     async def _fetched(
         self, limit: int, wait: float, *, alone: bool

@@ -13,7 +13,7 @@ from redis.exceptions import NoScriptError
 
 from .errors import KNOWN, Unsure, translated
 from .scripts import Script
-from .wires import Caller
+from .wires import PATIENCE, Caller
 
 T = TypeVar("T")
 Argument: TypeAlias = str | bytes | int
@@ -74,8 +74,8 @@ class Link:
 
     async def close(self) -> None:
         """Finish what is under way and close all connections."""
-        while self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
+        if self._background:
+            await asyncio.wait(self._background, timeout=2 * PATIENCE)
         await self._caller.close()
         await self._patient.close()
 

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct, structs
 from nats.aio.msg import Msg
 
+from deadletter.core.checksum import CORRUPT
 from deadletter.core.errors import BackendError
 from deadletter.core.message import Delivery
 from deadletter.ports.time import Clock
@@ -50,6 +51,8 @@ class Claim(Struct):
             first_received_at=note.first_at or (now if begun else None),
             history=note.history,
             receipt=(self.arrival.seq, self.arrival.reply),
+            unreadable=CORRUPT if self.arrival.corrupt else "",
+            corrupt=self.arrival.corrupt,
         )
 
 

@@ -30,8 +30,9 @@ def putting(rows: str, now: str = "deadletter.clock()") -> str:
     """
     Lists that put messages into a mailbox, of which it is $1.
 
-    `rows` selects their id, body, extra, sent_at and expires_at. The mailbox may have
-    been deleted since we learned its number: then nothing is sent, and `box` is empty.
+    `rows` selects their id, body, extra, sent_at, expires_at and checksum. The mailbox
+    may have been deleted since we learned its number: then nothing is sent, and `box`
+    is empty.
     """
     return f"""
 box AS (
@@ -39,10 +40,10 @@ box AS (
     FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
 ), put AS (
     INSERT INTO deadletter.messages
-        (mailbox, id, body, extra, sent_at, expires_at, due)
+        (mailbox, id, body, extra, sent_at, expires_at, crc, due)
     SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
-        least({now}, g.expires_at, box.expiry)
-    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at)
+        g.crc, least({now}, g.expires_at, box.expiry)
+    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at, crc)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
 """  # noqa: S608 -- made of constants
@@ -55,8 +56,8 @@ def sending(rows: str, now: str = "deadletter.clock()") -> str:
 
 _SEND: Final = sending(
     """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
-        $6::timestamptz[])""",
-    "deadletter.clock() + $7",
+        $6::timestamptz[], $7::bigint[])""",
+    "deadletter.clock() + $8",
 )
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),

@@ -17,6 +17,7 @@ from pamqp import commands as spec
 
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import Content
+from deadletter.core.checksum import CORRUPT
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 
@@ -71,7 +72,8 @@ class Inbox:
             if read.story.left:
                 self.strays.append(content)
                 continue
-            claim = Claim(channel, content.tag, until, alone=False)
+            crc = None if read.is_whole else read.crc
+            claim = Claim(channel, content.tag, until, alone=False, crc=crc)
             found.append(self._claimed(claim, read, now, lost=0))
         return found
 
@@ -87,7 +89,8 @@ class Inbox:
             return None
         content = self._alone.popleft()
         read = unpacked(content.properties, content.body, now)
-        claim = Claim(channel, content.tag, until, alone=True)
+        crc = None if read.is_whole else read.crc
+        claim = Claim(channel, content.tag, until, alone=True, crc=crc)
         lost = max(read.lost, 1) if content.redelivered else 0
         return self._claimed(claim, read, now, lost=lost)
 
@@ -142,6 +145,12 @@ class Inbox:
         for tag in gone:
             self._unacked.pop(tag, None)
         return True
+
+    def put_back(self, channel: Channel, tag: int) -> None:
+        """Have the broker send a delivery again, as it has it."""
+        if channel is self._channel and channel.closed is None:
+            channel.give_back([tag])
+            self._unacked.pop(tag, None)
 
     def let_go(self, claims: Iterable[Claim]) -> None:
         """They are settled, or somebody else's."""
@@ -256,6 +265,8 @@ class Inbox:
             first_received_at=first_at,
             history=story.history,
             receipt=claim,
+            unreadable="" if read.is_whole else CORRUPT,
+            corrupt=not read.is_whole,
         )
         self.claims[claim] = None
         return delivery

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from deadletter.core.checksum import checksum
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
 
@@ -23,6 +24,8 @@ from .table import UNREADABLE
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MORE: Final = "dlq-more"
+_CRC: Final = "dlq-crc"
+_NAMED: Final = (table.MESSAGE_ID, table.CONTENT_TYPE, table.REPLY_TO)
 _RESERVED: Final = ("x-", "dlq-", "amqp-")
 _NAME: Final = 128  # bytes of a header's name that every client can read
 
@@ -78,6 +81,8 @@ class Unpacked(Struct, frozen=True):
     message: Message
     story: Story
     lost: int  # how often it went out and never came back
+    crc: int | None = None  # the checksum that came with it
+    is_whole: bool = True  # ...and is that of what came
 
 
 NEW: Final = Story()
@@ -96,10 +101,16 @@ def when(at: int) -> datetime:
     return EPOCH + timedelta(0, 0, at)
 
 
-def packed(message: Message, story: Story = NEW, *, wait: int = 0) -> bytes:
-    """A message's properties as they are sent; `wait` milliseconds in a delay queue."""
+def packed(
+    message: Message, story: Story = NEW, *, wait: int = 0, crc: int | None = None
+) -> bytes:
+    """
+    A message's properties as they are sent; `wait` milliseconds in a delay queue.
+
+    What did not match its checksum `crc` keeps it: no copy makes it right.
+    """
     try:
-        return _packed(message, story, wait)
+        return _packed(message, story, wait, crc)
     except UnicodeEncodeError as error:
         raise Refused(
             f"message {message.id!a} has text in it that is not Unicode:"
@@ -107,7 +118,7 @@ def packed(message: Message, story: Story = NEW, *, wait: int = 0) -> bytes:
         ) from error
 
 
-def _packed(message: Message, story: Story, wait: int) -> bytes:
+def _packed(message: Message, story: Story, wait: int, crc: int | None) -> bytes:
     more = More(
         micros(message.sent_at),
         message.key,
@@ -132,7 +143,12 @@ def _packed(message: Message, story: Story, wait: int) -> bytes:
         else:
             values = (value for _, value in message.headers)
             entries = [table.text(*pair) for pair in zip(names, values, strict=True)]
-    entries.append(table.binary(b"dlq-more", _encode(more)))
+    told = _encode(more)
+    entries.append(table.binary(b"dlq-more", told))
+    if crc is None:
+        plain = message.headers if more.headers is None else ()
+        crc = _checksum(message.body, told, properties, plain)
+    entries.append(table.number(b"dlq-crc", crc))
     if story.copied:
         entries += _told(story)
     return table.write(properties, entries)
@@ -155,10 +171,11 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
 
     Properties that cannot be read at all are left out: the body is what counts.
     """
+    damaged = False
     try:
         found = table.read(header)
     except UNREADABLE:
-        found = {}
+        found, damaged = {}, _CRC.encode() in header
     native: table.Table = found.get(table.HEADERS, [])
     ours = {name: value for name, value in native if name.startswith(("dlq-", "x-"))}
     story = _story(ours)
@@ -181,7 +198,20 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
             lineage=more.lineage,
         )
     lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
-    return Unpacked(message, story, lost)
+    crc = -1 if damaged else ours.get(_CRC)
+    if not isinstance(crc, int):
+        return Unpacked(message, story, lost)
+    told = ours.get(_MORE, b"")
+    plain = message.headers if more is None or more.headers is None else ()
+    whole = _checksum(body, told if isinstance(told, bytes) else b"", found, plain)
+    return Unpacked(message, story, lost, crc, is_whole=crc == whole)
+
+
+def _checksum(
+    body: bytes, more: bytes, properties: Mapping[int, Any], plain: Headers
+) -> int:
+    named = [properties.get(bit) or b"" for bit in _NAMED]
+    return checksum(body, more, *named, headers=plain)
 
 
 def _is_plain(headers: Headers, names: list[bytes]) -> bool:

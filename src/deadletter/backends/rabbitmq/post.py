@@ -27,6 +27,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     to: str  # a queue
     story: Story
     delay: float = 0.0  # seconds
+    crc: int | None = None  # of what does not match it, and must not seem to
 
 
 class Post:
@@ -44,7 +45,7 @@ class Post:
                 if letter.delay > 0
                 else (
                     letter.to,
-                    packed(letter.message, letter.story),
+                    packed(letter.message, letter.story, crc=letter.crc),
                     letter.message.body,
                 )
                 for letter in letters
@@ -63,9 +64,10 @@ class Post:
             delay = min(delay, max(0.0, (message.expires_at - now).total_seconds()))
         wait = ceil(delay * 1000)
         if not wait:
-            return letter.to, packed(message, story), message.body
+            return letter.to, packed(message, story, crc=letter.crc), message.body
         left = max(0, wait - delays.LONGEST)
         story = structs.replace(story, copied=True, left=left * 1000)
         wait -= left
         place = await self._places.delay(letter.to, delays.bucket(wait))
-        return place, packed(message, story, wait=wait), message.body
+        properties = packed(message, story, wait=wait, crc=letter.crc)
+        return place, properties, message.body
