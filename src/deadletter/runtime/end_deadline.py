@@ -8,9 +8,13 @@ What was held comes back when its lease runs out.
 import sys
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Self
+from time import monotonic
+from typing import Final, Self
 
 from .watchdog import end_this_process
+
+_TICK: Final = 0.25  # seconds between two looks
+_LAST_WORDS: Final = 0.2
 
 
 class EndDeadline:
@@ -25,10 +29,14 @@ class EndDeadline:
         self._kill = kill
         self._depth = 0
         self._over = Event()
-        self._is_set = False
+        self._due: float | None = None
+        self._seconds = 0.0
 
     def __enter__(self) -> Self:
         self._depth += 1
+        if self._depth == 1:
+            self._over.clear()
+            Thread(target=self._watch, name="dlq-end-deadline", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,18 +46,21 @@ class EndDeadline:
 
     def set(self, seconds: float) -> None:
         """Be gone in so many seconds; only the first call counts."""
-        if self._is_set or not self._depth:
-            return
-        self._is_set = True
-        Thread(
-            target=self._watch, args=(seconds,), name="dlq-end-deadline", daemon=True
-        ).start()
+        # Called by signals, in the middle of anything: no lock may be taken here.
+        if self._due is None:
+            self._seconds = seconds
+            self._due = monotonic() + seconds
 
-    def _watch(self, seconds: float) -> None:
-        if self._over.wait(seconds):
-            return
-        # Written by hand: whatever else writes may be what is stuck.
-        line = f"not stopped {seconds:.0f} s after being asked to: ending now\n"
-        Thread(target=sys.__stderr__.write, args=(line,), daemon=True).start()  # type: ignore[union-attr]
-        Event().wait(0.2)
-        self._kill()
+    def _watch(self) -> None:
+        while not self._over.wait(_TICK):
+            if self._due is not None and monotonic() >= self._due:
+                # On a thread: whatever writes to stderr may be what is stuck.
+                Thread(target=self._tell, daemon=True).start()
+                self._over.wait(_LAST_WORDS)
+                self._kill()
+                return
+
+    def _tell(self) -> None:
+        if sys.__stderr__ is not None:
+            seconds = f"{self._seconds:.0f} s"
+            print(f"not stopped {seconds} after being asked to", file=sys.__stderr__)

@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
-from deadletter.core.errors import BackendError
+from deadletter.core.errors import BackendError, DeadLetterError, Unavailable
 from deadletter.core.events import Observer, Received
 from deadletter.core.message import Delivery
-from deadletter.ports import Source
+from deadletter.core.raised import plain_name, text_of
+from deadletter.ports import Broker, Reconnecting, Source
 
 from .heartbeat import Heartbeat
 from .loop import was_cancelled
 from .reach import Reach
 from .rereading import Rereading
 from .solitude import Solitude
+
+_TEXT_LIMIT: Final = 500
 
 
 class Fetching:
@@ -21,6 +26,7 @@ class Fetching:
     def __init__(
         self,
         source: Source,
+        broker: Broker,
         *,
         wait: float,
         lease: float,
@@ -30,6 +36,7 @@ class Fetching:
         observe: Observer,
     ) -> None:
         self._source = source
+        self._broker = broker
         self._wait = wait
         self._lease = lease
         self._solitude = solitude
@@ -89,3 +96,16 @@ class Fetching:
             if was_cancelled() or not self._stopped:
                 raise
             return ()
+        except DeadLetterError:
+            raise
+        except Exception as error:
+            # Client libraries make whatever they can of bytes that were changed.
+            await self._reconnect()
+            said = f"{plain_name(type(error))}: {text_of(error, _TEXT_LIMIT)}"
+            raise Unavailable(f"its answer cannot be read ({said})") from error
+
+    async def _reconnect(self) -> None:
+        """Give up connections whose state nobody knows."""
+        if isinstance(self._broker, Reconnecting):
+            with suppress(Exception):  # whatever it is, the next fetch shows it
+                await self._broker.reconnect()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from deadletter.core.events import Observer
+from deadletter.core.events import LoopDied, Observer
 from deadletter.ports import Clock
 
 from .end_deadline import EndDeadline
@@ -22,6 +22,7 @@ from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
 from .loop import Loop
+from .progress import Hopeless
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 
@@ -238,7 +239,13 @@ class LoopGroup:
 
     async def _keep(self, member: _Member) -> None:
         """Run a loop, and again whenever it dies before its time."""
-        if not await member.alive.run(self._stop):
+        try:
+            ended_well = await member.alive.run(self._stop)
+        except Hopeless as error:
+            ended_well = False
+            name, text = member.loop.name, f"the process ends: {error}"
+            self._observe(LoopDied(mailbox="", loop=name, text=text))
+        if not ended_well:
             self._ended_badly = True
 
     def _set(self, event: asyncio.Event) -> None:

@@ -19,6 +19,7 @@ from deadletter.core.redact import redact
 from deadletter.ports import Clock
 
 from .loop import was_cancelled
+from .progress import Hopeless
 
 AGAIN: Final = Exponential(1.0, factor=2.0, cap=30.0, jitter=0.0)
 _TEXT_LIMIT: Final = 500
@@ -86,6 +87,8 @@ class KeptAlive:
         except BaseException as error:
             if was_cancelled():
                 raise asyncio.CancelledError from error
+            if isinstance(error, Hopeless):
+                raise
             return _why(error)  # whatever it was: it may not end the others
         finally:
             self.is_running = False

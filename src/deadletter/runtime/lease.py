@@ -9,7 +9,6 @@ limits are judged here too, so that no attempt needs a timer of its own.
 import asyncio
 from collections.abc import Callable, Collection
 
-from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Source
 
 from .held import Hand, Held
@@ -69,7 +68,7 @@ class LeaseKeeper:
             deliveries = [held.delivery for held in alive]
             extending = self._source.extend(deliveries, lease=self._lease)
             ours = await self._calls.limited("broker", extending)
-        except BackendError:
+        except Exception:  # noqa: BLE001 -- whatever it says, it is no answer
             # The broker is away. What we hold may be lost by now, and settling
             # will tell; trying again is all there is to do.
             self._extended = now - self._lease / 6

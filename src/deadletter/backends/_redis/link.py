@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from redis.exceptions import NoScriptError
 
+from deadletter.core.errors import Unavailable
+
 from .errors import KNOWN, Unsure, translated
 from .scripts import Script
 from .wires import PATIENCE, Caller
@@ -72,6 +74,11 @@ class Link:
         task.add_done_callback(self._ended)
         return task
 
+    async def reconnect(self) -> None:
+        """Give up all connections for others."""
+        await self._caller.drop()
+        await self._patient.drop()
+
     async def close(self) -> None:
         """Finish what is under way and close all connections."""
         if self._background:
@@ -91,9 +98,18 @@ class Link:
         try:
             return await self._caller.execute(words)
         except NoScriptError:
-            return await self._translated(("EVAL", script.text, *words[2:]))
+            if not self._caller.loads:
+                return await self._translated(("EVAL", script.text, *words[2:]))
+            await self._load(script)
+            return await self._translated(words)
         except KNOWN as error:
             raise translated(error) from error
+
+    async def _load(self, script: Script) -> None:
+        """Send a script; one that arrived changed is another one, and never run."""
+        said = await self._translated(("SCRIPT", "LOAD", script.text))
+        if said != script.sha.encode():
+            raise Unavailable("a script arrived changed at the server")
 
     async def _translated(self, words: Sequence[Argument]) -> Any:
         try:

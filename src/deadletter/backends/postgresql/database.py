@@ -73,6 +73,10 @@ class Database:
         await asyncio.gather(*late, return_exceptions=True)
         await self._pool.close()
 
+    def reconnect(self) -> None:
+        """Give up all connections that are not in use."""
+        self._pool.drop()
+
     async def fetch(self, sql: str, *values: Any, within: float = _SHORT) -> Rows:
         """Run one statement by itself; returns once what it did is durable."""
         if self.address.pgbouncer:

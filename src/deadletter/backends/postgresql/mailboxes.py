@@ -57,6 +57,13 @@ INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n)
 VALUES ($1, '{Fate.PURGED}', 0, $2)
 ON CONFLICT (mailbox, fate, shard) DO UPDATE SET n = t.n + excluded.n
 """  # noqa: S608 -- made of constants
+_READY: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM deadletter.messages
+    WHERE mailbox = $1 AND token IS NULL AND suspect = false
+        AND due <= deadletter.clock()
+    LIMIT 1000) AS some
+"""
 _INFO: Final = """
 SELECT b.name, dead_queue, max_attempts, expire_after, reference, b.id,
     c.ready, c.delayed, c.claimed, c.suspects,
@@ -111,6 +118,15 @@ class PostgresqlBroker:
     async def queues(self) -> Sequence[QueueInfo]:
         """All mailboxes, by name."""
         return await self._db.read(_queues)
+
+    async def ready(self, mailbox: str) -> int:
+        """How many could be taken from a mailbox now; at most 1000 are counted."""
+        rows = await self._db.fetch(_READY, await self.number(mailbox))
+        return int(rows[0][0])
+
+    async def reconnect(self) -> None:
+        """Give up the connections nobody uses; those in use end by their deadlines."""
+        self._db.reconnect()
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """None: mailboxes here have no limits of their own."""

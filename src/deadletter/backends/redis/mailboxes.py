@@ -19,6 +19,7 @@ class RedisBroker(Mailboxes[Mailbox]):
     """The server's mailboxes, behind one prefix."""
 
     def __init__(self, link: Link, registry: Registry, features: Features) -> None:
+        self._link = link
         super().__init__(lambda name: Mailbox(link, registry, name), registry, features)
 
     def source(self, mailbox: str) -> RedisSource:
@@ -28,6 +29,16 @@ class RedisBroker(Mailboxes[Mailbox]):
     def sink(self, mailbox: str) -> RedisSink:
         """The way into one mailbox, which is made if it is not there yet."""
         return RedisSink(self._box(mailbox))
+
+    async def ready(self, mailbox: str) -> int:
+        """How many could be taken from a mailbox now."""
+        box = self._box(mailbox)
+        said = await box.ask(box.verbs.count)
+        return int(said[0])
+
+    async def reconnect(self) -> None:
+        """Give up all connections for others."""
+        await self._link.reconnect()
 
     def info(self, options: QueueOptions, said: Sequence[Any]) -> QueueInfo:
         """What is in a mailbox."""
