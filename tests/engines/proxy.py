@@ -28,7 +28,8 @@ class FaultProxy:
     `half` lets every connection, old or new, carry so many more bytes from the server,
     and nothing after them, for good: a frame breaks off in the middle. `drip` lets one
     byte pass from the server in so many seconds. `flip` turns one bit of every so many
-    bytes, on the average, both ways; `flips` counts them.
+    bytes, on the average; `flips` counts them. With `flips_requests` off that happens
+    only to what the server says.
     """
 
     def __init__(self, port: int, host: str = HOST) -> None:
@@ -39,6 +40,7 @@ class FaultProxy:
         self.drip = 0.0
         self.flip: int | None = None
         self.flips = 0
+        self.flips_requests = True
         self.port = 0
         self.accepted = 0
         self._to = (host, port)
@@ -129,7 +131,9 @@ class FaultProxy:
                 await self._open.wait()
                 if not counts and self.drip:
                     piece = await self._dripped(piece, writer)
-                writer.write(self._flipped(piece))
+                if not counts or self.flips_requests:
+                    piece = self._flipped(piece)
+                writer.write(piece)
                 await writer.drain()
             writer.close()
         except OSError:

@@ -13,7 +13,7 @@ import sys
 import time
 from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -102,6 +102,26 @@ class Rig:
         await eventually(self._is_all_handled, within=within)
         return time.monotonic() - began
 
+    async def send_until(self, over: Callable[[], bool], within: float) -> None:
+        """Send a few messages at a time until something is so."""
+        deadline = time.monotonic() + within
+        while not over():
+            assert time.monotonic() < deadline, "not in time"
+            await self.send(20)
+            await asyncio.sleep(0.2)
+
+    async def seconds_until_ended(self, within: float = 120.0) -> float:
+        """How long it takes until everything was handled, or is a letter."""
+        began = time.monotonic()
+        await eventually(self._is_all_ended, within=within)
+        return time.monotonic() - began
+
+    async def letter_codes(self) -> list[str]:
+        """The codes of all letters."""
+        assert self.engine.letters is not None
+        page = await self.engine.letters.find(limit=500)
+        return [head.code for head in page.heads]
+
     async def stop(self, within: float = 30.0) -> int:
         """Ask the worker to stop, and say what it ended with."""
         assert self._worker is not None
@@ -117,6 +137,12 @@ class Rig:
     def log(self) -> str:
         """What the worker said."""
         return (self._place / "log").read_text(errors="replace")
+
+    async def _is_all_ended(self) -> bool:
+        handled = self.handled()
+        missing = sum(not handled[str(number)] for number in range(self.sent))
+        # A letter may not know its own name any more.
+        return missing <= len(await self.letter_codes())
 
     def _is_all_handled(self) -> bool:
         handled = self.handled()

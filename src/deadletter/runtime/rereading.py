@@ -55,7 +55,8 @@ class Rereading:
         return [one for one in deliveries if id(one) not in returned]
 
     def _is_certain(self, delivery: Delivery) -> bool:
-        content = hash(delivery.message)
+        message = delivery.message
+        content = hash((message.id, message.body, message.headers))
         if content in self._seen:
             return True
         while len(self._seen) >= _REMEMBERED:

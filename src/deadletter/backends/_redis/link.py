@@ -100,6 +100,15 @@ class Link:
         except NoScriptError:
             if not self._caller.loads:
                 return await self._translated(("EVAL", script.text, *words[2:]))
+            return await self._named_again(script, words)
+        except KNOWN as error:
+            raise translated(error) from error
+
+    async def _named_again(self, script: Script, words: Sequence[Argument]) -> Any:
+        """Name a script once more: its name may have arrived changed. Else send it."""
+        try:
+            return await self._caller.execute(words)
+        except NoScriptError:
             await self._load(script)
             return await self._translated(words)
         except KNOWN as error:

@@ -147,7 +147,7 @@ def _packed(message: Message, story: Story, wait: int, crc: int | None) -> bytes
     entries.append(table.binary(b"dlq-more", told))
     if crc is None:
         plain = message.headers if more.headers is None else ()
-        crc = _checksum(message.body, told, properties, plain)
+        crc = _checksum(message.body, told, story, properties, plain)
     entries.append(table.number(b"dlq-crc", crc))
     if story.copied:
         entries += _told(story)
@@ -203,15 +203,22 @@ def unpacked(header: bytes, body: bytes, now: datetime) -> Unpacked:
         return Unpacked(message, story, lost)
     told = ours.get(_MORE, b"")
     plain = message.headers if more is None or more.headers is None else ()
-    whole = _checksum(body, told if isinstance(told, bytes) else b"", found, plain)
+    told = told if isinstance(told, bytes) else b""
+    whole = _checksum(body, told, story, found, plain)
     return Unpacked(message, story, lost, crc, is_whole=crc == whole)
 
 
 def _checksum(
-    body: bytes, more: bytes, properties: Mapping[int, Any], plain: Headers
+    body: bytes,
+    more: bytes,
+    story: Story,
+    properties: Mapping[int, Any],
+    plain: Headers,
 ) -> int:
-    named = [properties.get(bit) or b"" for bit in _NAMED]
-    return checksum(body, more, *named, headers=plain)
+    parts = [body, more, *(properties.get(bit) or b"" for bit in _NAMED)]
+    if story.copied:
+        parts += (_encode(story),)
+    return checksum(*parts, headers=plain)
 
 
 def _is_plain(headers: Headers, names: list[bytes]) -> bool:
