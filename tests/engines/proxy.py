@@ -6,6 +6,7 @@ Clients that follow addresses their server tells them (Kafka; MongoDB without
 """
 
 import asyncio
+import random
 import socket
 import struct
 from asyncio import StreamReader, StreamWriter
@@ -23,16 +24,28 @@ class FaultProxy:
     nothing through and says nothing, until it is over: then all of it arrives.
     `refuse` turns new connections away. `cut_after` resets a connection once it has
     carried so many bytes to the server; those bytes did not all arrive.
+
+    `half` lets every connection, old or new, carry so many more bytes from the server,
+    and nothing after them, for good: a frame breaks off in the middle. `drip` lets one
+    byte pass from the server in so many seconds. `flip` turns one bit of every so many
+    bytes, on the average; `flips` counts them. With `flips_requests` off that happens
+    only to what the server says.
     """
 
     def __init__(self, port: int, host: str = HOST) -> None:
         self.latency = 0.0
         self.refuse = False
         self.cut_after: int | None = None
+        self.half: int | None = None
+        self.drip = 0.0
+        self.flip: int | None = None
+        self.flips = 0
+        self.flips_requests = True
         self.port = 0
         self.accepted = 0
         self._to = (host, port)
         self._wires: set[tuple[StreamWriter, StreamWriter]] = set()
+        self._dice = random.Random(20261117)
         self._open = asyncio.Event()
         self._open.set()
 
@@ -102,21 +115,51 @@ class FaultProxy:
         counts: bool = False,
     ) -> None:
         carried = 0
+        left: int | None = None  # bytes until this connection falls silent for good
         try:
             while piece := await reader.read(65_536):
                 carried += len(piece)
+                if not counts:
+                    left = self.half if left is None else left
+                    if left is not None:
+                        piece, left = piece[:left], max(0, left - len(piece))
                 if counts and self.cut_after is not None and carried >= self.cut_after:
                     for side in wire:
                         _reset(side)
                     return
                 await asyncio.sleep(self.latency)
                 await self._open.wait()
+                if not counts and self.drip:
+                    piece = await self._dripped(piece, writer)
+                if not counts or self.flips_requests:
+                    piece = self._flipped(piece)
                 writer.write(piece)
                 await writer.drain()
             writer.close()
         except OSError:
             for side in wire:
                 _reset(side)
+
+    async def _dripped(self, piece: bytes, writer: StreamWriter) -> bytes:
+        """Let bytes pass one by one; return what is left when that is over."""
+        at = 0
+        while at < len(piece) and self.drip:
+            writer.write(piece[at : at + 1])
+            await writer.drain()
+            at += 1
+            await asyncio.sleep(self.drip)
+        return piece[at:]
+
+    def _flipped(self, piece: bytes) -> bytes:
+        if self.flip is None:
+            return piece
+        changed = bytearray(piece)
+        at = int(self._dice.expovariate(1 / self.flip))
+        while at < len(changed):
+            changed[at] ^= 1 << self._dice.randrange(8)
+            self.flips += 1
+            at += 1 + int(self._dice.expovariate(1 / self.flip))
+        return bytes(changed)
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from deadletter.testing.letters_bench import ANNA, a_campaign, a_letter
 from deadletter.testing.queue_bench import a_message, info
 from deadletter.testing.waiting import eventually
 from engines.mongodb_rig import a_database, database_of, opened
+from engines.proxy import fault_proxy
 from servers import Server
 
 WORKER = Path(__file__).with_name("mongodb_worker.py")
@@ -365,3 +366,34 @@ async def _is_there(office: LetterStore, id_: str) -> bool:
 
 def _office(engine: MongodbEngine) -> Any:
     return engine.letters
+
+
+@pytest.mark.slow
+async def test_a_server_that_breaks_off_in_its_answer_is_told_of_in_time(
+    url: str, mongodb_server: Server
+) -> None:
+    async with fault_proxy(mongodb_server.port) as proxy:
+        engine = await opened(f"{proxy.through(url)}&directConnection=true")
+        letters = engine.letters
+        assert letters is not None
+        await letters.keep([a_letter(message_id="m-0")])
+        loop = asyncio.get_running_loop()
+
+        proxy.half = 40
+        began = loop.time()
+        with pytest.raises(Unavailable):
+            await letters.keep([a_letter(message_id="m-1")])
+        seconds = loop.time() - began
+        proxy.half = None
+
+        async def kept() -> bool:
+            try:
+                await letters.keep([a_letter(message_id="m-1")])
+            except Unavailable:
+                return False
+            return True
+
+        await eventually(kept, within=40.0)
+        assert seconds < 25.0  # workers say so after 10 s, whatever the engine does
+        assert await letters.counts() == {"orders": {"pending": 2}}
+        await engine.close()

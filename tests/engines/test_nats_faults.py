@@ -61,7 +61,7 @@ async def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
         with pytest.raises(Unavailable):  # cut off: nothing is kept for later
             await source.settle([Acked(one)])
         proxy.blackhole = False
-        await eventually(lambda: engine._link.client.is_connected)
+        await eventually(lambda: engine._link.is_connected)
 
         assert await source.settle([Acked(one), Released(two)]) == [True, True]
         (again,) = await drained(source)
@@ -83,7 +83,7 @@ async def test_a_waiting_receive_is_told_of_a_cut_and_goes_on_afterwards(
         proxy.reset()
         with pytest.raises(Unavailable):
             await waiting
-        await eventually(lambda: engine._link.client.is_connected)
+        await eventually(lambda: engine._link.is_connected)
         await engine.broker.sink("orders").send([a_message()])
 
         assert len(await source.receive(limit=1, wait=5, lease=LEASE)) == 1

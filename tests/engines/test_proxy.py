@@ -137,3 +137,43 @@ def test_a_url_is_led_through_the_proxy() -> None:
     assert proxy.through("redis://:x@127.0.0.1:6379/0") == "redis://:x@127.0.0.1:7000/0"
     with pytest.raises(ValueError, match="does not name"):
         proxy.through("redis://elsewhere:6379/0")
+
+
+async def test_a_connection_falls_silent_in_the_middle_of_an_answer(
+    proxy: FaultProxy, caller: Caller
+) -> None:
+    proxy.half = 3
+    assert await caller.hears(b"hello") == b"hel"
+
+    answer = asyncio.create_task(caller.hears(b"again"))
+    heard, _ = await asyncio.wait([answer], timeout=0.2)
+    proxy.half = None  # what fell silent stays so
+    later, _ = await asyncio.wait([answer], timeout=0.2)
+
+    assert not heard
+    assert not later
+    answer.cancel()
+
+
+async def test_answers_drip(proxy: FaultProxy, caller: Caller) -> None:
+    proxy.drip = 0.05
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+
+    caller.writer.write(b"hello")
+    answer = await caller.reader.readexactly(5)
+
+    assert answer == b"hello"
+    assert loop.time() - since >= 0.15
+
+
+async def test_bits_turn_on_the_way(proxy: FaultProxy, caller: Caller) -> None:
+    proxy.flips_requests = False
+    proxy.flip = 50
+    said = b"0" * 1000
+
+    caller.writer.write(said)
+    answer = await caller.reader.readexactly(1000)
+
+    wrong = sum((a ^ b).bit_count() for a, b in zip(said, answer, strict=True))
+    assert wrong == proxy.flips > 0

@@ -90,3 +90,44 @@ async def test_the_third_signal_ends_even_a_blocked_event_loop() -> None:
     process.terminate()
 
     assert await asyncio.wait_for(process.wait(), 10.0) == -signal.SIGTERM
+
+
+DEAF = """
+    import asyncio, sys
+    from deadletter.assembly import App
+    from deadletter.backends.memory import MemoryEngine
+    from deadletter.runtime import group
+
+    group._LAST_WORDS = 0.5
+    app = App("memory://")
+    app._patience = lambda: 1.0
+
+    async def close(self):
+        while True:  # as one that waits for an answer that never comes
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+
+    MemoryEngine.close = close
+
+    @app.handler("orders", grace=0.0)
+    async def handle(body: bytes) -> None:
+        pass
+
+    print("running", flush=True)
+    sys.exit(app.run())
+"""
+
+
+async def test_a_process_that_cannot_close_its_engine_ends_all_the_same() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(DEAF), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"running\n"
+    await asyncio.sleep(1.0)  # its signals are handled by now
+
+    process.terminate()
+
+    assert await asyncio.wait_for(process.wait(), 15.0) == -signal.SIGKILL

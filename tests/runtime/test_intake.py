@@ -147,7 +147,7 @@ async def test_while_the_office_is_away_nothing_is_forgotten() -> None:
     stop.set()
     await running
 
-    assert during == ([], "out of reach: office: the office is away")
+    assert during == ([], "office is out of reach: the office is away")
     assert rig.pile.acts == ["kept a", "forgot a"]
     assert rig.intake.ready() is None
     assert rig.seen(OutOfReach)

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from deadletter.backends.memory import open_engine
-from deadletter.core.events import Event, WorkerStopped
+from deadletter.core.errors import ConfigError
+from deadletter.core.events import Event, OutOfReach, WorkerStopped
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Engine
+from deadletter.runtime.lease import LeaseKeeper
 from deadletter.runtime.options import WorkerOptions
 from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.worker import Worker
 from deadletter.system import SystemClock, SystemDice
+from deadletter.testing.waiting import eventually
 
 Receive = Callable[..., Awaitable[Sequence[Delivery]]]
 
@@ -129,13 +132,84 @@ async def test_a_loop_that_dies_hands_back_what_it_held() -> None:
 
     async def dies(**options: Any) -> Sequence[Delivery]:
         await started.wait()
-        raise RuntimeError("a mistake of our own")
+        raise ConfigError("a mistake of our own")
 
     engine, events = await opened(), list[Event]()
     source = Odd(engine.broker.source("orders"), dies)
     dying = worker(engine, source, events, started)
 
-    with pytest.raises(RuntimeError, match="mistake"):
+    with pytest.raises(ConfigError, match="mistake"):
         await asyncio.wait_for(dying.run(asyncio.Event()), 5)
 
     assert await handed_back(engine) == (2, 1)
+
+
+async def test_a_worker_that_died_works_when_it_is_started_again() -> None:
+    deaths = 0
+
+    async def dies_once(**options: Any) -> Sequence[Delivery]:
+        nonlocal deaths
+        deaths += 1
+        if deaths == 1:
+            raise ConfigError("a mistake of our own")
+        found: Sequence[Delivery] = await source._source.receive(**options)
+        return found
+
+    engine, events, started = await opened(), list[Event](), asyncio.Event()
+    source = Odd(engine.broker.source("orders"), dies_once)
+    again = worker(engine, source, events, started)
+    with pytest.raises(ConfigError, match="mistake"):
+        await asyncio.wait_for(again.run(asyncio.Event()), 5)
+    started.clear()
+
+    run = asyncio.create_task(again.run(asyncio.Event()))
+
+    await asyncio.wait_for(started.wait(), 5)
+    run.cancel()
+    await asyncio.wait({run}, timeout=5)
+
+
+@pytest.mark.parametrize("broken", [AssertionError, IndexError, UnicodeError])
+async def test_what_a_client_library_makes_of_a_bad_answer_is_waited_out(
+    broken: type[Exception],
+) -> None:
+    failed = asyncio.Event()
+
+    async def garbled(**options: Any) -> Sequence[Delivery]:
+        failed.set()
+        raise broken("insufficient data in buffer")
+
+    engine, events, started = await opened(), list[Event](), asyncio.Event()
+    source = Odd(engine.broker.source("orders"), garbled)
+    stop = asyncio.Event()
+    patient = worker(engine, source, events, started)
+    run = asyncio.create_task(patient.run(stop))
+    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(failed.wait(), 5)
+    await eventually(lambda: any(isinstance(event, OutOfReach) for event in events))
+
+    assert "insufficient data" in str(patient.ready())
+    assert not run.done()
+    run.cancel()
+    await asyncio.wait({run}, timeout=5)
+
+
+async def test_a_worker_without_its_helpers_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def dies(self: LeaseKeeper) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(LeaseKeeper, "run", dies)
+    engine, events, started = await opened(), list[Event](), asyncio.Event()
+    source = Odd(engine.broker.source("orders"), _never)
+
+    run = worker(engine, source, events, started).run(asyncio.Event())
+
+    with pytest.raises(MemoryError):
+        await asyncio.wait_for(run, 5)
+
+
+async def _never(**options: Any) -> Sequence[Delivery]:
+    await asyncio.sleep(3600)
+    return ()

@@ -13,7 +13,7 @@ from . import frames
 from .errors import Closed
 from .frames import Content, Publishing
 
-_PATIENCE: Final = 30.0  # seconds for any answer
+_PATIENCE: Final = 10.0  # seconds for any answer
 # Seconds without any confirm. A queue that had no leader yet when we published, as
 # after a restart of the broker, may never confirm it; another channel is heard.
 _STUCK: Final = 10.0

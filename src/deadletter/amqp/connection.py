@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pamqp import commands as spec
 from pamqp import frame as rare
@@ -24,7 +24,9 @@ from .address import Address
 from .channel import Channel
 from .errors import Closed, Gone
 
-_PATIENCE: Final = 30.0  # seconds for any answer
+_PATIENCE: Final = 10.0  # seconds for any answer
+F = TypeVar("F", bound=Frame)
+
 _FRAME_MAX: Final = 131_072
 _CHANNELS: Final = 2_000  # at once; brokers allow 2,047 unless told otherwise
 _WHO_WE_ARE: Final[dict[str, Any]] = {
@@ -117,16 +119,13 @@ class Connection(asyncio.Protocol):
         address = self.address
         try:
             async with asyncio.timeout(_PATIENCE):
-                start = await self._expect()
-                assert isinstance(start, spec.Connection.Start)
+                start = _expected(await self._expect(), spec.Connection.Start)
                 self.server = dict(start.server_properties)
                 secret = f"\0{address.user}\0{address.password}"
-                tune = await self._answer(
-                    spec.Connection.StartOk(
-                        client_properties=_WHO_WE_ARE, response=secret
-                    )
+                hello = spec.Connection.StartOk(
+                    client_properties=_WHO_WE_ARE, response=secret
                 )
-                assert isinstance(tune, spec.Connection.Tune)
+                tune = _expected(await self._answer(hello), spec.Connection.Tune)
                 self.frame_max = min(_FRAME_MAX, tune.frame_max or _FRAME_MAX)
                 self.send_rare(
                     spec.Connection.TuneOk(
@@ -177,8 +176,11 @@ class Connection(asyncio.Protocol):
     async def drained(self) -> None:
         """Wait until the network takes more."""
         if not self._writable.is_set():
-            async with asyncio.timeout(_PATIENCE):
-                await self._writable.wait()
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._writable.wait()
+            except TimeoutError:
+                self.end(Gone(f"it has taken nothing for {_PATIENCE:.0f} seconds"))
             self.check()
 
     def end(self, error: Exception) -> None:
@@ -264,6 +266,12 @@ async def connect(address: Address) -> Connection:
         )
     await connection.open()
     return connection
+
+
+def _expected(method: Frame, kind: type[F]) -> F:
+    if not isinstance(method, kind):
+        raise Gone(f"it said {method.name} where a broker says {kind.__name__}")
+    return method
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:

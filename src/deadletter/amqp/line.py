@@ -4,7 +4,7 @@ import asyncio
 
 from .address import Address
 from .connection import Connection, connect
-from .errors import Closed
+from .errors import Closed, Gone
 
 
 class Line:
@@ -24,6 +24,11 @@ class Line:
             if self._connection is None or self._connection.ended is not None:
                 self._connection = await connect(self._address)
             return self._connection
+
+    def end(self) -> None:
+        """Give up the connection there is; the next who needs one opens another."""
+        if self._connection is not None:
+            self._connection.end(Gone("it was given up"))
 
     async def close(self) -> None:
         """Say good-bye; there will be no other."""

@@ -29,6 +29,7 @@ from deadletter.core.rule import Rule
 from deadletter.observe.fan import fan_out
 from deadletter.ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
 from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
+from deadletter.runtime.end_deadline import EndDeadline
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
 from deadletter.runtime.handlers import Middleware
@@ -89,6 +90,7 @@ class App:
         self._letter_handlers: dict[str, LetterHandler] = {}
         self._dead: list[Dead] = []
         self._engine: Engine | None = None
+        self._ending = EndDeadline()
         self._opening = asyncio.Lock()
 
     def handler(
@@ -322,6 +324,7 @@ class App:
                 watchdog_threshold=watchdog,
                 lost=partial(loss_of, engine),
                 install_signals=install_signals,
+                deadline=self._ending,
             )
             return await (group.run() if stop is None else group.run_until(stop))
 
@@ -347,7 +350,8 @@ class App:
                     install_signals=True,
                 )
 
-        return asyncio.run(working())
+        with self._ending:  # closing has to be over in time as well
+            return asyncio.run(working())
 
     async def engine(self) -> Engine:
         """The engine with its office, opened when first needed."""

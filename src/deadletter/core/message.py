@@ -95,6 +95,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     history: str = ""
     receipt: Any = None
     unreadable: str = ""  # why nobody can be handed it; what was stored is kept with it
+    corrupt: bool = False  # ...because it does not match its checksum
     unsigned: bool = False  # it came with attempts that none of us has written
 
     @property

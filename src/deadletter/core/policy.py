@@ -218,7 +218,8 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """
         if delivery.unreadable:
             damaged = Bury(Reason.UNDECODABLE, delivery.unreadable)
-            return self._unrun(damaged, Trouble.MALFORMED, "MALFORMED")
+            code = "CORRUPT" if delivery.corrupt else "MALFORMED"
+            return self._unrun(damaged, Trouble.MALFORMED, code)
         if (text := self._lateness(delivery.message, now)) is not None:
             if self.disposition(Trouble.EXPIRED) is Disposition.FAIL:
                 return Fail(text)

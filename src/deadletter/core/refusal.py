@@ -26,6 +26,8 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
     code = trouble.name if trouble is not Trouble.UNKNOWN else "ATTEMPTS_EXHAUSTED"
     if isinstance(decision, Bury):
         code = _CODES.get(decision.reason, code)
+    if delivery.corrupt and trouble is Trouble.MALFORMED:
+        code = "CORRUPT"
     name = "".join(part.title() for part in code.split("_"))
     return Failure(
         trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text

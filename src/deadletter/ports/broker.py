@@ -161,6 +161,27 @@ class Broker(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """A broker that can say, cheaply and truly, what could be taken from a mailbox."""
+
+    async def ready(self, mailbox: str) -> int:
+        """
+        How many messages whoever asks next would be given; many are counted as some.
+
+        Not those that wait for their time, for somebody who is alone, or for an
+        operator who has paused them.
+        """
+
+
+@runtime_checkable
+class Reconnecting(Protocol):
+    """A broker whose connections can be made anew while it is used."""
+
+    async def reconnect(self) -> None:
+        """Give up the connections there are; the next calls make others."""
+
+
+@runtime_checkable
 class Overruled(Protocol):
     """A broker whose operators can limit mailboxes from outside, by rules."""
 

@@ -27,6 +27,7 @@ from .held import Hand, Held
 from .lease import LeaseKeeper
 from .letter_attempt import LetterAttempts, LetterHandler
 from .reach import Reach
+from .rereading import Rereading
 from .solitude import Solitude
 from .trust import Trust
 
@@ -90,6 +91,7 @@ class DLQConsumer:
         )
         self._can_be_cancelled = is_async(handler)
         # One thread, started when it is needed: letters are handled one at a time.
+        self._rereading = Rereading(source, calls=self._reach.calls, observe=observe)
         threads = ThreadPoolExecutor(1, thread_name_prefix="dlq-consumer")
         self._attempts = LetterAttempts(
             source=source,
@@ -115,10 +117,7 @@ class DLQConsumer:
 
     def ready(self) -> str | None:
         """Why it cannot work at the moment; None when it can."""
-        down = self._reach.down.items()
-        return (
-            "; ".join(f"{what} is out of reach: {text}" for what, text in down) or None
-        )
+        return self._reach.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until `stop` is set or it is shut down."""
@@ -257,8 +256,10 @@ class DLQConsumer:
             lambda: self._source.receive(
                 limit=limit, wait=wait, lease=lease, alone=alone
             ),
+            wait=wait,
         )
-        return self._trust.checked(await self._unless_stopped(receiving) or ())
+        received = await self._unless_stopped(receiving) or ()
+        return self._trust.checked(await self._rereading.sorted_out(received))
 
     async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T | None:
         """What the call gives; None if we are stopped before it gives anything."""
@@ -283,6 +284,7 @@ class DLQConsumer:
         keeper = LeaseKeeper(
             self._source,
             holding,
+            calls=self._reach.calls,
             clock=self._clock,
             lease=lease,
             time_limit=None,
@@ -303,5 +305,6 @@ class DLQConsumer:
             if held.hand is not Hand.LOST
         ]
         if unstarted:
+            settling = self._source.settle(unstarted)
             with suppress(BackendError):  # their leases run out all the same
-                await self._source.settle(unstarted)
+                await self._reach.calls.limited("broker", settling)

@@ -8,6 +8,7 @@ Several loops in one process, and everything that watches over them.
     store       ends the group with StoreLost when its file is taken away
     watchdog    ends the process when a loop no longer gives a sign of life
     wreck       ends the process when there is no memory left, or no thread
+    deadline    ends the process when it has been asked to stop and does not
 """
 
 import asyncio
@@ -16,13 +17,15 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from deadletter.core.errors import StoreLost
-from deadletter.core.events import Observer
+from deadletter.core.events import LoopDied, Observer
 from deadletter.ports import Clock
 
+from .end_deadline import EndDeadline
 from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
 from .loop import Loop, Noting
+from .progress import Hopeless
 from .signals import INTERRUPTED, on_termination
 from .watchdog import Pulse, Watchdog, end_this_process
 from .wreck import ending_when_wrecked
@@ -68,6 +71,7 @@ class LoopGroup:
         watchdog_interval: float = 60.0,
         lost: Callable[[], str | None] = lambda: None,
         install_signals: bool = True,
+        deadline: EndDeadline | None = None,
         kill: Callable[[], None] = end_this_process,
     ) -> None:
         self._members = [_Member(loop, clock, observe) for loop in loops]
@@ -80,6 +84,7 @@ class LoopGroup:
         self._kill = kill
         self._find_loss = lost
         self._lost: str | None = None  # why the store cannot be used any more
+        self._deadline = deadline or EndDeadline(kill)
         self._is_running = False
         self._is_stopping = False
         self._ended_badly = False
@@ -126,8 +131,8 @@ class LoopGroup:
                 stack.enter_context(
                     on_termination(please=self.stop, now=self.hurry, clock=self._clock)
                 )
-                grace = self._shutdown_timeout + 2 * _LAST_WORDS
-                end_with_supervisor(self.stop, grace=grace)
+                end_with_supervisor(self.stop, grace=self._longest_end)
+                stack.enter_context(self._deadline)
             if self.health is not None:
                 await self.health.start()
             if self._threshold is not None:
@@ -146,12 +151,18 @@ class LoopGroup:
         Readiness fails from this moment on.
         """
         self._is_stopping = True
+        self._deadline.set(self._longest_end)
         self._set(self._stop)
 
     def hurry(self) -> None:
         """Stop now: cancel what has not ended yet."""
         self.stop()
         self._set(self._hurry)
+
+    @property
+    def _longest_end(self) -> float:
+        """Seconds from the stop until the process must be gone."""
+        return self._shutdown_timeout + 2 * _LAST_WORDS
 
     def complaints(self) -> list[Complaint]:
         """Why we are not ready, loop by loop; empty when all is well."""
@@ -203,7 +214,7 @@ class LoopGroup:
         watching = asyncio.create_task(self._watch_store())
         self._is_running = True
         try:
-            await self._stop.wait()
+            await self._until_stopped(tasks)
             await self._until_ended(tasks)
         finally:
             watching.cancel()
@@ -225,6 +236,18 @@ class LoopGroup:
         self._lost = problem
         self.hurry()
 
+    async def _until_stopped(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Wait for the stop; a loop that is not kept alive any more is one as well."""
+        asked = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        if not self._stop.is_set():
+            self._ended_badly = True
+            self.stop()
+            await self._stop.wait()
+
     async def _until_ended(self, tasks: set[asyncio.Task[None]]) -> None:
         if not tasks:
             return
@@ -242,7 +265,13 @@ class LoopGroup:
 
     async def _keep(self, member: _Member) -> None:
         """Run a loop, and again whenever it dies before its time."""
-        if not await member.alive.run(self._stop):
+        try:
+            ended_well = await member.alive.run(self._stop)
+        except Hopeless as error:
+            ended_well = False
+            name, text = member.loop.name, f"the process ends: {error}"
+            self._observe(LoopDied(mailbox="", loop=name, text=text))
+        if not ended_well:
             self._ended_badly = True
 
     def _set(self, event: asyncio.Event) -> None:

@@ -70,8 +70,7 @@ class Intake:
 
     def ready(self) -> str | None:
         """What cannot be reached at the moment; None when all can."""
-        down = [f"{what}: {text}" for what, text in self._reach.down.items()]
-        return f"out of reach: {'; '.join(down)}" if down else None
+        return self._reach.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Drain until `stop` is set, waiting out whatever cannot be reached."""
@@ -80,7 +79,7 @@ class Intake:
             while not stop.is_set():
                 self.heartbeat.beat()
                 take = partial(self._drain.take, self._batch, wait=_WAIT)
-                found = await reach.patiently("source", take)
+                found = await reach.patiently("source", take, wait=_WAIT)
                 if not found:
                     continue
                 keys = await reach.patiently("office", self._ring.keys)

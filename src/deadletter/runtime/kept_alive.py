@@ -19,6 +19,7 @@ from deadletter.core.redact import redact
 from deadletter.ports import Clock
 
 from .loop import was_cancelled
+from .progress import Hopeless
 from .wreck import end_if_wrecked
 
 AGAIN: Final = Exponential(1.0, factor=2.0, cap=30.0, jitter=0.0)
@@ -88,9 +89,12 @@ class KeptAlive:
             if was_cancelled():
                 raise asyncio.CancelledError from error
             end_if_wrecked(error)
+            if isinstance(error, Hopeless):
+                raise
             return _why(error)  # whatever it was: it may not end the others
         finally:
             self.is_running = False
+            self.trouble = "it has ended"
         return ""
 
 

@@ -9,10 +9,10 @@ limits are judged here too, so that no attempt needs a timer of its own.
 import asyncio
 from collections.abc import Callable, Collection
 
-from deadletter.core.errors import BackendError
 from deadletter.ports import Clock, Source
 
 from .held import Hand, Held
+from .reach import Calls
 
 
 class LeaseKeeper:
@@ -23,6 +23,7 @@ class LeaseKeeper:
         source: Source,
         held: Collection[Held],
         *,
+        calls: Calls,
         clock: Clock,
         lease: float,
         time_limit: float | None,
@@ -31,6 +32,7 @@ class LeaseKeeper:
     ) -> None:
         self._source = source
         self._held = held
+        self._calls = calls
         self._clock = clock
         self._lease = lease
         self._time_limit = time_limit
@@ -63,10 +65,10 @@ class LeaseKeeper:
         if not alive:
             return
         try:
-            ours = await self._source.extend(
-                [held.delivery for held in alive], lease=self._lease
-            )
-        except BackendError:
+            deliveries = [held.delivery for held in alive]
+            extending = self._source.extend(deliveries, lease=self._lease)
+            ours = await self._calls.limited("broker", extending)
+        except Exception:  # noqa: BLE001 -- whatever it says, it is no answer
             # The broker is away. What we hold may be lost by now, and settling
             # will tell; trying again is all there is to do.
             self._extended = now - self._lease / 6

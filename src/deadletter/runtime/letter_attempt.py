@@ -66,6 +66,9 @@ class LetterAttempts:
             # Nobody buries it here, so it would kill one process after another.
             await self._refuse(delivery, letter, _worker_lost(deaths))
             return
+        if delivery.corrupt:
+            await self._refuse(delivery, letter, _corrupt(delivery))
+            return
         started = self._clock.monotonic()
         try:
             did = await self._handler(letter)
@@ -167,6 +170,15 @@ class LetterAttempts:
                 )
             )
         return ours[0]
+
+
+def _corrupt(delivery: Delivery) -> Failure:
+    return Failure(
+        trouble=Trouble.MALFORMED,
+        code="CORRUPT",
+        error_type="deadletter.Corrupt",
+        text=delivery.unreadable,
+    )
 
 
 def _worker_lost(deaths: int) -> Failure:

@@ -1,7 +1,8 @@
 """What can run in a LoopGroup: workers, DLQ consumers, the sweep."""
 
 import asyncio
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Coroutine
+from typing import Any, Protocol, runtime_checkable
 
 from .heartbeat import Heartbeat
 
@@ -46,3 +47,26 @@ def was_cancelled() -> bool:
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def beside(
+    work: Coroutine[Any, Any, None], helpers: Collection[asyncio.Task[None]]
+) -> None:
+    """
+    Do the work as long as its helpers live; raise what any of them dies of.
+
+    Without one of them it would look well and get nothing done.
+    """
+    working = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait(
+            {working, *helpers}, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+    if working not in done:
+        done.pop().result()
+        raise RuntimeError("a helper of this loop ended without having been asked to")
+    working.result()

@@ -1,17 +1,63 @@
-"""Not giving up on what must not be given up, and saying so while it lasts."""
+"""
+Not giving up on what must not be given up, and saying so while it lasts.
+
+Every call has a deadline as a whole, whatever its engine thinks of it: a server that
+sends half an answer, or one byte a second, is one that does not answer.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from deadletter.core.backoff import Exponential
-from deadletter.core.errors import BackendError
+from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.events import BackInReach, Observer, OutOfReach
 from deadletter.ports import Clock, Dice
 
 T = TypeVar("T")
 
 PATIENCE: Final = Exponential(0.1, factor=2.0, cap=5.0, jitter=0.5)
+SLOW: Final = 10.0  # seconds after which a call that is under way is told of
+LIMIT: Final = 60.0  # seconds after which it is given up, where its engine did not
+
+
+class Calls:
+    """Calls under way, by what they are made to, each with a deadline as a whole."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[object, tuple[str, float]] = {}  # when an answer is due
+
+    async def limited(self, what: str, call: Awaitable[T], *, wait: float = 0.0) -> T:
+        """
+        Await a call that may take `wait` seconds if all is well.
+
+        One that is given up is Unavailable: nobody knows whether it was carried out.
+        """
+        self._due[call] = what, self._clock.monotonic() + wait
+        deadline = asyncio.timeout(wait + LIMIT)
+        try:
+            async with deadline:
+                return await call
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            seconds = wait + LIMIT
+            raise Unavailable(f"no answer within {seconds:.0f} s") from error
+        finally:
+            del self._due[call]
+
+    def complaint(self) -> str | None:
+        """What has not been answered for long; None when nothing is late."""
+        now = self._clock.monotonic()
+        late = {what: now - due for what, due in self._due.values() if now - due > SLOW}
+        return (
+            "; ".join(
+                f"{what} is out of reach: no answer for {seconds:.0f} s"
+                for what, seconds in late.items()
+            )
+            or None
+        )
 
 
 class Reach:
@@ -31,24 +77,36 @@ class Reach:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.down: dict[str, str] = {}
+        self.calls = Calls(clock)
         self._mailbox = mailbox
         self._clock = clock
         self._dice = dice
         self._observe = observe
         self._beat = beat  # waiting is a sign of life
 
-    async def patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+    def complaint(self) -> str | None:
+        """Why something cannot be reached; None when everything can."""
+        if self.down:
+            return "; ".join(
+                f"{what} is out of reach: {text}" for what, text in self.down.items()
+            )
+        return self.calls.complaint()
+
+    async def patiently(
+        self, what: str, call: Callable[[], Awaitable[T]], *, wait: float = 0.0
+    ) -> T:
         """
         Call until it works.
 
-        Only a backend's own errors are waited out; ours are not.
+        Only a backend's own errors are waited out; ours are not. Each call may take
+        `wait` seconds if all is well.
         """
         tries = 0
         since = self._clock.monotonic()
         try:
             while True:
                 try:
-                    result = await call()
+                    result = await self.calls.limited(what, call(), wait=wait)
                     break
                 except BackendError as error:
                     tries += 1

@@ -45,6 +45,7 @@ from .finished import Finished, as_kept, report
 from .heartbeat import Heartbeat
 from .held import Held
 from .once import ledger_key, ledger_state
+from .reach import Calls
 from .replying import send_reply, worded
 from .solitude import Solitude
 from .trust import Trust
@@ -90,6 +91,7 @@ class Sweep:
         self._keys = keys
         self._trust = Trust(broker.features, keys, observe)
         self._trouble: str | None = None
+        self._calls = Calls(clock)
         self._clock_watch = ClockWatch(clock)
 
     def note(self) -> str | None:
@@ -98,7 +100,7 @@ class Sweep:
 
     def ready(self) -> str | None:
         """Why sweeping does not work at the moment; None when it does."""
-        return self._trouble
+        return self._trouble or self._calls.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep every `interval` seconds until `stop` is set."""
@@ -142,7 +144,7 @@ class Sweep:
 
     async def _guarded(self) -> None:
         try:
-            while await self.once():
+            while await self._calls.limited("sweep", self.once()):
                 self.heartbeat.beat()
         except BackendError as error:
             if self._trouble is None:

@@ -33,8 +33,10 @@ from .handlers import Handler
 from .heartbeat import Heartbeat
 from .held import Hand, Held
 from .lease import LeaseKeeper
+from .loop import beside
 from .once import Once, keyed
 from .options import WorkerOptions
+from .progress import Progress
 from .reach import Reach
 from .running import Running
 from .settle import Settler
@@ -82,6 +84,7 @@ class Worker:
         self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
         self._fetching = Fetching(
             source,
+            broker,
             wait=options.wait,
             lease=options.lease,
             solitude=solitude,
@@ -126,6 +129,7 @@ class Worker:
         self._keeper = LeaseKeeper(
             source,
             self._held,
+            calls=self._reach.calls,
             clock=clock,
             lease=options.lease,
             time_limit=options.time_limit,
@@ -133,30 +137,37 @@ class Worker:
             on_overdue=self._attempts.overdue,
         )
 
+        self._progress = Progress(
+            source.mailbox,
+            broker,
+            calls=self._reach.calls,
+            is_free=self._is_free,
+            unstarted=self._unstarted,
+        )
+
     def ready(self) -> str | None:
         """Why this worker cannot work at the moment; None when it can."""
-        if self._reach.down:
-            return "; ".join(
-                f"{what} is out of reach: {text}"
-                for what, text in self._reach.down.items()
-            )
+        if complaint := self._reach.complaint():
+            return complaint
         if not self._has_a_slot():
             return "every slot is held by a handler that overstayed its time limit"
-        return None
+        return self._progress.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish or hand back what is held."""
         self._observe(
             WorkerStarted(mailbox=self._source.mailbox, slots=self._options.slots)
         )
+        self._handlers = Running(self._attempts.run)  # one that ended starts no more
         helpers = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._keeper.run()),
+            asyncio.create_task(self._progress.run()),
             asyncio.create_task(self._wake_on(stop)),
         ]
         abandoned = 0
         try:
-            await self._work(stop)
+            await beside(self._work(stop), helpers[:-1])
             abandoned = await self._wind_down(self._options.grace)
         except BaseException:
             # Told to hurry, or dying: hand back what can be handed back, and go.
@@ -194,6 +205,7 @@ class Worker:
     def _start(self, deliveries: Sequence[Delivery]) -> None:
         if not deliveries:
             return
+        self._progress.taken(len(deliveries))
         if key_of := self._options.key_of:
             deliveries = [keyed(delivery, key_of) for delivery in deliveries]
         now = self._clock.monotonic()
@@ -235,6 +247,25 @@ class Worker:
             and self._clock.monotonic() >= self._company_until
             and self._has_a_slot()
         )
+
+    def _is_free(self) -> bool:
+        """Whether nothing keeps us from taking messages, as far as we know."""
+        held = self._running + self._attempts.stuck
+        return (
+            not self._reach.down
+            and not self._braking.is_open
+            and not self._solitude.wanted
+            and not self._suspects_are_due()
+            and held < self._options.slots
+            and len(self._held) < 4 * self._options.slots
+            and self._bytes < self._options.max_bytes
+        )
+
+    def _unstarted(self) -> int:
+        """How many we have taken whose handlers have not begun."""
+        if self._reach.down:
+            return 0
+        return sum(held.running and not held.begun for held in self._held)
 
     def _has_a_slot(self) -> bool:
         """Whether a handler could start, were nothing else running."""

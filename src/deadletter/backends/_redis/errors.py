@@ -36,7 +36,14 @@ _TABLE: Final[tuple[tuple[type[Exception], type[BackendError], str], ...]] = (
 KNOWN: Final = tuple(kind for kind, _, _ in _TABLE)
 
 # Refusals that the library has no class for, and that pass.
-_PASSING: Final = ("MISCONF", "NOREPLICAS", "BUSY", "NOGOODSLAVE", "UNKILLABLE")
+_PASSING: Final = (
+    "MISCONF",
+    "NOREPLICAS",
+    "BUSY",
+    "NOGOODSLAVE",
+    "UNKILLABLE",
+    "DLQCHANGED",
+)
 
 
 def translated(error: Exception) -> BackendError:

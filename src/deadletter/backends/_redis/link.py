@@ -11,9 +11,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from redis.exceptions import NoScriptError
 
+from deadletter.core.errors import Unavailable
+
 from .errors import KNOWN, Unsure, translated
 from .scripts import Script
-from .wires import Caller
+from .wires import PATIENCE, Caller
 
 T = TypeVar("T")
 Argument: TypeAlias = str | bytes | int
@@ -72,10 +74,15 @@ class Link:
         task.add_done_callback(self._ended)
         return task
 
+    async def reconnect(self) -> None:
+        """Give up all connections for others."""
+        await self._caller.drop()
+        await self._patient.drop()
+
     async def close(self) -> None:
         """Finish what is under way and close all connections."""
-        while self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
+        if self._background:
+            await asyncio.wait(self._background, timeout=2 * PATIENCE)
         await self._caller.close()
         await self._patient.close()
 
@@ -91,9 +98,27 @@ class Link:
         try:
             return await self._caller.execute(words)
         except NoScriptError:
-            return await self._translated(("EVAL", script.text, *words[2:]))
+            if not self._caller.loads:
+                return await self._translated(("EVAL", script.text, *words[2:]))
+            return await self._named_again(script, words)
         except KNOWN as error:
             raise translated(error) from error
+
+    async def _named_again(self, script: Script, words: Sequence[Argument]) -> Any:
+        """Name a script once more: its name may have arrived changed. Else send it."""
+        try:
+            return await self._caller.execute(words)
+        except NoScriptError:
+            await self._load(script)
+            return await self._translated(words)
+        except KNOWN as error:
+            raise translated(error) from error
+
+    async def _load(self, script: Script) -> None:
+        """Send a script; one that arrived changed is another one, and never run."""
+        said = await self._translated(("SCRIPT", "LOAD", script.text))
+        if said != script.sha.encode():
+            raise Unavailable("a script arrived changed at the server")
 
     async def _translated(self, words: Sequence[Argument]) -> Any:
         try:

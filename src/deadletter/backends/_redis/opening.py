@@ -17,7 +17,7 @@ from .errors import KNOWN, at_start
 from .link import Link, Now
 from .pipe import Pipe
 from .server import Server, look_at
-from .wires import Cluster, Wires
+from .wires import PATIENCE, Cluster, Wires
 
 _HABITS: Final[dict[str, Any]] = {
     "protocol": 2,
@@ -50,7 +50,7 @@ def linked(address: Address, now: Now) -> Link:
 
 def linked_to_cluster(address: Address, now: Now) -> Link:
     """The way to a cluster one of whose nodes was named."""
-    return Link(_cluster(address), _cluster(address), now)
+    return Link(_cluster(address), _cluster(address, blocks=True), now)
 
 
 def _kind(address: Address) -> tuple[type[Any], dict[str, Any]]:
@@ -61,7 +61,9 @@ def _kind(address: Address) -> tuple[type[Any], dict[str, Any]]:
     return SSLConnection if address.tls else Connection, options
 
 
-def _cluster(address: Address) -> Cluster:
+def _cluster(address: Address, *, blocks: bool = False) -> Cluster:
     options = {**address.options, **_HABITS, "socket_keepalive": True}
+    if not blocks:  # a call that is given up must not keep its connection
+        options["socket_timeout"] = PATIENCE
     options.pop("db")  # a cluster has only the one
     return Cluster(RedisCluster(ssl=address.tls, **options))

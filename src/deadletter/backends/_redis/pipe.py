@@ -70,6 +70,8 @@ class Wire(asyncio.Protocol):
 class Pipe:
     """The connection, made when needed and whenever it was lost."""
 
+    loads = True
+
     def __init__(self, kind: type[AbstractConnection], options: dict[str, Any]) -> None:
         self._kind = kind
         self._options = options
@@ -89,6 +91,11 @@ class Pipe:
             # A primary that became a replica stays one: look it up anew.
             await wire.close()
             raise
+
+    async def drop(self) -> None:
+        """Give up the connection; the next call makes another."""
+        if self._wire is not None:
+            await self._wire.close()
 
     async def close(self) -> None:
         """Close the connection."""

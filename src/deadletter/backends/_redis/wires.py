@@ -15,8 +15,13 @@ PATIENCE: Final = 5.0  # seconds for an answer
 class Caller(Protocol):
     """Whoever can run a command on the server."""
 
+    loads: bool  # whether scripts can be loaded before they are run
+
     async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
         """Run one command; raises the library's errors."""
+
+    async def drop(self) -> None:
+        """Give up the connections there are; the next call makes others."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -24,6 +29,8 @@ class Caller(Protocol):
 
 class Wires:
     """Connections to one server: one for each call that is under way."""
+
+    loads = True
 
     def __init__(self, kind: type[AbstractConnection], options: dict[str, Any]) -> None:
         self._kind = kind
@@ -54,6 +61,10 @@ class Wires:
         self._free.append(wire)
         return said
 
+    async def drop(self) -> None:
+        """Give up all connections, even those that somebody waits on."""
+        await self._drop(*self._used)
+
     async def close(self) -> None:
         """Close all connections, even those that somebody waits on."""
         self._closed = True
@@ -68,6 +79,8 @@ class Wires:
 class Cluster:
     """All nodes of a cluster: the library knows which one to ask."""
 
+    loads = False  # to which of them, it would have to be told
+
     def __init__(self, client: Any) -> None:
         self._client = client
 
@@ -78,6 +91,9 @@ class Cluster:
         asking.add_done_callback(_looked_at)
         async with asyncio.timeout(within):
             return await asyncio.shield(asking)
+
+    async def drop(self) -> None:
+        """Leave it to the library, which has its own idea of its connections."""
 
     async def close(self) -> None:
         """Close all connections."""

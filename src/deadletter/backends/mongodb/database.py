@@ -31,9 +31,14 @@ Work: TypeAlias = Callable[[Turn], Awaitable[T]]
 Look: TypeAlias = Callable[[Collections, Session], Awaitable[T]]
 
 _PATIENCE: Final = 4 * SILENT  # seconds that others may be in the way
+_SHORT: Final = 10.0  # seconds for what takes milliseconds
+_SLOWEST: Final = 1_000_000  # bytes in a second, on the slowest wire
+_FAREWELL: Final = 2.0  # seconds to give up a turn
 _PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.2
 _SNAPSHOT: Final = ReadConcern("snapshot")
+
+LONGEST: Final = 60.0  # seconds for anything, with all its second tries
 
 # Unless the URL says otherwise; in milliseconds.
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -50,8 +55,17 @@ def connect(address: Address) -> Client:
     return AsyncMongoClient(address.url, tz_aware=True, appname=APP, **defaults)
 
 
+def limit_for(size: int) -> float:
+    """Return the seconds that a turn may take which carries `size` bytes."""
+    return _PATIENCE + size / _SLOWEST
+
+
 class Database:
-    """One MongoDB database, for one event loop."""
+    """
+    One MongoDB database, for one event loop.
+
+    Whatever is asked for has a deadline as a whole, `within` seconds from the start.
+    """
 
     def __init__(self, address: Address, client: Client, dice: Dice) -> None:
         self.address = address
@@ -66,17 +80,21 @@ class Database:
     async def close(self) -> None:
         """Finish what is under way and let go. Twice is fine."""
         self._closed = True
-        while self._running:
-            await asyncio.wait(self._running)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_SHORT)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         await self._client.close()
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, within: float = LONGEST) -> T:
         """Do it in a turn of its own; returns once it is durable."""
-        return await self.start(self._in_turn(work))
+        return await self.start(self._limited(self._in_turn(work), within))
 
-    async def read(self, look: Look[T]) -> T:
+    async def read(self, look: Look[T], *, within: float = LONGEST) -> T:
         """Look at the office as it was at one moment."""
-        return await self.start(self._looked(look))
+        return await self.start(self._limited(self._looked(look), within))
 
     async def search(self, look: Look[T]) -> T:
         """Look like `read`; it changes nothing, so it ends with the wait for it."""
@@ -84,7 +102,8 @@ class Database:
 
     async def plainly(self, work: Callable[[Collections], Awaitable[T]]) -> T:
         """Do something whose every part stands for itself."""
-        return await self.start(self._translated(work(self.there)))
+        doing = self._translated(work(self.there))
+        return await self.start(self._limited(doing, _SHORT))
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         """Have something done to its end; waiting for it can be given up."""
@@ -105,6 +124,17 @@ class Database:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # of one nobody waits for any more
+
+    async def _limited(self, work: Awaitable[T], within: float) -> T:
+        """Wait for it in time, or not: the library ends the connection then."""
+        deadline = asyncio.timeout(within)
+        try:
+            async with deadline:
+                return await work
+        except TimeoutError as error:
+            raise Unavailable(
+                f"MongoDB at {self.address.shown}: no answer within {within:g} s"
+            ) from error
 
     async def _in_turn(self, work: Work[T]) -> T:
         deadline = _now() + _PATIENCE
@@ -159,8 +189,9 @@ class Database:
             result = await work(turn)
             await turn.end()
         except BaseException:
-            with suppress(PyMongoError):  # it ends by itself then
-                await session.abort_transaction()
+            with suppress(PyMongoError, TimeoutError):  # it ends by itself then
+                async with asyncio.timeout(_FAREWELL):
+                    await session.abort_transaction()
             raise
         while True:
             try:

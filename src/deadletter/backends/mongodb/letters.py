@@ -42,9 +42,10 @@ from . import letters_keep as keeping
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
-from .database import Database
+from .database import Database, limit_for
 from .turn import Turn
 
+_VERIFYING: Final = 3_600.0  # seconds that looking at everything may take
 _SLICE: Final = 2_000  # letters to a turn, so that nobody waits long for the next
 
 
@@ -61,7 +62,10 @@ class MongodbLetters:
         if not letters:
             return []
         now = self._clock.now()
-        return await self._db.write(lambda turn: keeping.keep(turn, letters, now))
+        size = sum(len(letter.message.body) for letter in letters)
+        return await self._db.write(
+            lambda turn: keeping.keep(turn, letters, now), within=limit_for(size)
+        )
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
@@ -187,11 +191,11 @@ class MongodbLetters:
 
     async def verify(self) -> Sequence[str]:
         """What does not add up in here, one sentence each; nothing when all is well."""
-        found = await self._db.read(verifying.problems)
+        found = await self._db.read(verifying.problems, within=_VERIFYING)
         after: str | None = ""
         while after is not None:
             look = partial(verifying.damaged, after=after)
-            after, damaged = await self._db.read(look)
+            after, damaged = await self._db.read(look, within=_VERIFYING)
             found += damaged
         return found
 

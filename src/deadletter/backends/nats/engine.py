@@ -24,7 +24,6 @@ from .names import Names
 from .registry import Registry
 
 _HASTE: Final[dict[str, Any]] = {"connect_timeout": 5, "reconnect_time_wait": 0.2}
-_FOR_EVER: Final = -1
 
 
 class NatsEngine:
@@ -64,37 +63,20 @@ class NatsEngine:
 async def connect(url: str, *, clock: Clock, second: float = 1.0) -> NatsEngine:
     """Open what a URL names; `second` is how long a second of a lease lasts."""
     address = read_url(url)
-    link: Link | None = None
-
-    async def cut() -> None:
-        if link is not None:
-            await link.cut()
-
-    async def error(error: Exception) -> None:
-        if link is not None:
-            await link.error(error)
-
+    link = Link(address.login, second=second)
     try:
         # Once without patience: a wrong URL must be told, not tried for ever.
         probe = await connected(
             address.login,
             allow_reconnect=False,
             max_reconnect_attempts=1,
-            error_cb=error,
+            error_cb=link.error,
             **_HASTE,
         )
         await farewell(probe)
-        client = await connected(
-            address.login,
-            disconnected_cb=cut,
-            error_cb=error,
-            max_reconnect_attempts=_FOR_EVER,
-            pending_size=0,  # while cut off nothing is kept, to be sent too late
-            **_HASTE,
-        )
+        await link.begin()
     except KNOWN as failure:
         raise at_start(failure, address.login) from failure
-    link = Link(client, second=second)
     try:
         return await _opened(link, address, clock)
     except BaseException:
@@ -105,7 +87,6 @@ async def connect(url: str, *, clock: Clock, second: float = 1.0) -> NatsEngine:
 async def _opened(link: Link, address: Address, clock: Clock) -> NatsEngine:
     names = _names(address)
     registry = Registry(link, names, replicas=address.replicas, clock=clock)
-    await link.begin()
     try:
         await registry.make_book()
     except Unheard as error:

@@ -3,11 +3,13 @@ The way to the server.
 
 Many requests go out together and are awaited together. When the connection is cut,
 everybody who waits for an answer is told so at once: it may have been done, or not.
+One that brings no answers, or none that can be read, is given up for another.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
+from secrets import token_hex
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,9 +18,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from deadletter.core.errors import Refused, Unavailable
-from deadletter.nats_login import farewell
+from deadletter.nats_login import Login
 
 from .errors import KNOWN, Unheard, answered, translated
+from .line import Line
 
 T = TypeVar("T")
 
@@ -46,6 +49,11 @@ class _Batch:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
+def new_inbox() -> str:
+    """A subject that nobody else listens on."""
+    return f"_INBOX.{token_hex(11)}"
+
+
 class Link:
     """
     Asks the server.
@@ -53,19 +61,41 @@ class Link:
     `second` is how long a second of a lease or a delay lasts; tests make it short.
     """
 
-    def __init__(self, client: Client, *, second: float = 1.0) -> None:
-        self.client = client
+    def __init__(self, login: Login, *, second: float = 1.0) -> None:
         self.second = second
+        self._line = Line(login, self)
         self._complaints: list[str] = []  # permissions we were refused lately
         self.on_cut: dict[Callable[[], None], None] = {}
-        self._inbox = client.new_inbox()
+        self._inbox = new_inbox()
         self._batches: dict[str, _Batch] = {}
         self._numbers = count(1)
         self._background: set[asyncio.Task[Any]] = set()
 
     async def begin(self) -> None:
-        """Listen for answers."""
-        await self.client.subscribe(f"{self._inbox}.*.*", cb=self._answer)
+        """Connect, and listen for answers."""
+        await self._line.start()
+        await self.begun(self.client)
+
+    async def begun(self, client: Client) -> None:
+        """Listen for answers on a new connection."""
+        await client.subscribe(f"{self._inbox}.*.*", cb=self._answer)
+
+    @property
+    def client(self) -> Client:
+        """The client of the library; Unavailable while it is not connected."""
+        return self._line.client
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether something can be sent now."""
+        try:
+            return self._line.client.is_connected
+        except Unavailable:
+            return False
+
+    def renew(self) -> None:
+        """Give up a connection that does not answer, or not what can be read."""
+        self._line.renew()
 
     def nanos(self, seconds: float) -> int:
         """A duration as the server wants to be told."""
@@ -79,7 +109,12 @@ class Link:
 
     async def ask_all(self, sendings: Sequence[Sending]) -> list[dict[str, Any]]:
         """Send requests together; what is refused of the first refused is raised."""
-        answers = [_read(msg) for msg in await self.requests(sendings)]
+        said = await self.requests(sendings)
+        try:
+            answers = [_read(msg) for msg in said]
+        except msgspec.MsgspecError as error:
+            self.renew()
+            raise Unavailable(f"the server's answer cannot be read: {error}") from error
         for answer in answers:
             if "error" in answer:
                 raise answered(answer["error"])
@@ -119,19 +154,22 @@ class Link:
         """
         if not sendings:
             return
-        for sending in sendings[:-1]:
-            await self.send(sending)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                for sending in sendings[:-1]:
+                    await self.send(sending)
+        except TimeoutError as error:
+            self.renew()
+            raise Unavailable("the server takes nothing any more") from error
         (answer,) = await self._requests(sendings[-1:])
         if _status(answer) == "503":
             raise Unheard("nobody answers for this consumer")
 
     async def send(self, sending: Sending, reply: str = "") -> None:
         """Send, and wait for nothing."""
-        if not self.client.is_connected:
-            # It would be kept and sent later, when it may no longer be right.
-            raise Unavailable("the connection to the server is cut")
+        client = self.client
         try:
-            await self.client.publish(
+            await client.publish(
                 sending.subject, sending.payload, reply, sending.headers
             )
         except KNOWN as error:
@@ -158,9 +196,11 @@ class Link:
 
     async def close(self) -> None:
         """Finish what is under way, and disconnect."""
-        while self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
-        await farewell(self.client)
+        if self._background:
+            await asyncio.wait(self._background, timeout=PATIENCE)
+        for task in self._background:
+            task.cancel()
+        await self._line.close()
 
     async def _requests(self, sendings: Sequence[Sending]) -> list[Msg]:
         if not sendings:
@@ -169,13 +209,14 @@ class Link:
         self._complaints.clear()
         batch = self._batches[key] = _Batch(len(sendings))
         try:
-            for number, sending in enumerate(sendings):
-                await self.send(sending, f"{self._inbox}.{key}.{number}")
             async with asyncio.timeout(PATIENCE):
+                for number, sending in enumerate(sendings):
+                    await self.send(sending, f"{self._inbox}.{key}.{number}")
                 await batch.done
         except TimeoutError as error:
             if self._complaints:
                 raise Refused(_forbidden(self._complaints[-1])) from error
+            self.renew()
             raise translated(error, f"no answer within {PATIENCE:g} s") from error
         finally:
             del self._batches[key]

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct, structs
 from nats.aio.msg import Msg
 
+from deadletter.core.checksum import CORRUPT
 from deadletter.core.errors import BackendError
 from deadletter.core.message import Delivery
 from deadletter.ports.time import Clock
@@ -50,6 +51,8 @@ class Claim(Struct):
             first_received_at=note.first_at or (now if begun else None),
             history=note.history,
             receipt=(self.arrival.seq, self.arrival.reply),
+            unreadable=CORRUPT if self.arrival.corrupt else "",
+            corrupt=self.arrival.corrupt,
         )
 
 
@@ -126,7 +129,21 @@ class Mailbox:
 
     def give_back(self, found: list[Msg]) -> None:
         """Give back what nobody got to see."""
-        self.link.start(self._give_back([arrival(msg) for msg in found]))
+        self.link.start(self._give_back(self.arrivals(found)))
+
+    def arrivals(self, found: Sequence[Msg]) -> list[Arrival]:
+        """
+        Read deliveries; those that cannot be read come again by themselves.
+
+        Nobody could settle them: the server's own part of them has been changed.
+        """
+        read: list[Arrival] = []
+        for msg in found:
+            try:
+                read.append(arrival(msg))
+            except (ValueError, IndexError):
+                self.link.renew()
+        return read
 
     async def _give_back(self, arrivals: Sequence[Arrival]) -> None:
         notes = await self.notes_on(arrivals)

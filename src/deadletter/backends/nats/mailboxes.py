@@ -106,6 +106,17 @@ class NatsBroker:
         listed = await self._registry.read()
         return [await self._info(options) for _, options in sorted(listed.items())]
 
+    async def ready(self, mailbox: str) -> int:
+        """How many could be taken from a mailbox now."""
+        consumer = await consumer_info(self._link, self._box(mailbox).place)
+        if consumer is None or consumer.get("paused"):
+            return 0
+        return int(consumer["num_pending"])
+
+    async def reconnect(self) -> None:
+        """Give up the connection for another one."""
+        self._link.renew()
+
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """
         Why the server would stop delivering a message that is still tried.

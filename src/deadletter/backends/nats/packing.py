@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
+from deadletter.core.checksum import checksum
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message, Moment
 from deadletter.core.message_text import escaped, restored
@@ -25,6 +26,7 @@ from .link import Sending
 
 _OURS: Final = "dlq-message"
 _DEDUP: Final = "Nats-Msg-Id"
+_CRC: Final = "dlq-crc"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(
     r"(?!dlq-|nats-|status$|description$)[a-z0-9_-]+", re.IGNORECASE
@@ -65,6 +67,7 @@ class Arrival(Struct, frozen=True):
     count: int  # how often it was delivered by now
     position: str  # for people
     due: datetime | None = None
+    corrupt: bool = False  # it does not match its checksum
 
 
 def packed(
@@ -87,9 +90,12 @@ def packed(
         due=due,
     )
     try:
-        headers = {_DEDUP: _dedup_id(message), _OURS: _encode(rest).decode()}
+        told = _encode(rest)
+        headers = {_DEDUP: _dedup_id(message), _OURS: told.decode()}
     except UnicodeEncodeError:
         return packed(escaped(message), subject, due=due, largest=largest)
+    travelling = message.headers if plain else ()
+    headers[_CRC] = f"{checksum(message.body, told, headers=travelling):08x}"
     if plain:
         headers |= {name: value.decode() for name, value in message.headers}
     around = sum(len(n) + len(v.encode()) + 4 for n, v in headers.items())
@@ -115,7 +121,17 @@ def arrival(msg: Msg) -> Arrival:
     count, seq, stored = int(tokens[first]), int(tokens[first + 1]), tokens[first + 3]
     position = f"{tokens[first - 2]}/{seq}"
     message, due = unpacked(msg.data, msg.headers, position, stored)
-    return Arrival(message, msg.reply, seq, count, position, due)
+    corrupt = not _is_whole(msg.data, msg.headers)
+    return Arrival(message, msg.reply, seq, count, position, due, corrupt)
+
+
+def _is_whole(body: bytes, headers: dict[str, str] | None) -> bool:
+    """Whether it matches its checksum; what came without one is taken as it is."""
+    if not headers or _CRC not in headers:
+        return True
+    told = headers.get(_OURS, "").encode("utf-8", "surrogatepass")
+    crc = checksum(body, told, headers=_theirs(headers))
+    return headers[_CRC] == f"{crc:08x}"
 
 
 def unpacked(
@@ -161,7 +177,7 @@ def _ours(rest: _Rest, body: bytes, headers: dict[str, str]) -> Message:
 
 
 def _theirs(headers: dict[str, str]) -> Headers:
-    if len(headers) <= 2 and headers.keys() <= {_OURS, _DEDUP}:
+    if len(headers) <= 3 and headers.keys() <= {_OURS, _DEDUP, _CRC}:
         return ()
     return tuple(
         (str(name), value.encode())

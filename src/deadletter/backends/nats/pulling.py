@@ -6,13 +6,14 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 import msgspec
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from deadletter.core.errors import BackendError, Unavailable
 
 from .errors import KNOWN, Unheard, translated
-from .link import Link, Sending
+from .link import Link, Sending, new_inbox
 from .names import Place
 
 _NANO: Final = 1_000_000_000
@@ -36,8 +37,9 @@ class Pull:
     def __init__(self, link: Link, place: Place) -> None:
         self._link = link
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{place.stream}.{place.durable}"
-        self._inbox = link.client.new_inbox()
+        self._inbox = new_inbox()
         self._subscription: Subscription | None = None
+        self._client: Client | None = None  # which the subscription is of
         self._left = 0  # deliveries that may still come for this request
         self._found: list[Msg] = []
         self._ended: asyncio.Future[None] | None = None
@@ -45,8 +47,6 @@ class Pull:
 
     async def take(self, limit: int, wait: float) -> list[Msg]:
         """Up to `limit` deliveries, waiting for the first: some of `wait` seconds."""
-        if self._subscription is None:
-            self._subscription = await self._subscribe()
         wait = min(wait, _LONGEST)
         self._left, self._found = limit, []
         ended = self._ended = asyncio.get_running_loop().create_future()
@@ -56,10 +56,13 @@ class Pull:
         self._link.on_cut[self._cut] = None
         sending = Sending(self._subject, _encode(request))
         try:
-            await self._link.send(sending, self._inbox)
             async with asyncio.timeout(wait + _GRACE):
+                await self._subscribe()
+                await self._link.send(sending, self._inbox)
                 await ended
         except TimeoutError as error:
+            self._left = 0
+            self._link.renew()
             raise Unavailable("the server does not answer a fetch") from error
         except BackendError:
             self._left = 0  # it was never asked, or has said that it is over
@@ -92,13 +95,17 @@ class Pull:
             with suppress(*KNOWN):
                 await subscription.unsubscribe()
 
-    async def _subscribe(self) -> Subscription:
+    async def _subscribe(self) -> None:
+        client = self._link.client
+        if client is self._client:
+            return
         try:
-            return await self._link.client.subscribe(
+            self._subscription = await client.subscribe(
                 self._inbox, cb=self._arrived, pending_bytes_limit=0
             )
         except KNOWN as error:
             raise translated(error) from error
+        self._client = client
 
     async def _arrived(self, msg: Msg) -> None:
         if msg.reply:

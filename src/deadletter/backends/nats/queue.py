@@ -14,7 +14,7 @@ from deadletter.ports.features import Features
 
 from .errors import Unheard
 from .mailbox import Claim, Mailbox
-from .packing import Arrival, arrival, packed
+from .packing import Arrival, packed
 from .settling import settle
 
 
@@ -116,7 +116,7 @@ class NatsSource:
             box.forget()  # if it is gone, the next call makes it again
             raise
         until = box.clock.monotonic() + lease
-        arrivals = [arrival(msg) for msg in found]
+        arrivals = box.arrivals(found)
         try:
             return await self._sorted_out(arrivals, until)
         except BaseException:  # nobody will ever see these

@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
@@ -16,14 +17,16 @@ import asyncpg
 from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
 
 from .address import Address
-from .errors import TROUBLE, explained, is_broken, while_running
-from .pool import SETTINGS, Connection, Pool, connect
+from .errors import explained, is_broken, is_theirs, while_running
+from .pool import LONGEST, SETTINGS, Connection, Pool, connect
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 Rows: TypeAlias = list[Any]
 
 _TRIES: Final = 20
+_SHORT: Final = 10.0  # seconds for what takes milliseconds, waiting and second tries in
+_SLOWEST: Final = 1_000_000  # bytes in a second, on the slowest wire
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A step of a search takes a fraction of this; nobody waits for one that does not.
@@ -40,8 +43,19 @@ class Again(Exception):
     """Somebody else was faster: look again, in a new transaction."""
 
 
+def limit_for(size: int = 0) -> float:
+    """Return the seconds that something short may take which carries `size` bytes."""
+    return _SHORT + size / _SLOWEST
+
+
 class Database:
-    """One PostgreSQL database, for one event loop."""
+    """
+    One PostgreSQL database, for one event loop.
+
+    Whatever is asked for has a deadline as a whole, `within` seconds from the start,
+    with the time it waits for a connection. One that is not met is Unavailable, and
+    ends the connection: nobody else comes upon half an answer.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -53,28 +67,40 @@ class Database:
     async def close(self) -> None:
         """Finish what is under way and let go. Twice is fine."""
         self._closed = True
-        while self._running:
-            await asyncio.wait(self._running)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_SHORT)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         await self._pool.close()
 
-    async def fetch(self, sql: str, *values: Any) -> Rows:
+    def reconnect(self) -> None:
+        """Give up all connections that are not in use."""
+        self._pool.drop()
+
+    async def fetch(self, sql: str, *values: Any, within: float = _SHORT) -> Rows:
         """Run one statement by itself; returns once what it did is durable."""
         if self.address.pgbouncer:
-            return await self.write(lambda c: c.fetch(sql, *values))
-        return await self.start(self._tried(lambda c: c.fetch(sql, *values)))
+            return await self.write(lambda c: c.fetch(sql, *values), within=within)
+        return await self.start(self._limited(lambda c: c.fetch(sql, *values), within))
 
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+    async def write(
+        self, work: Work[T], *, durable: bool = True, within: float = LONGEST
+    ) -> T:
         """
         Do it in a transaction, again if others were in the way.
 
         Returns once it is durable, or will be with whatever is written next.
         """
         begin = _BEGIN if durable else _BEGIN + _SOON
-        return await self.start(self._tried(lambda c: self._transact(c, work, begin)))
+        transaction = partial(self._transact, work=work, begin=begin)
+        return await self.start(self._limited(transaction, within))
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, work: Work[T], *, within: float = LONGEST) -> T:
         """Do it on a snapshot of what has been committed."""
-        return await self.start(self._tried(lambda c: self._transact(c, work, _LOOK)))
+        transaction = partial(self._transact, work=work, begin=_LOOK)
+        return await self.start(self._limited(transaction, within))
 
     async def search(self, work: Work[T]) -> T:
         """Do it like `read`; it changes nothing, so it ends with the wait for it."""
@@ -101,6 +127,18 @@ class Database:
         if not task.cancelled():
             task.exception()  # of one nobody waits for any more
 
+    async def _limited(self, work: Work[T], within: float) -> T:
+        """Do it in time, or not: then the connection is gone as well."""
+        deadline = asyncio.timeout(within)
+        try:
+            async with deadline:
+                return await self._tried(work)
+        except TimeoutError as error:
+            self._pool.drop()  # the others lead to where this one led
+            raise Unavailable(
+                f"PostgreSQL at {self.address.shown}: no answer within {within:g} s"
+            ) from error
+
     async def _tried(self, work: Work[T]) -> T:
         for tries in range(_TRIES):
             try:
@@ -118,7 +156,9 @@ class Database:
                 return await work(connection)
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
             raise
-        except TROUBLE as error:
+        except Exception as error:
+            if not is_theirs(error):
+                raise
             if is_broken(error):
                 self._pool.drop()
             raise self._told(error) from error
@@ -128,7 +168,8 @@ class Database:
         await connection.execute(begin + settings)
         try:
             result = await work(connection)
-        except BaseException as error:
+        except (asyncpg.PostgresError, DeadLetterError, Again) as error:
+            # After anything else the connection is given up, and this with it.
             if not connection.is_closed() and not is_broken(error):
                 await connection.execute("ROLLBACK")
             raise

@@ -99,6 +99,12 @@ def explained(error: BaseException, where: str) -> DeadLetterError:
     if isinstance(error, asyncpg.InterfaceError) and "connection" not in str(error):
         return Refused(f"PostgreSQL at {where}: {_first_line(error)}")
     said = _first_line(error) or type(error).__name__
+    if not isinstance(error, TROUBLE):
+        return Unavailable(
+            f"PostgreSQL at {where} sent what cannot be read"
+            f" ({type(error).__name__}: {said}): see that nothing on the way to it"
+            " changes what is sent; TLS would tell (?sslmode=verify-full)"
+        )
     return Unavailable(
         f"PostgreSQL at {where} cannot be reached ({said}): see that it runs, and that"
         " host and port in the URL are right"
@@ -123,7 +129,23 @@ def is_broken(error: BaseException) -> bool:
         return False  # the statement took too long; its connection is as it was
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "XX")[:2] in {"08", "57", "58", "XX"}
-    return isinstance(error, TROUBLE)
+    return not isinstance(error, DeadLetterError)
+
+
+def is_theirs(error: BaseException) -> bool:
+    """
+    Whether the server or the client library raised this, and not our own code.
+
+    From bytes that were changed on their way the library makes whatever it can: an
+    AssertionError, a struct.error, a text that is none.
+    """
+    if isinstance(error, TROUBLE):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else trace.tb_frame.f_code.co_filename
+    return "asyncpg" in where
 
 
 def _entry(sqlstate: str) -> tuple[type[DeadLetterError], str]:

@@ -13,7 +13,7 @@ from deadletter.ports.ledger import (
     standing,
 )
 
-from .database import Database, Rows
+from .database import Database, Rows, limit_for
 from .pool import Connection
 from .rows import octets
 from .settling import span
@@ -94,7 +94,9 @@ class PostgresqlLedger:
         if len(rounds) == 1:
             given = [await self._db.fetch(_BEGIN, *_columns(rounds[0]), duration)]
         else:
-            given = await self._db.write(lambda c: _begin(c, rounds, duration))
+            given = await self._db.write(
+                lambda c: _begin(c, rounds, duration), within=limit_for()
+            )
         tokens = dict(row for rows in given for row in rows)  # the last one counts
         mine = {
             place: tokens[id_]

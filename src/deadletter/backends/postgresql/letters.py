@@ -51,9 +51,9 @@ from . import letters_edit as editing
 from . import letters_moves as moves
 from . import letters_replay as replay
 from . import letters_verify as verifying
-from .database import Database
+from .database import Database, limit_for
 from .letters_keep import keeping
-from .pool import Connection
+from .pool import LONGEST, Connection
 
 T = TypeVar("T")
 
@@ -75,11 +75,14 @@ class PostgresqlLetters:
         """Keep letters durably, all of them or none."""
         if not letters:
             return []
-        return await self._db.write(keeping(letters, self._clock.now()))
+        size = sum(len(letter.message.body) for letter in letters)
+        keep = keeping(letters, self._clock.now())
+        return await self._db.write(keep, within=limit_for(size))
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
-        rows = await self._db.fetch(editing.GET, [stored(id_) for id_ in ids])
+        asked = [stored(id_) for id_ in ids]
+        rows = await self._db.fetch(editing.GET, asked, within=LONGEST)
         by_id = {letter.id: letter for letter in map(editing.with_original, rows)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
@@ -211,11 +214,11 @@ class PostgresqlLetters:
 
     async def verify(self) -> Sequence[str]:
         """What does not add up in here, one sentence each; nothing when all is well."""
-        found = await self._db.read(verifying.problems)
+        found = await self._db.read(verifying.problems, within=verifying.LONG)
         after: int | None = 0
         while after is not None:
             after, damaged = await self._db.read(
-                partial(verifying.damaged, after=after)
+                partial(verifying.damaged, after=after), within=verifying.LONG
             )
             found += damaged
         return found

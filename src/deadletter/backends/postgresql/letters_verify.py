@@ -13,7 +13,7 @@ from .text import legible
 
 SLICE: Final = 2_000  # bodies at a time
 _NAMED: Final = 10  # problems of one kind; more of them would say nothing new
-_LONG: Final = 3_600.0  # seconds
+LONG: Final = 3_600.0  # seconds that looking at everything may take
 
 _OFFICE: Final = "SELECT kept, purged, expired FROM deadletter.office"
 _LETTERS: Final = f"""
@@ -85,7 +85,7 @@ async def problems(connection: Connection) -> list[str]:
     """What is wrong, one sentence each, but for bodies (see `damaged`)."""
     found = await _miscounted(connection)
     for sentence, select in _ODDITIES.items():
-        rows = await connection.fetch(f"{select} LIMIT {_NAMED}", timeout=_LONG)
+        rows = await connection.fetch(f"{select} LIMIT {_NAMED}", timeout=LONG)
         found += [sentence.format(*legible(row)) for row in rows]
     return [*found, *(await audit_problems(connection))[:_NAMED]]
 
@@ -106,7 +106,7 @@ async def _miscounted(connection: Connection) -> list[str]:
     by_source: Counter[Any] = Counter()
     by_group: Counter[Any] = Counter()
     open_: Counter[Any] = Counter()
-    for row in await connection.fetch(_LETTERS, timeout=_LONG):
+    for row in await connection.fetch(_LETTERS, timeout=LONG):
         source, fingerprint, state, n = row
         by_source[source, state] += n
         by_group[fingerprint, state] += n

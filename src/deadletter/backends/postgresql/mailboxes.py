@@ -16,7 +16,7 @@ from deadletter.core.topology import (
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Features
 
-from .database import Database
+from .database import Database, limit_for
 from .misdated import Misdated
 from .pool import Connection
 from .queue import Mailbox, PostgresqlSink, PostgresqlSource
@@ -59,6 +59,13 @@ INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n)
 VALUES ($1, '{Fate.PURGED}', 0, $2)
 ON CONFLICT (mailbox, fate, shard) DO UPDATE SET n = t.n + excluded.n
 """  # noqa: S608 -- made of constants
+_READY: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM deadletter.messages
+    WHERE mailbox = $1 AND token IS NULL AND suspect = false
+        AND due <= deadletter.clock()
+    LIMIT 1000) AS some
+"""
 _INFO: Final = """
 SELECT b.name, dead_queue, max_attempts, expire_after, reference, b.id,
     c.ready, c.delayed, c.claimed, c.suspects,
@@ -120,6 +127,15 @@ class PostgresqlBroker:
         ((now,),) = await self._db.fetch(NOW)
         return cast(datetime, now)
 
+    async def ready(self, mailbox: str) -> int:
+        """How many could be taken from a mailbox now; at most 1000 are counted."""
+        rows = await self._db.fetch(_READY, await self.number(mailbox))
+        return int(rows[0][0])
+
+    async def reconnect(self) -> None:
+        """Give up the connections nobody uses; those in use end by their deadlines."""
+        self._db.reconnect()
+
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """None: mailboxes here have no limits of their own."""
         return None
@@ -127,7 +143,8 @@ class PostgresqlBroker:
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """Take back what lost workers held, and claim what is past saving."""
         swept, given_back = await self._db.write(
-            partial(sweep, misdated=self._misdated, limit=limit, lease=span(lease))
+            partial(sweep, misdated=self._misdated, limit=limit, lease=span(lease)),
+            within=limit_for(),
         )
         for box in given_back:
             self._waking.ring(box)

@@ -34,7 +34,7 @@ async def prepare(address: Address) -> Features:
             _check(version, encoding, address)
             await migrate(connection)
         finally:
-            await connection.close()
+            connection.terminate()
     except TROUBLE as error:
         raise explained(error, address.shown) from error
     except ValueError as error:  # the client library's own reading of the URL

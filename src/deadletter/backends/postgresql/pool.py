@@ -8,10 +8,12 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from .address import Address
+from .errors import is_broken
 
 Connection: TypeAlias = asyncpg.Connection
 
 _PATIENCE: Final = 10.0  # seconds for a connection to be made
+_FAREWELL: Final = 2.0  # seconds for a connection to be closed in good order
 LONGEST: Final = 60.0  # seconds for a statement
 
 # Plans are made once and used for long, also when a queue that was empty has a
@@ -59,9 +61,9 @@ class Pool:
             connection = await self._get()
             try:
                 yield connection
-            except BaseException:
+            except BaseException as error:
                 # Where it stands now is not worth finding out.
-                if connection.is_closed() or connection.is_in_transaction():
+                if is_broken(error) or connection.is_in_transaction():
                     connection.terminate()
                 else:
                     self._idle.append(connection)
@@ -74,9 +76,10 @@ class Pool:
             self._idle.pop().terminate()
 
     async def close(self) -> None:
-        """Say good-bye on all idle connections."""
-        while self._idle:
-            await self._idle.pop().close(timeout=_PATIENCE)
+        """Say good-bye on all idle connections, to whoever still listens."""
+        idle, self._idle = self._idle, []
+        leaving = (connection.close(timeout=_FAREWELL) for connection in idle)
+        await asyncio.gather(*leaving, return_exceptions=True)
 
     async def _get(self) -> Connection:
         while self._idle:

@@ -72,7 +72,7 @@ WITH ready AS MATERIALIZED (
         '''SELECT convert_to(message_id, 'UTF8'), body,
             outgoing || ($11::bytea[])[replays + 1] || convert_to(id, 'UTF8')
                 || ($12::bytea[])[replays + 1],
-            sent_at, CASE WHEN expires_at > $4 THEN expires_at END
+            sent_at, CASE WHEN expires_at > $4 THEN expires_at END, NULL::bigint
         FROM going ORDER BY ordinal'''
     )
 }
@@ -86,7 +86,7 @@ FROM ready WHERE NOT mine GROUP BY source
 # What cannot be copied as it is comes by here, but for the body.
 _COPY: Final = sending(
     """SELECT id, (SELECT body FROM deadletter.letter_contents WHERE letter = given),
-        extra, sent_at, expires_at
+        extra, sent_at, expires_at, NULL::bigint
     FROM unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::timestamptz[],
         $6::timestamptz[]) AS u (id, given, extra, sent_at, expires_at)"""
 )

@@ -11,8 +11,8 @@ from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
-from .database import Database, Rows
-from .pool import Connection
+from .database import Database, Rows, limit_for
+from .pool import LONGEST, Connection
 from .rows import CLAIMED, columns_of, deliveries
 from .settling import COUNT, EXTEND, SETTLE, Receipt, rounds, span
 from .settling import columns_of as settled_columns
@@ -30,9 +30,9 @@ def putting(rows: str, wait: str = "interval '0'") -> str:
     """
     Lists that put messages into a mailbox, of which it is $1.
 
-    `rows` selects their id, body, extra, sent_at and expires_at; `wait` is how long
-    they are held back. The mailbox may have
-    been deleted since we learned its number: then nothing is sent, and `box` is empty.
+    `rows` selects their id, body, extra, sent_at, expires_at and checksum; `wait` is
+    how long they are held back. The mailbox may have been deleted since we learned its
+    number: then nothing is sent, and `box` is empty.
     """
     return f"""
 box AS (
@@ -40,10 +40,10 @@ box AS (
     FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
 ), put AS (
     INSERT INTO deadletter.messages
-        (mailbox, id, body, extra, sent_at, expires_at, due, span)
+        (mailbox, id, body, extra, sent_at, expires_at, crc, due, span)
     SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
-        least(deadletter.clock() + {wait}, g.expires_at, box.expiry), {wait}
-    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at)
+        g.crc, least(deadletter.clock() + {wait}, g.expires_at, box.expiry), {wait}
+    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at, crc)
     RETURNING 'sent' AS fate
 ), gone AS (SELECT fate FROM put), counted AS ({COUNT})
 """  # noqa: S608 -- made of constants
@@ -56,8 +56,8 @@ def sending(rows: str, wait: str = "interval '0'") -> str:
 
 _SEND: Final = sending(
     """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
-        $6::timestamptz[])""",
-    "$7::interval",
+        $6::timestamptz[], $7::bigint[])""",
+    "$8::interval",
 )
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
@@ -131,14 +131,16 @@ class PostgresqlSink:
         self._box.waking.ring(await self._box.id())
 
     async def _sent(self, box: int, parts: Sequence[tuple[Any, ...]]) -> bool:
+        within = limit_for(sum(len(body) for part in parts for body in part[1]))
         if len(parts) == 1:
-            return bool(await self._box.db.fetch(_SEND, box, *parts[0]))
+            sent = await self._box.db.fetch(_SEND, box, *parts[0], within=within)
+            return bool(sent)
 
         async def send(connection: Connection) -> bool:
             answers = [await connection.fetch(_SEND, box, *part) for part in parts]
             return all(answers)
 
-        return await self._box.db.write(send)
+        return await self._box.db.write(send, within=within)
 
 
 class PostgresqlSource:
@@ -148,6 +150,7 @@ class PostgresqlSource:
         self.mailbox = box.name
         self.features = features
         self._box = box
+        self._late = 0  # claims that were not answered in time, one after another
 
     async def receive(
         self, *, limit: int, wait: float, lease: float, alone: bool = False
@@ -216,12 +219,16 @@ class PostgresqlSource:
         self, box: int, limit: int, lease: float, *, alone: bool
     ) -> Sequence[Delivery]:
         db = self._box.db
-        claiming = asyncio.ensure_future(
-            db.fetch(_CLAIM, box, limit, timedelta(seconds=lease), alone)
-        )
+        # How much it brings is not known: whoever is slow, but works, has longer next.
+        within = min(limit_for() * 2**self._late, LONGEST)
+        asked = (box, limit, timedelta(seconds=lease), alone)
+        claiming = asyncio.ensure_future(db.fetch(_CLAIM, *asked, within=within))
+        self._late += 1
         try:
             rows = await asyncio.shield(claiming)
+            self._late = 0
         except asyncio.CancelledError:
+            self._late = 0
             # Nobody will ever see these deliveries: as if they had not been made.
             with suppress(DeadLetterError):  # closed meanwhile: the lease runs out
                 db.start(self._undo(claiming))

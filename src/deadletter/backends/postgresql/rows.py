@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from deadletter.core.checksum import CORRUPT, checksum
 from deadletter.core.message import Delivery, Message
 from deadletter.core.packing import NOTHING_EXTRA, pack_extra, read_extra
 
 CLAIMED: Final = """
 m.due, m.seq, m.token, m.mailbox, m.id, m.body, m.extra, m.sent_at, m.expires_at,
-m.attempts, m.spared, m.suspect, m.first_at, m.history
+m.attempts, m.spared, m.suspect, m.first_at, m.history, m.crc
 """
 """The columns `deliveries` reads, in its order."""
 
@@ -19,6 +20,7 @@ Columns: TypeAlias = tuple[
     Sequence[bytes | None],  # extra
     Sequence[datetime],  # sent_at
     Sequence[datetime | None],  # expires_at
+    Sequence[int],  # checksum
 ]
 
 
@@ -26,12 +28,17 @@ def columns_of(messages: Sequence[Message]) -> Columns:
     """Messages as they are stored; a column of nothing but None is empty."""
     extras = [pack_extra(message) for message in messages]
     expiries = [message.expires_at for message in messages]
+    ids = [octets(message.id) for message in messages]
     return (
-        [octets(message.id) for message in messages],
+        ids,
         [message.body for message in messages],
         extras if any(extras) else (),
         [message.sent_at for message in messages],
         expiries if any(expiries) else (),
+        [
+            checksum(id_, message.body, extra or b"")
+            for id_, message, extra in zip(ids, messages, extras, strict=True)
+        ],
     )
 
 
@@ -43,12 +50,13 @@ def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delive
     # One loop with nothing called that can be helped: it runs for every message.
     for (
         due, seq, token, mailbox, id_, body, extra, sent_at, expires_at, attempts,
-        spared, suspect, first_at, history,
+        spared, suspect, first_at, history, crc,
     ) in rows:  # fmt: skip
         if extra != known:
             known, (rare, damage) = extra, read_extra(extra)
+        is_whole = crc is None or checksum(id_, body, extra or b"") == crc
         message = Message(
-            id=id_.decode("utf-8", "surrogatepass"),
+            id=_text(id_),
             body=body,
             sent_at=sent_at,
             expires_at=expires_at,
@@ -68,13 +76,21 @@ def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delive
             spared=spared,
             suspect=suspect,
             first_received_at=first_at,
-            history=history.decode("utf-8", "surrogatepass") if history else "",
+            history=_text(history) if history else "",
             receipt=(seq, token),
-            unreadable=damage,
+            unreadable=damage if is_whole else CORRUPT,
+            corrupt=not is_whole,
         )
         found.append((due, seq, delivery))
     found.sort()  # seq is unique: deliveries themselves are never compared
     return [delivery for _, _, delivery in found]
+
+
+def _text(stored: bytes) -> str:
+    try:
+        return stored.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # changed on its way
+        return stored.decode("utf-8", "replace")
 
 
 def octets(text: str) -> bytes:

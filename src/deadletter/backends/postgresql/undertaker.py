@@ -7,7 +7,7 @@ from deadletter.ports.burial import Burial
 from deadletter.ports.letters import Kept
 from deadletter.ports.time import Clock
 
-from .database import Database
+from .database import Database, limit_for
 from .letters_keep import keeping
 from .mailboxes import PostgresqlBroker
 from .pool import Connection
@@ -56,4 +56,5 @@ class PostgresqlUndertaker:
                 for burial in burials
             ]
 
-        return await self._db.write(bury)
+        size = sum(len(burial.letter.message.body) for burial in burials)
+        return await self._db.write(bury, within=limit_for(size))

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
-from .errors import TROUBLE
 from .pool import Connection
 
 Listen: TypeAlias = Callable[[], Awaitable[Connection]]
@@ -76,7 +75,7 @@ class Waking:
 
     async def _keep_listening(self, listen: Listen) -> None:
         while True:
-            with suppress(*TROUBLE):
+            with suppress(Exception):  # whatever it is, we look instead meanwhile
                 await self._listen_once(await listen())
             self._is_told = False
             await asyncio.sleep(_PAUSE)

@@ -15,15 +15,22 @@ class Claim:
     the lease a worker that is stuck inside a living one.
     """
 
-    __slots__ = ("alone", "channel", "delivery", "settling", "tag", "until")
+    __slots__ = ("alone", "channel", "crc", "delivery", "settling", "tag", "until")
 
     def __init__(
-        self, channel: Channel, tag: int, until: datetime, *, alone: bool
+        self,
+        channel: Channel,
+        tag: int,
+        until: datetime,
+        *,
+        alone: bool,
+        crc: int | None = None,
     ) -> None:
         self.channel = channel
         self.tag = tag
         self.until = until
         self.alone = alone
+        self.crc = crc  # the checksum it came with, if it does not match that
         self.settling = False  # somebody is at it: nobody else may settle it
         self.delivery: Delivery | None = None
 

@@ -17,6 +17,7 @@ from pamqp import commands as spec
 
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import Content
+from deadletter.core.checksum import CORRUPT
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 from deadletter.ports.signing import Seal
@@ -73,7 +74,8 @@ class Inbox:
             if read.story.left:
                 self.strays.append(content)
                 continue
-            claim = Claim(channel, content.tag, until, alone=False)
+            crc = None if read.is_whole else read.crc
+            claim = Claim(channel, content.tag, until, alone=False, crc=crc)
             found.append(self._claimed(claim, read, now, lost=0))
         return found
 
@@ -89,7 +91,8 @@ class Inbox:
             return None
         content = self._alone.popleft()
         read = self.read(content, now, alone=True)
-        claim = Claim(channel, content.tag, until, alone=True)
+        crc = None if read.is_whole else read.crc
+        claim = Claim(channel, content.tag, until, alone=True, crc=crc)
         lost = max(read.lost, 1) if content.redelivered else 0
         return self._claimed(claim, read, now, lost=lost)
 
@@ -150,6 +153,12 @@ class Inbox:
         for tag in gone:
             self._unacked.pop(tag, None)
         return True
+
+    def put_back(self, channel: Channel, tag: int) -> None:
+        """Have the broker send a delivery again, as it has it."""
+        if channel is self._channel and channel.closed is None:
+            channel.give_back([tag])
+            self._unacked.pop(tag, None)
 
     def let_go(self, claims: Iterable[Claim]) -> None:
         """They are settled, or somebody else's."""
@@ -265,6 +274,8 @@ class Inbox:
             history=story.history,
             receipt=claim,
             unsigned=read.unsigned,
+            unreadable="" if read.is_whole else CORRUPT,
+            corrupt=not read.is_whole,
         )
         self.claims[claim] = None
         return delivery

@@ -85,6 +85,11 @@ class Link:
                 " is the queue full (x-max-length with reject-publish)?"
             )
 
+    def reconnect(self) -> None:
+        """End both connections; whoever needs one opens another."""
+        self._in.end()
+        self._out.end()
+
     async def close(self) -> None:
         """Finish what was said and close both."""
         await self._in.close()

@@ -84,6 +84,15 @@ class RabbitBroker:
         """The mailboxes this process has to do with, by name."""
         return [await self._info(name) for name in sorted(self._options)]
 
+    async def ready(self, mailbox: str) -> int:
+        """How many the broker has ready and has not sent to anybody."""
+        with in_our_words():
+            return await self._places.count(mailbox) or 0
+
+    async def reconnect(self) -> None:
+        """End both connections; what came by them is somebody else's then."""
+        self._link.reconnect()
+
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """
         Why the broker would take a message away while it is still tried.

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
+from deadletter.core.checksum import checksum
 from deadletter.core.ids import body_digest
 from deadletter.core.message import Headers, Lineage, Message
 from deadletter.core.message_text import escaped, restored
@@ -34,6 +35,8 @@ _STORY: Final = (
     *("dlq-attempt", "dlq-spared", "dlq-first-received", "dlq-history", "dlq-left"),
     _SIGNATURE,
 )
+_CRC: Final = "dlq-crc"
+_NAMED: Final = (table.MESSAGE_ID, table.CONTENT_TYPE, table.REPLY_TO)
 _RESERVED: Final = ("x-", "dlq-", "amqp-")
 _NAME: Final = 128  # bytes of a header's name that every client can read
 
@@ -90,6 +93,8 @@ class Unpacked(Struct, frozen=True):
     story: Story
     lost: int  # how often it went out and never came back
     unsigned: bool = False  # somebody else wrote a story, of which none is believed
+    crc: int | None = None  # the checksum that came with it
+    is_whole: bool = True  # ...and is that of what came
 
 
 NEW: Final = Story()
@@ -109,21 +114,30 @@ def when(at: int) -> datetime:
 
 
 def packed(
-    message: Message, story: Story = NEW, *, to: str, keys: Keys, wait: int = 0
+    message: Message,
+    story: Story = NEW,
+    *,
+    to: str,
+    keys: Keys,
+    wait: int = 0,
+    crc: int | None = None,
 ) -> bytes:
     """
     A message's properties as they are sent to a mailbox.
 
-    `wait` is in milliseconds, for a delay queue.
+    `wait` is in milliseconds, for a delay queue. What did not match its checksum `crc`
+    keeps it: no copy makes it right.
     """
     signature = _signature(message, story, to, keys) if story.copied else ""
     try:
-        return _packed(message, story, wait, signature)
+        return _packed(message, story, wait, signature, crc)
     except UnicodeEncodeError:
-        return _packed(escaped(message), story, wait, signature)
+        return _packed(escaped(message), story, wait, signature, crc)
 
 
-def _packed(message: Message, story: Story, wait: int, signature: str) -> bytes:
+def _packed(
+    message: Message, story: Story, wait: int, signature: str, crc: int | None
+) -> bytes:
     more = More(
         micros(message.sent_at),
         message.key,
@@ -148,7 +162,12 @@ def _packed(message: Message, story: Story, wait: int, signature: str) -> bytes:
         else:
             values = (value for _, value in message.headers)
             entries = [table.text(*pair) for pair in zip(names, values, strict=True)]
-    entries.append(table.binary(b"dlq-more", _encode(more)))
+    told = _encode(more)
+    entries.append(table.binary(b"dlq-more", told))
+    if crc is None:
+        plain = message.headers if more.headers is None else ()
+        crc = _checksum(message.body, told, story, properties, plain)
+    entries.append(table.number(b"dlq-crc", crc))
     if story.copied:
         entries += _told(story)
         entries.append(table.text(_SIGNATURE.encode(), signature.encode()))
@@ -174,10 +193,11 @@ def unpacked(
 
     Properties that cannot be read at all are left out: the body is what counts.
     """
+    damaged = False
     try:
         found = table.read(header)
     except UNREADABLE:
-        found = {}
+        found, damaged = {}, _CRC.encode() in header
     native: table.Table = found.get(table.HEADERS, [])
     ours = {name: value for name, value in native if name.startswith(("dlq-", "x-"))}
     more = _more(ours)
@@ -186,6 +206,8 @@ def unpacked(
     else:
         message = _ours(more, found, native, body)
     story, unsigned = _story(ours), False
+    crc = -1 if damaged else _crc(ours)
+    whole = _told_whole(found, native, body, more, story) if crc is not None else None
     if story is not NEW and not _is_signed(ours, message, story, mailbox, keys):
         # When it is due is for a producer to say, who may have another office's key.
         unsigned = story != Story(left=story.left, copied=True)
@@ -194,7 +216,26 @@ def unpacked(
             extra = tuple((n, _as_bytes(ours[n])) for n in _STORY if n in ours)
             message = structs.replace(message, headers=(*message.headers, *extra))
     lost = max(_int(ours, "x-delivery-count"), _int(ours, "x-acquired-count"))
-    return Unpacked(message, story, lost, unsigned)
+    return Unpacked(message, story, lost, unsigned, crc, is_whole=crc == whole)
+
+
+def _crc(ours: Mapping[str, Any]) -> int | None:
+    crc = ours.get(_CRC)
+    return crc if isinstance(crc, int) else None
+
+
+def _told_whole(
+    found: Mapping[int, Any],
+    native: table.Table,
+    body: bytes,
+    more: More | None,
+    story: Story,
+) -> int:
+    """Return the checksum of what came, as it travelled."""
+    told = next((value for name, value in native if name == _MORE), b"")
+    told = told if isinstance(told, bytes) else b""
+    plain = _plain(native) if more is None or more.headers is None else ()
+    return _checksum(body, told, story, found, plain)
 
 
 def _ours(
@@ -216,6 +257,19 @@ def _ours(
             lineage=more.lineage,
         )
     )
+
+
+def _checksum(
+    body: bytes,
+    more: bytes,
+    story: Story,
+    properties: Mapping[int, Any],
+    plain: Headers,
+) -> int:
+    parts = [body, more, *(properties.get(bit) or b"" for bit in _NAMED)]
+    if story.copied:
+        parts += (_encode(story),)
+    return checksum(*parts, headers=plain)
 
 
 def _is_plain(headers: Headers, names: list[bytes]) -> bool:

@@ -28,6 +28,7 @@ class Letter(Struct, frozen=True, kw_only=True):
     to: str  # a queue
     story: Story
     delay: float = 0.0  # seconds
+    crc: int | None = None  # of what does not match it, and must not seem to
 
 
 class Post:
@@ -66,11 +67,11 @@ class Post:
         story = structs.replace(story, copied=True, left=left * 1000)
         wait -= left
         place = await self._places.delay(letter.to, delays.bucket(wait))
-        keys = self._seal.keys
-        properties = packed(message, story, to=letter.to, keys=keys, wait=wait)
+        keys, crc = self._seal.keys, letter.crc
+        properties = packed(message, story, to=letter.to, keys=keys, wait=wait, crc=crc)
         return place, properties, message.body
 
     def _now(self, letter: Letter, story: Story) -> Mail:
         message, keys = letter.message, self._seal.keys
-        properties = packed(message, story, to=letter.to, keys=keys)
+        properties = packed(message, story, to=letter.to, keys=keys, crc=letter.crc)
         return letter.to, properties, message.body

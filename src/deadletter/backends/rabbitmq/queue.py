@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
+from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import Content
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Released, Settlement
@@ -24,6 +25,7 @@ _CHECK: Final = 2.0  # seconds without a message before we look after the consum
 # Consumers of a queue that is deleted and made again at once are not told, and get
 # nothing from the new one: so we leave them a moment.
 _MOURNING: Final = 0.5
+_SOON: Final = 1.0  # seconds, of what nobody has seen and is read again
 _IDLE: Final = timedelta(seconds=60)
 
 
@@ -41,6 +43,7 @@ class Mailbox:
         self.expire_after: float | None = None
         self.receiving = 0  # how many are asking for deliveries now
         self.asked_at = clock.now()
+        self._changed: set[bytes] = set()  # bodies that did not match lately
 
     @property
     def idle(self) -> bool:
@@ -56,6 +59,8 @@ class Mailbox:
         self.inbox.strays = []
         now = self.clock.now()
         letters = [self._forwarded(content, now) for content in strays]
+        if any(letter.crc is not None for letter in letters):
+            strays, letters = self._reread(channel, strays, letters)
         try:
             await self.post.send(letters, now)
         except BaseException:
@@ -63,6 +68,25 @@ class Mailbox:
                 self.inbox.strays += strays
             raise
         self.inbox.forget(channel, [content.tag for content in strays])
+
+    def _reread(
+        self, channel: Channel, strays: Sequence[Content], letters: Sequence[Letter]
+    ) -> tuple[list[Content], list[Letter]]:
+        """
+        Let the broker send again what does not match its checksum.
+
+        It may have been changed on its way, and a copy would be all there is. What
+        comes in the same way again is so in its queue.
+        """
+        known, self._changed = self._changed, set()
+        going: list[tuple[Content, Letter]] = []
+        for content, letter in zip(strays, letters, strict=True):
+            if letter.crc is None or content.body in known:
+                going.append((content, letter))
+            else:
+                self._changed.add(content.body)
+                self.inbox.put_back(channel, content.tag)
+        return [content for content, _ in going], [letter for _, letter in going]
 
     async def take_back(self) -> int:
         """Make suspects of what is claimed and whose lease has run out."""
@@ -84,6 +108,7 @@ class Mailbox:
                 # Lost in company, it may have been a neighbour's fault: not charged.
                 # Lost alone, it was its own.
                 story=story_of(delivery, spared=not claim.alone),
+                crc=claim.crc,
             )
             for claim in overdue
             if (delivery := claim.delivery) is not None
@@ -120,7 +145,8 @@ class Mailbox:
             copied=True,
             left=0,
         )
-        return Letter(message=read.message, to=to, story=story, delay=delay)
+        crc = None if read.is_whole else read.crc
+        return Letter(message=read.message, to=to, story=story, delay=delay, crc=crc)
 
 
 class RabbitSink:
@@ -185,7 +211,7 @@ class RabbitSource:
         released = [
             s
             for claim, s in zip(mine, settlements, strict=True)
-            if claim is not None and isinstance(s, Released)
+            if claim is not None and isinstance(s, Released) and not _comes_again(s)
         ]
         if released:
             try:
@@ -195,7 +221,20 @@ class RabbitSource:
                     if claim is not None:
                         claim.settling = False
                 raise
-        return self._forget(mine)
+        return self._forget(self._reread(mine, settlements))
+
+    def _reread(
+        self, mine: Sequence[Claim | None], settlements: Sequence[Settlement]
+    ) -> Sequence[Claim | None]:
+        """Have the broker send again what came to us changed: it may have it whole."""
+        left: list[Claim | None] = []
+        for claim, settlement in zip(mine, settlements, strict=True):
+            again = isinstance(settlement, Released) and _comes_again(settlement)
+            if claim is not None and again:
+                self._box.inbox.let_go([claim])
+                self._box.inbox.put_back(claim.channel, claim.tag)
+            left.append(None if again else claim)
+        return left
 
     async def extend(
         self, deliveries: Sequence[Delivery], *, lease: float
@@ -238,6 +277,7 @@ class RabbitSource:
                 to=suspects(box.name) if _still_suspect(s) else box.name,
                 story=story_of(s.delivery, spared=not s.charged, history=s.history),
                 delay=s.delay,
+                crc=s.delivery.receipt.crc,
             )
             for s in released
         ]
@@ -281,6 +321,11 @@ def story_of(delivery: Delivery, *, spared: bool, history: str | None = None) ->
         history=delivery.history if history is None else history,
         copied=True,
     )
+
+
+def _comes_again(released: Released) -> bool:
+    """Whether it came changed, and is to be read again as the broker has it."""
+    return released.delivery.corrupt and released.delay <= _SOON
 
 
 def _still_suspect(released: Released) -> bool:

@@ -31,6 +31,16 @@ class RedisBroker(Mailboxes[Mailbox]):
         """The way into one mailbox, which is made if it is not there yet."""
         return RedisSink(self._box(mailbox))
 
+    async def ready(self, mailbox: str) -> int:
+        """How many could be taken from a mailbox now."""
+        box = self._box(mailbox)
+        said = await box.ask(box.verbs.count)
+        return int(said[0])
+
+    async def reconnect(self) -> None:
+        """Give up all connections for others."""
+        await self._link.reconnect()
+
     def info(self, options: QueueOptions, said: Sequence[Any]) -> QueueInfo:
         """What is in a mailbox."""
         ready, delayed, claimed, suspects, head, pairs = said

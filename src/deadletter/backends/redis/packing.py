@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 from msgspec import structs
 
 from deadletter.backends._redis.times import EPOCH, when
+from deadletter.core.checksum import CORRUPT
 from deadletter.core.message import Delivery, Message
 from deadletter.core.message_text import escaped, restored
 
 _NONE: Final = b"-"  # in a state
+_MARK: Final = b"\xa3crc\xce"  # the last field: a checksum of all that is before it
+_ROOM: Final = 0xFFFF_FFFF  # of four bytes, for the checksum
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
@@ -20,16 +24,19 @@ _USUAL: Final = structs.astuple(Message(id="", body=b"", sent_at=EPOCH))[3:]
 
 
 def packed(message: Message) -> bytes:
-    """A message as it is stored: what is as usual is left out."""
+    """A message as it is stored, with a checksum; what is as usual is left out."""
     values = structs.astuple(message)
     fields = {"id": values[0], "body": values[1], "sent_at": values[2]}
     if values[3:] != _USUAL:
         rest = zip(_FIELDS[3:], values[3:], _USUAL, strict=True)
         fields |= {name: value for name, value, usual in rest if value != usual}
     try:
-        return _encode(fields)
+        fields["crc"] = _ROOM
+        stored = _encode(fields)
     except UnicodeEncodeError:
         return packed(escaped(message))
+    content = stored[: -len(_MARK) - 4]
+    return b"".join((content, _MARK, crc32(content).to_bytes(4)))
 
 
 def sent_at(stored: bytes) -> datetime | None:
@@ -51,9 +58,14 @@ def deliveries(
     was claimed with it, and is its own body.
     """
     seqs, stored, states, stories = said
+    corrupt = not all(map(_is_whole, stored))
     try:
-        messages = _unpacked(stored)
+        messages = [] if corrupt else _unpacked(stored)
     except msgspec.MsgspecError as error:
+        if len(seqs) == 1:
+            return [_damaged(mailbox, token, said, first, str(error))]
+        corrupt = True
+    if corrupt:
         if len(seqs) > 1:
             alone = [[part[n : n + 1] for part in said] for n in range(len(seqs))]
             return [
@@ -61,7 +73,7 @@ def deliveries(
                 for one in alone
                 for delivery in deliveries(mailbox, token, one, first=first)
             ]
-        return [_damaged(mailbox, token, said, first, str(error))]
+        return [_corrupt(mailbox, token, said, first)]
     if not states:
         return [
             Delivery(
@@ -87,6 +99,20 @@ def deliveries(
 def _unpacked(stored: Sequence[bytes]) -> list[Message]:
     found = _decode(b"\xdd" + len(stored).to_bytes(4) + b"".join(stored))
     return [restored(message) if message.headers else message for message in found]
+
+
+def _is_whole(stored: bytes) -> bool:
+    """Whether it matches its checksum; what was stored without one is taken as is."""
+    if stored[-9:-4] != _MARK:
+        return True
+    return crc32(memoryview(stored)[:-9]) == int.from_bytes(stored[-4:])
+
+
+def _corrupt(
+    mailbox: str, token: str, said: Sequence[Any], first: datetime | None
+) -> Delivery:
+    found = _damaged(mailbox, token, said, first, "")
+    return structs.replace(found, unreadable=CORRUPT, corrupt=True)
 
 
 def _damaged(

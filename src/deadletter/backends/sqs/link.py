@@ -13,6 +13,7 @@ Entry: TypeAlias = dict[str, Any]
 BATCH: Final = 10  # entries
 _BATCH_BYTES: Final = 786_432  # SQS takes 1 MiB, but JSON makes more of it
 _PAUSE: Final = 0.1  # seconds, doubled from try to try
+_LIMIT: Final = 30.0  # seconds for a whole call, with its wait for a connection
 
 
 class Link:
@@ -28,7 +29,8 @@ class Link:
 
     async def wait(self, verb: str, **arguments: Any) -> Any:
         """Call the service, which may take its time to answer."""
-        return await _called(self._waiting, verb, arguments)
+        wait = float(arguments.get("WaitTimeSeconds", 0))
+        return await _called(self._waiting, verb, arguments, wait)
 
     async def batch(
         self,
@@ -100,9 +102,13 @@ class Link:
             failures[int(failed["Id"])] = entry_error(failed)
 
 
-async def _called(client: Any, verb: str, arguments: dict[str, Any]) -> Any:
+async def _called(
+    client: Any, verb: str, arguments: dict[str, Any], wait: float = 0.0
+) -> Any:
     try:
-        return await getattr(client, verb)(**arguments)
+        # The library's own timeouts are for each piece that is read.
+        async with asyncio.timeout(_LIMIT + wait):
+            return await getattr(client, verb)(**arguments)
     except KNOWN as error:
         raise translated(error) from error
 

@@ -16,6 +16,17 @@ local meta, bodies, ready, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local sends, bell = KEYS[5], KEYS[6] -- a sender needs no more than these
 local states, stories = KEYS[7], KEYS[8]
 local suspects, claimed, bell_alone = KEYS[9], KEYS[10], KEYS[11]
+-- Each key is checked against the first: one that was changed on its way here would
+-- make whole mailboxes look empty.
+local base = string.sub(meta, 1, -5)
+for i, part in ipairs({
+  'meta', 'bodies', 'ready', 'expiry', 'sends', 'bell', 'states', 'stories', 'suspects',
+  'claimed', 'bell-alone',
+}) do
+  if KEYS[i] and KEYS[i] ~= base .. part then
+    return redis.error_reply('DLQCHANGED a key arrived changed: ' .. KEYS[i])
+  end
+end
 local SLICE = 500 -- as many as are handed to one command
 
 local function ring(which)
