@@ -136,7 +136,12 @@ async def test_a_key_read_out_of_messages_is_handled_once() -> None:
 
     app = App("memory://", observe=observe)
 
-    @app.handler("orders", slots=1, idempotent=lambda one: one.body.decode()[:1])
+    @app.handler(
+        "orders",
+        slots=1,
+        idempotent=lambda one: one.body.decode()[:1],
+        bodies_may_differ=True,
+    )
     async def handle(body: str) -> None:
         done.append(int(body))
 

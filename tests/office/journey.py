@@ -38,7 +38,7 @@ _odd = st.sampled_from(
         *("x" * LONGEST_TEXT, "é" * (LONGEST_TEXT // 2), "\0" * 500, "y" * 2_705),
         *("\0", "a\0b", "\ufdd0", "\ufdd0dc80", r"\udc80", "\\", '"', "*", "a*b", " "),
         *("\x1b[2J", "\n", "\r\n", "\u2028", "\x7f", "\ufeff", "\U0010ffff", "%_[^"),
-        *("$where", "a.b", "=1+1", "dlq-escaped", "null", "{}", "' OR 1=1 --"),
+        *("$where", "a.b", "=1+1", "x-dlq-escaped", "null", "{}", "' OR 1=1 --"),
     ]
 )
 texts = _odd | st.text(max_size=30)
