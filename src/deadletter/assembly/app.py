@@ -20,7 +20,6 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
-from deadletter.core.letter import still_open
 from deadletter.core.message import Delivery, Message, as_headers, as_seconds, checked
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.rule import Rule
@@ -30,7 +29,7 @@ from deadletter.runtime.crew import Crew, LetterHandler, Registration, slots_for
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
 from deadletter.runtime.handlers import Middleware
-from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition
+from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition, open_letters
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.options import (
     BRAKE,
@@ -307,7 +306,7 @@ class App:
                 shutdown_timeout=self._patience(),
                 health_port=health_port,
                 health_host=health_host,
-                depth=partial(_open_letters, letters),
+                depth=partial(open_letters, letters),
                 depth_threshold=depth_threshold,
                 metrics=metrics,
                 watchdog_threshold=watchdog,
@@ -392,12 +391,6 @@ class App:
             return None
         within = as_seconds("expires_in", expires_in)
         return self._clock.now() + timedelta(seconds=within)
-
-
-async def _open_letters(letters: LetterStore) -> dict[str, int]:
-    """How many letters of each mailbox still need somebody."""
-    counts = await letters.counts()
-    return {source: still_open(states) for source, states in counts.items()}
 
 
 def _nobody(event: Event) -> None:
