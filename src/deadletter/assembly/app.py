@@ -21,7 +21,6 @@ from deadletter.core.brake import BrakePolicy
 from deadletter.core.dialects import Trusted
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
-from deadletter.core.letter import still_open
 from deadletter.core.message import Delivery, Message, as_seconds, checked
 from deadletter.core.message import sendable_headers as as_headers
 from deadletter.core.policy import DLQPolicy
@@ -33,7 +32,7 @@ from deadletter.runtime.end_deadline import EndDeadline
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.handing import handed
 from deadletter.runtime.handlers import Middleware
-from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition
+from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition, open_letters
 from deadletter.runtime.lifeline import progress_observers
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.options import (
@@ -318,7 +317,7 @@ class App:
                 shutdown_timeout=self._patience(),
                 health_port=health_port,
                 health_host=health_host,
-                depth=partial(_open_letters, letters),
+                depth=partial(open_letters, letters),
                 depth_threshold=depth_threshold,
                 metrics=metrics,
                 watchdog_threshold=watchdog,
@@ -405,11 +404,6 @@ class App:
             return None
         within = as_seconds("expires_in", expires_in)
         return self._clock.now() + timedelta(seconds=within)
-
-
-async def _open_letters(letters: LetterStore) -> dict[str, int]:
-    """How many letters of each mailbox still need somebody."""
-    return {box: still_open(n) for box, n in (await letters.counts()).items()}
 
 
 def _nobody(event: Event) -> None:

@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import still_open
+from deadletter.ports import LetterStore
 
 from .lifeline import inherited_listener
 
@@ -41,6 +43,12 @@ Depth: TypeAlias = Callable[[], Awaitable[Mapping[str, int]]]
 Exposition: TypeAlias = Callable[[], Awaitable[bytes]]
 """What was counted, in the text format of Prometheus; NotFound: nothing counts."""
 Answer: TypeAlias = tuple[HTTPStatus, object]  # bytes are text, all else is JSON
+
+
+async def open_letters(letters: LetterStore) -> dict[str, int]:
+    """How many letters of each mailbox still need somebody."""
+    counts = await letters.counts()
+    return {source: still_open(states) for source, states in counts.items()}
 
 
 class HealthServer:
