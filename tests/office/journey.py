@@ -18,6 +18,7 @@ from deadletter.cli.letters import head_fields
 from deadletter.core.burial import burial
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.documents import encode_document
+from deadletter.core.escaping import spelled
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import LONGEST_TEXT, Message
@@ -60,7 +61,15 @@ batches = st.dictionaries(texts.filter(bool), messages, min_size=1, max_size=3)
 async def travel(app: App, elsewhere: App, batch: dict[str, dict[str, Any]]) -> None:
     """Send messages on their way, and look at them at every step of it."""
     mailbox = f"orders-{next(_numbers)}"
-    letters = await _buried(app, mailbox, batch)
+    for id_, message in batch.items():
+        await app.send(mailbox, id=id_, **message)
+    letters = await follow(app, elsewhere, mailbox)
+    assert [letter.message.id for letter in letters] == list(batch)
+
+
+async def follow(app: App, elsewhere: App, mailbox: str) -> list[DeadLetter]:
+    """Bury what is in a mailbox, and look at it at every step from there."""
+    letters = await _buried(app, mailbox)
     await _listed(_store(await app.engine()), mailbox, letters)
     archive = await _exported(_store(await app.engine()), letters)
     there = await elsewhere.engine()
@@ -69,17 +78,14 @@ async def travel(app: App, elsewhere: App, batch: dict[str, dict[str, Any]]) -> 
     await _listed(_store(there), mailbox, letters)
     copies = await _replayed(there, mailbox)
     assert copies == {letter.id: letter.message for letter in letters}
+    return letters
 
 
-async def _buried(
-    app: App, mailbox: str, batch: dict[str, dict[str, Any]]
-) -> list[DeadLetter]:
-    for id_, message in batch.items():
-        await app.send(mailbox, id=id_, **message)
+async def _buried(app: App, mailbox: str) -> list[DeadLetter]:
     engine = await app.engine()
     source = engine.broker.source(mailbox)
-    deliveries = await source.receive(limit=100, wait=5, lease=60)
-    assert [one.message.id for one in deliveries] == list(batch)
+    deliveries = await source.receive(limit=100, wait=15, lease=60)
+    assert deliveries
     failure = Failure(
         trouble=Trouble.PERMANENT, code="NO", error_type="ValueError", text="no"
     )
@@ -105,7 +111,8 @@ async def _listed(store: LetterStore, mailbox: str, letters: list[DeadLetter]) -
     page = await office.search(f"source:{mailbox}", limit=100)
     told = [json.loads(encode_document(head_fields(head))) for head in page.heads]
     assert {one["id"]: (one["message_id"], one["key"]) for one in told} == {
-        one.id: (one.message.id, one.message.key) for one in letters
+        one.id: (one.message.id, one.message.key and spelled(one.message.key))
+        for one in letters
     }
     for letter in letters:
         term = show(Term("message", Op.IS, (literal(letter.message.id),)))
@@ -137,7 +144,7 @@ async def _replayed(engine: Engine, mailbox: str) -> dict[str, Message]:
     campaign = await replay.start(f"source:{mailbox}", BY)
     await replay.run(campaign.id)
     source = engine.broker.source(mailbox)
-    deliveries = await source.receive(limit=100, wait=5, lease=60)
+    deliveries = await source.receive(limit=100, wait=15, lease=60)
     assert all(await source.settle([Acked(one) for one in deliveries]))
     copies = {}
     for message in (delivery.message for delivery in deliveries):
