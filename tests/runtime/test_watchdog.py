@@ -169,6 +169,17 @@ STUCK = """
 """
 
 
+FILL = """
+def _fill():
+    import os
+    try:
+        while True:
+            os.write(2, b"x")
+    except BlockingIOError:
+        pass
+"""
+
+
 def run_stuck(blocking: str, threshold: float) -> subprocess.CompletedProcess[str]:
     script = textwrap.dedent(STUCK).format(blocking=blocking, threshold=threshold)
     return subprocess.run(
@@ -194,3 +205,19 @@ def test_code_that_never_lets_go_of_the_interpreter_ends_its_process_too() -> No
     assert ended.returncode == 1
     assert ended.stdout.splitlines() == ["blocking"]
     assert "Timeout" in ended.stderr  # and the stacks, so that somebody can see why
+
+
+def test_a_log_that_nobody_reads_does_not_save_the_process() -> None:
+    fill = "import os; os.set_blocking(2, False); _fill(); os.set_blocking(2, True); "
+    script = textwrap.dedent(STUCK).format(
+        blocking=fill + "re.match('(a+)+$', 'a' * 60 + 'b')", threshold=0.5
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", FILL + script],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.wait(60) == 1
+        finally:
+            process.kill()

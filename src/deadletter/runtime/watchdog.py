@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.events import Observer, Stalled
+from deadletter.output.bounded_output import unblocked_twin
 from deadletter.ports import Clock
 
 _LAST_WORDS: Final = 2.0  # seconds an observer may take before we go
@@ -60,6 +61,7 @@ class Watchdog:
         self._observe = observe
         self._kill = kill
         self._stop = Event()
+        self._stacks = _STDERR  # where the interpreter writes them
         self._thread = Thread(target=self._watch, name="dlq-watchdog", daemon=True)
 
     def start(self) -> None:
@@ -88,6 +90,9 @@ class Watchdog:
             self._observe(Stalled(mailbox="", loop=pulse.loop, seconds=pulse.seconds))
 
     def _watch(self) -> None:
+        # Written to without waiting: a log that nobody reads must not save us.
+        twin = unblocked_twin(_STDERR)
+        self._stacks = _STDERR if twin is None else twin
         try:
             looked = self._clock.monotonic()
             self._arm()
@@ -101,11 +106,13 @@ class Watchdog:
                 self._arm()
         finally:
             self._disarm()
+            if twin is not None:
+                os.close(twin)
 
     def _arm(self) -> None:
         if self._kill is end_this_process:
             faulthandler.dump_traceback_later(
-                2 * self._threshold, exit=True, file=_STDERR
+                2 * self._threshold, exit=True, file=self._stacks
             )
 
     def _disarm(self) -> None:
