@@ -26,6 +26,10 @@ from deadletter.tls import context, disagreement
 TLS: Final = ("cafile", "certfile", "keyfile")
 CREDS: Final = "creds"
 _FAREWELL: Final = 1.0  # seconds
+_HABITS: Final[dict[str, Any]] = {
+    "ping_interval": 5,  # seconds: a connection that has fallen silent is soon noticed
+    "max_outstanding_pings": 2,
+}
 _IN_CREDS: Final = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 _NOISE: Final = "returning true from eof_received() has no effect when using ssl"
 
@@ -92,7 +96,7 @@ async def connected(login: Login, **options: Any) -> Client:
     """A client that was let in; it raises what the client library does."""
     client = _Client(tls=login.tls)
     try:
-        await client.connect(**_options(login), **options)
+        await client.connect(**_options(login), **{**_HABITS, **options})
     except BaseException as error:
         await farewell(client)
         if login.creds and type(error).__module__.partition(".")[0] == "nkeys":

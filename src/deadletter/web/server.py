@@ -20,6 +20,7 @@ from deadletter.assembly.chores import chores
 from deadletter.core.events import Observer
 from deadletter.observe.logs import Log
 from deadletter.ports import Clock, Dice, loss_of
+from deadletter.runtime.end_deadline import EndDeadline
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.health import Complaint
 from deadletter.runtime.signals import on_termination
@@ -38,6 +39,7 @@ from .listening import (
 from .opening import opened_place
 from .place import Place
 
+_LAST_WORDS: Final = 20.0  # seconds to close what is open when all else has ended
 _SOON: Final = 0.02  # seconds between looks whether it has started
 
 
@@ -74,7 +76,10 @@ async def serve(
     """
     check_binding(settings.serve)
     allow_many_connections()
-    with closing(listen(settings.serve.host, settings.serve.port)) as listener:
+    with (
+        closing(listen(settings.serve.host, settings.serve.port)) as listener,
+        EndDeadline() as deadline,  # until the engine is closed as well
+    ):
         async with opened_place(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe
         ) as place:
@@ -82,7 +87,7 @@ async def serve(
             async def listening() -> None:
                 tell(Listening(url_of(listener), await _first_token(place)))
 
-            return await Server(place, listener, log).run(listening)
+            return await Server(place, listener, log, deadline).run(listening)
 
 
 async def _first_token(place: Place) -> str | None:
@@ -95,7 +100,13 @@ async def _first_token(place: Place) -> str | None:
 class Server:
     """Requests and loops of one process, on a socket that listens already."""
 
-    def __init__(self, place: Place, listener: socket.socket, log: Log | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        listener: socket.socket,
+        log: Log | None,
+        deadline: EndDeadline | None = None,
+    ) -> None:
         self._place = structs.replace(place, complaints=self.complaints)
         self._settings = place.settings.serve
         self._clock = place.clock
@@ -120,6 +131,7 @@ class Server:
             lost=partial(loss_of, place.engine),
             install_signals=False,
         )
+        self._deadline = deadline or EndDeadline()
         self._is_stopping = False
         self._please = asyncio.Event()
         self._now = asyncio.Event()
@@ -139,8 +151,15 @@ class Server:
         def told(what: asyncio.Event) -> None:
             loop.call_soon_threadsafe(what.set)
 
+        def please() -> None:
+            # Requests first, then loops, then what they used.
+            self._deadline.set(
+                self._settings.notice + 2 * self._settings.grace + _LAST_WORDS
+            )
+            told(self._please)
+
         with on_termination(
-            please=lambda: told(self._please),
+            please=please,
             now=lambda: told(self._now),
             clock=self._clock,
         ):
