@@ -34,6 +34,7 @@ BODY = 900_000  # bytes of a large body
 PATIENCE = 120.0  # seconds for one answer
 HEAVY = 6
 
+_DLQ = (sys.executable, "-m", "deadletter.cli")
 _LONG = ("a" * 31 + "b ") * (TEXT // 33)
 _DEEP = b'{"order": {"items": [%s]}}'
 _ITEM = b'{"sku": "A-%06d", "note": "aaaaaaaaaaaaaaaaaaaaaaaaaaab"}'
@@ -64,7 +65,8 @@ def stock(n: int, large: int) -> Iterator[DeadLetter]:
     """Letters of which some have long texts, and some large bodies."""
     every = max(1, n // max(large, 1))
     items = BODY // (len(_ITEM) + 4)
-    for number, letter in enumerate(letters(n)):
+    for number, plain in enumerate(letters(n)):
+        letter = plain
         if number % 3 == 0:
             text = f"{letter.head.error_text}: {_LONG}"
             letter = replace(letter, head=replace(letter.head, error_text=text))
@@ -96,8 +98,7 @@ class Server:
         self._said = file.with_suffix(".log")
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "deadletter.cli", "serve", "--port", "0"]
-                + ["--quiet"],
+                [*_DLQ, "serve", "--port", "0", "--quiet"],
                 env=self._environ,
                 stdout=said,
                 stderr=said,
@@ -115,8 +116,7 @@ class Server:
     def token(self, name: str, role: str) -> str:
         """A token for somebody."""
         made = subprocess.run(
-            [sys.executable, "-m", "deadletter.cli", "tokens", "create", name]
-            + ["--role", role],
+            [*_DLQ, "tokens", "create", name, "--role", role],
             env=self._environ,
             capture_output=True,
             text=True,
@@ -203,7 +203,7 @@ class Bystander(threading.Thread):
 
 def measure(server: Server, rounds: int) -> None:
     """Each search by itself, then the costliest at once."""
-    reader, operator = server.token("rita", "reader"), server.token("otto", "operator")
+    reader = server.token("rita", "reader")
     cost: list[tuple[float, str, str]] = []
     quiet = Bystander(server, reader)
     quiet.start()
@@ -239,7 +239,6 @@ def measure(server: Server, rounds: int) -> None:
         f" {time.monotonic() - start:.1f} s wall, {server.memory} MB"
     )
     print(f"meanwhile: {watching.stop()}")
-    _ = operator
 
 
 def main() -> None:

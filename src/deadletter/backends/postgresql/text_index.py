@@ -18,7 +18,7 @@ from deadletter.core.query.trigrams import trigrams
 
 from .pool import Connection
 
-MOST: Final = 500  # letters indexed at once
+MOST: Final = 200  # letters indexed at once
 MOST_TEXT: Final = 100_000  # characters of their texts
 
 # Those that somebody else indexes are left to them.

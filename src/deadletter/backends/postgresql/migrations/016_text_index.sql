@@ -5,7 +5,7 @@ CREATE TABLE deadletter.letter_trigrams (
     trigrams integer[] NOT NULL
 );
 CREATE INDEX letter_trigrams_by_trigram ON deadletter.letter_trigrams
-    USING gin (trigrams) WITH (fastupdate = off);
+    USING gin (trigrams);
 
 CREATE TABLE deadletter.letters_unindexed (
     letter bigint NOT NULL                    -- letters.seq, also after it is purged
