@@ -124,7 +124,7 @@ def test_handlers_that_touch_the_database_file_lose_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     is_long = request.config.getoption("--long")
-    kills, hold = (200, 4.0) if is_long else (4, 0.5)
+    kills, hold = (200, 4.0) if is_long else (4, 0.3)
     draw = random.Random(SEED)
     weights = list(WEIGHTS.values())
     kinds = [*WEIGHTS, *draw.choices(list(WEIGHTS), weights, k=30 * kills)]
