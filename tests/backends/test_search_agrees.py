@@ -13,10 +13,12 @@ from deadletter.backends.sqlite import search
 from deadletter.backends.sqlite.letters_keep import keep
 from deadletter.backends.sqlite.letters_whole import whole
 from deadletter.backends.sqlite.schema import migrate
+from deadletter.backends.sqlite.search_window import narrowest, size, windows
 from deadletter.backends.sqlite.text_index import index_some
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.query import STEP, Budget, Meter, Node, matches
+from deadletter.core.query import STEP, Budget, Meter, Node, matches, parse
 from deadletter.testing.generate import NOW, budgets, letters, queries
+from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.odd_searches import odd_searches
 
 _EVERY = "SELECT *, seq AS tag FROM letters JOIN letter_contents ON letter = seq"
@@ -135,3 +137,15 @@ def _names(
             return
         assert names.after != after
         after = names.after
+
+
+def test_a_long_list_of_ids_leads_a_search(office: sqlite3.Connection) -> None:
+    office.execute("BEGIN")
+    try:
+        kept = keep(office, [a_letter() for _ in range(40)], NOW)
+        named = parse(f"id:[{','.join(one.id for one in kept[:20])}]")
+        found = windows([named], NOW)
+        chosen = narrowest(office, found, start=None, most=STEP.letters)
+        assert size(office, chosen, start=None, most=STEP.letters) == 20
+    finally:
+        office.execute("ROLLBACK")

@@ -91,6 +91,17 @@ class FindingContract(OfficeBench):
         assert len(seen) == len(set(seen))
         assert set(ids[1:]) <= set(seen)
 
+    async def test_many_letters_are_found_by_their_ids_alone(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, *(a_letter() for _ in range(40)))
+        wanted = [*ids[::2], *(f"{id_[:-6]}aaaaaa" for id_ in ids[1::2])]
+
+        page = await store.find(parse(f"id:[{','.join(wanted)}]"))
+
+        assert {head.id for head in page.heads} == set(ids[::2])
+        assert page.after is None
+
     async def test_a_step_reads_a_bounded_number_of_bytes(
         self, store: LetterStore
     ) -> None:

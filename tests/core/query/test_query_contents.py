@@ -208,9 +208,21 @@ def test_a_hundred_terms_open_a_large_body_once(
     monkeypatch.setattr("deadletter.core.query.match.decoded", counted)
     query = parse(" OR ".join(f"body.a{n}:1" for n in range(100)))
 
-    assert not matches(query, letter_with(b"[" + b"1," * 400_000 + b"1]"), now=NOW)
+    large = b"[" + b"1," * 400_000 + b"1]"
+    assert not matches(query, letter_with(large), now=NOW)
+    assert opened == []  # it has none of these names
 
-    assert opened == [800_003]
+    names = b", ".join(b'"a%d"' % n for n in range(100))
+    large = b"[[" + names + b"]," + b"1," * 400_000 + b"1]"
+    assert not matches(query, letter_with(large), now=NOW)
+    assert opened == [len(large)]
+
+
+def test_a_name_is_found_however_it_is_written() -> None:
+    escaped = b'{"\\u006frder": {"g\xc3\xb6": 1}}'
+
+    assert matches(parse("body.order.gö:1"), letter_with(escaped), now=NOW)
+    assert not matches(parse("body.order.ga:1"), letter_with(escaped), now=NOW)
 
 
 def test_a_body_stays_closed_when_the_head_settles_it(

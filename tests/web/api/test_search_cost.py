@@ -164,15 +164,22 @@ async def test_a_caller_has_a_few_costly_searches_at_once(
 
 
 @pytest.mark.usefixtures("short_steps")
-@pytest.mark.parametrize("path", ["replays/plan", "letters/review"])
+@pytest.mark.parametrize(
+    ("path", "search"),
+    [
+        ("/api/v1/replays/plan", "query"),
+        ("/api/v1/letters/review", "query"),
+        ("/admin/dlq/orders/replay", "filter"),
+    ],
+)
 async def test_letters_are_chosen_completely_or_not_at_all(
-    api: Api, engine: Engine, path: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, engine: Engine, path: str, search: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine.letters is not None
     await engine.letters.keep(make_letters(10))
     monkeypatch.setattr(searching, "CHOOSING", 0.0)
 
-    answer = await api.post(f"/api/v1/{path}", json={"query": "body.order:>0"})
+    answer = await api.post(path, json={search: "body.order:>0"})
 
     assert answer.status_code == 400
     assert "too costly to choose letters by" in answer.json()["detail"]

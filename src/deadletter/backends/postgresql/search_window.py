@@ -105,6 +105,7 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
         others += not (isinstance(asked, OneOf) and asked.attribute in _WHOLE and lead)
     exact = not others and len(leads) <= 1
     if not any(in_order for _, _, in_order in leads):
+        exact = exact and not leads
         leads.append(_EVERYTHING)
     return [
         Window(
@@ -179,6 +180,9 @@ async def bottom(
 
 def _lead(asked: Condition) -> _Lead | None:
     match asked:
+        case OneOf("id", values) if _ARMS < len(values) <= _SORTED:
+            # Each is one letter, so that sorting those there are takes no time.
+            return _LETTERS, (("id = ANY(?)", [[*map(stored, values)]]),), False
         case OneOf(column, values) if column in _WHOLE | _LONG:
             return _values(column, values)
         case Like(column, (first, _, *_), False) if column in _LONG | {"id"}:

@@ -26,7 +26,7 @@ from deadletter.core.query import (
 from deadletter.core.query.trigrams import text_trigrams
 
 from .search_terms import Sql, bound
-from .sql import numbers, stored
+from .sql import ids, numbers, stored
 from .text_index import candidates
 
 Place: TypeAlias = tuple[int, int]
@@ -149,6 +149,7 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
             others += 1
     exact = not others and len(leads) <= 1
     if not any(in_order for _, _, in_order in leads):
+        exact = exact and not leads
         leads.append(_EVERYTHING)
     return [
         Window(
@@ -226,6 +227,10 @@ def bottom(
 
 def _lead(asked: Condition) -> _Lead | None:
     match asked:
+        case OneOf("id", values) if _ARMS < len(values) <= _SORTED:
+            # Each is one letter, so that sorting those there are takes no time.
+            arm: Sql = ("id IN (SELECT value FROM json_each(?))", [ids(values)])
+            return _INDEXES["id"], (arm,), False
         case OneOf(column, values) if column in _INDEXES:
             return _values(column, values)
         case Like(column, (first, _, *_), False) if column in _INDEXES:

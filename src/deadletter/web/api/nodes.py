@@ -18,6 +18,7 @@ from deadletter.office.preflight import Plan
 from deadletter.office.replay import CAP
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
+from deadletter.web.searching import Searches
 
 from .choice import AtMost, Expect, Reason
 from .replays import Cap, Rate, Sender, Wish, judged, planned, start
@@ -63,7 +64,9 @@ class NodeReplay(Struct, frozen=True, kw_only=True):
 async def replay_node(
     place: Here,
     who: Who,
+    searching: Searches,
     sender: Sender,
+    *,
     node_id: Node,
     data: JSONBody[ReplayRequest],
 ) -> Response[NodeReplay]:
@@ -78,7 +81,7 @@ async def replay_node(
     some = () if sought == ast.EVERYTHING else (sought,)
     node = ast.All((_of(node_id), _REPLAYABLE, *some))
     seen = of_sources(node, who.sources)
-    found = await found_by(place.letters, seen, limit=data.limit)
+    found = await found_by(searching, seen, limit=data.limit)
     found.check(data.expect)
     wish = Wish(rate=data.rate, cap=data.cap, reason=data.reason)
     if data.dry_run:
