@@ -175,6 +175,25 @@ def test_letters_are_exported_through_a_server(
         assert here[1:-2] == asked[1:-2]
 
 
+def test_very_long_and_odd_ids_are_found_through_a_server(
+    dlq: Command, there: Asking
+) -> None:
+    letters = [
+        make_letter(number, message_id=id_)
+        for number, id_ in enumerate(["x" * 8192, "a\0b", "m-\udc80"])
+    ]
+    dlq.keep(*letters)
+
+    for letter, text in zip(
+        letters, ["x" * 8192, r"a\u0000b", r"m-\udc80"], strict=True
+    ):
+        (found,) = there("--json", "list", f'message:"{text}"').documents
+        assert found["id"] == letter.id
+    too_long = there("list", f'message:"{"x" * 70_000}"')
+    assert too_long.code == 2
+    assert "65,536" in too_long.err
+
+
 @pytest.mark.slow
 def test_an_archive_is_imported_through_a_server_in_portions(
     dlq: Command,

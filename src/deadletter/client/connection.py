@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 import msgspec
@@ -23,6 +23,7 @@ Params = Mapping[str, str | int | bool | None]
 
 API: Final = "/api/v1"
 ATTEMPTS: Final = 4
+_LONGEST_QUERY: Final = 65_536  # characters of a URL's query that httpx takes
 TIMEOUT: Final = 30.0  # seconds without a sign of life
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 REASON: Final = "dlq-reason"
@@ -269,8 +270,14 @@ def _bearer(token: str) -> str:
 
 def _given(params: Params | None) -> dict[str, str]:
     """Those that are there, as text; booleans as JSON has them."""
-    return {
+    given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in (params or {}).items()
         if value is not None
     }
+    if len(urlencode(given)) > _LONGEST_QUERY:
+        raise ConfigError(
+            f"what is asked has {len(urlencode(given)):,} characters in a URL, and may"
+            f" have {_LONGEST_QUERY:,}: search for less, such as the beginning of an id"
+        )
+    return given
