@@ -34,7 +34,7 @@ cat > ".reports/$1.xml" << END
 END
 exit ${failed:+1}
 """
-ALL = ["check", "services", "test", "engines", "systems", "ledger"]
+ALL = ["check", "services", "test", "faults-ci", "engines", "systems", "ledger"]
 
 
 class Ran(NamedTuple):
@@ -100,7 +100,7 @@ def test_servers_that_cannot_be_had_fail(project: Project) -> None:
 def test_one_may_say_that_it_goes_without_servers(project: Project) -> None:
     ran = project.run("services", DLQ_CI_WITHOUT_SERVERS="yes")
 
-    assert (ran.code, ran.made) == (0, ["check", "services", "test"])
+    assert (ran.code, ran.made) == (0, ["check", "services", "test", "faults-ci"])
     assert ran.said.splitlines()[-1].startswith("NOT RUN: the engines")
 
 

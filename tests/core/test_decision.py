@@ -51,6 +51,7 @@ def test_the_reasons_are_a_closed_list_in_kebab_case() -> None:
         "rejected",
         "worker-lost",
         "operator",
+        "id-conflict",
     }
 
 

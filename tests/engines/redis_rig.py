@@ -32,10 +32,15 @@ async def on_clock(url: str, clock: FakeClock) -> RedisEngine:
 class Deaf:
     """Runs what it is told, and does not hear the next so many answers."""
 
+    loads = True
+
     def __init__(self, engine: RedisEngine) -> None:
         self.misses = 0
         self._caller = engine._link._caller
         engine._link._caller = self
+
+    async def drop(self) -> None:
+        """Not asked for here."""
 
     async def execute(self, words: Sequence[Any], *, within: float = 5.0) -> Any:
         said = await self._caller.execute(words, within=within)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
@@ -382,12 +381,7 @@ class App:
         await self.engine()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _patience(self) -> float:
