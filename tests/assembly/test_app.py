@@ -73,6 +73,15 @@ async def test_what_nobody_could_be_handed_is_not_sent(
     assert not sum(queue.ready + queue.delayed for queue in queues)
 
 
+@pytest.mark.parametrize("name", ["dlq-id", "DLQ-Source", "dlq-found", "dlq-"])
+async def test_header_names_of_ours_are_refused(name: str) -> None:
+    async with App("memory://") as app:
+        with pytest.raises(ConfigError, match="begins with dlq-, which is reserved"):
+            await app.send("orders", b"x", headers={name: "lie"})
+
+        assert (await (await app.engine()).broker.queues()) == []
+
+
 async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:
     async with App("memory://") as app:
         with pytest.raises(ConfigError, match="delay=inf"):
