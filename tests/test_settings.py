@@ -324,3 +324,11 @@ def test_a_password_in_the_url_is_never_shown() -> None:
     assert "hunter2" in settings.url
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in str(settings)
+
+
+def test_signing_keys_are_read_and_never_shown() -> None:
+    keys = "first-key-of-thirty-two-characters, second-key-of-thirty-two-characters"
+    settings = load_settings(environ={"DLQ_SIGNING_KEYS": keys})
+
+    assert settings.signing_keys == tuple(keys.split(", "))
+    assert "thirty" not in repr(settings)

@@ -99,6 +99,15 @@ async def test_the_longest_texts_are_sent() -> None:
         assert await app.send("orders", b"x", id="x" * 8192, key="é" * 4096)
 
 
+@pytest.mark.parametrize("name", ["dlq-id", "DLQ-Source", "dlq-found", "dlq-"])
+async def test_header_names_of_ours_are_refused(name: str) -> None:
+    async with App("memory://") as app:
+        with pytest.raises(ConfigError, match="begins with dlq-, which is reserved"):
+            await app.send("orders", b"x", headers={name: "lie"})
+
+        assert (await (await app.engine()).broker.queues()) == []
+
+
 async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:
     async with App("memory://") as app:
         with pytest.raises(ConfigError, match="delay=inf"):

@@ -9,10 +9,12 @@ from core.dialect_rig import KEYS, NOW, found, read, theirs
 from deadletter.core.dialects import (
     NOBODY,
     Trusted,
+    fenced,
     has_unsigned,
     letter_of,
     lineage_headers,
     origin_of,
+    unmarked,
 )
 from deadletter.core.dialects.claims import is_named_after
 from deadletter.core.ids import letter_id
@@ -186,3 +188,15 @@ def test_endless_headers_make_no_endless_letter() -> None:
     assert sum(len(n) + len(t) for n, t in origin.said.items()) < 1_000_000
     assert len(letter.head.source) <= 240
     assert "\x1b" not in letter.head.source + "".join(origin.said)
+
+
+def test_a_worker_buries_no_note_of_a_producer_as_one_of_ours() -> None:
+    """Such a note says what a message is sent back with."""
+    lie = (("a", b"1"), ("dlq-found", b'{"kind":"rq","place":"x","raw":"AAAA"}'))
+    message = Message(id="m", body=b"", sent_at=NOW, headers=lie)
+    assert origin_of(message) is not None
+
+    buried = fenced(message)
+
+    assert origin_of(buried) is None
+    assert unmarked(buried).headers == lie

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from deadletter import App, DLQPolicy
+from deadletter.assembly.engines import open_engine
 from deadletter.core.backoff import NoBackoff
+from deadletter.core.campaign import Outcome
 from deadletter.core.events import Event
+from deadletter.core.keeping import FINISHED
 from deadletter.core.letter import (
     By,
     DeadLetter,
@@ -20,7 +23,9 @@ from deadletter.core.letter import (
 from deadletter.core.letter_mail import to_message
 from deadletter.core.message import Lineage
 from deadletter.core.query.parse import parse
-from deadletter.ports import LetterStore, Move, QueueOptions
+from deadletter.office.replay import Replay
+from deadletter.ports import LetterStore, Move, QueueOptions, Sealed
+from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.waiting import eventually
 from engines.forgery_rig import COUNTING, ENGINES, Forger, Lie, forger_on, unused
 
@@ -37,6 +42,7 @@ class Shop:
         self.orders, self.payments = unused("orders"), unused("payments")
         self.dead = f"{self.orders}-dlq"
         self.ran: list[str] = []
+        self.is_mended = False
         self.seen: list[DeadLetter] = []
         policy = DLQPolicy(max_attempts=2, backoff=NoBackoff())
         self.app.handler(self.payments, policy=policy, brake=None)(self._declined)
@@ -44,7 +50,8 @@ class Shop:
         self.app.letter_handler(self.dead, wait=1.0)(self.seen.append)
 
     async def _declined(self, body: bytes) -> None:
-        raise PermissionError("card declined")
+        if not self.is_mended:
+            raise PermissionError("card declined")
 
     async def _failed(self, body: bytes) -> None:
         self.ran.append(body.decode())
@@ -161,3 +168,37 @@ async def test_a_forged_copy_in_a_dead_letter_mailbox_is_no_letter_of_another(
         kept = dict(letter.message.headers)
         assert {name: kept[name] for name in copied} == copied
     assert shop.ignored() == {"letter"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_replay_of_ours_is_believed(shop: Shop, forger: Forger) -> None:
+    async with shop.at_work() as letters:
+        await shop.app.send(shop.payments, b"body", id="p-1")
+        await shop.until(len, shop.payments)
+        shop.is_mended = True
+        engine = await shop.app.engine()
+        replay = Replay(letters, engine.broker, SystemClock(), SystemDice())
+
+        campaign = await replay.start(f"source:{shop.payments}", BY)
+        await replay.run(campaign.id)
+        await shop.until(lambda found: found[0].head.state in FINISHED, shop.payments)
+
+        [item] = (await letters.campaign_items(campaign.id)).items
+        assert item.outcome is Outcome.CONFIRMED
+    assert shop.ignored() == set()
+
+
+@pytest.mark.parametrize("engine", COUNTING)
+async def test_processes_of_one_office_believe_each_other(
+    forger: Forger, tmp_path: Path
+) -> None:
+    keys = []
+    for office in ("one.db", "one.db", "another.db"):
+        engine = await open_engine(forger.url, office=f"sqlite:///{tmp_path / office}")
+        assert isinstance(engine.broker, Sealed)
+        keys.append(engine.broker.seal.keys)
+        await engine.close()
+    signature = keys[0].sign("purpose", "part")
+
+    assert keys[1].verifies(signature, "purpose", "part")
+    assert not keys[2].verifies(signature, "purpose", "part")

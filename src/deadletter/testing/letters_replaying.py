@@ -123,6 +123,12 @@ class ReplayingContract(OfficeBench):
         assert found.head.source == "orders"
         assert await self.is_sound(store)
 
+    async def test_the_first_signing_key_is_kept(self, store: LetterStore) -> None:
+        first = await store.signing_key(b"\x00first")
+
+        assert first == b"\x00first"
+        assert await store.signing_key(b"second") == first
+
     async def test_no_body_disappears_by_a_lineage_that_is_made_up(
         self, store: LetterStore
     ) -> None:
