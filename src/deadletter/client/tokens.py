@@ -29,6 +29,7 @@ class Tokens:
         is not kept.
         """
         said = {**structs.asdict(to), "expires_at": expires_at, "reason": reason}
+        del said["principal"]  # the server chooses it
         return await self._connection.post(f"{API}/tokens", said, IssuedToken)
 
     async def revoke(self, id: str, *, reason: str = "") -> None:
