@@ -109,11 +109,16 @@ class BoundedOutput(BufferedIOBase):
     def _write_all(self, piece: bytes) -> None:
         """Write it on the thread of the queue, however long the reader takes."""
         lines = _lines(piece)
+        has_waited = False
         while piece and not self._is_over:
             try:
                 piece = piece[self._send(piece) :]
+                has_waited = False
             except BlockingIOError:
+                if has_waited:  # for nothing
+                    time.sleep(_AGAIN)
                 self._port.wait()
+                has_waited = True
             except BrokenPipeError:
                 self._is_over = True
             except OSError:  # a full disk, say: this line is lost, the next may not be
@@ -146,7 +151,6 @@ class _Port:
         watch = select.poll()
         watch.register(self._descriptor, select.POLLOUT)
         watch.poll()
-        time.sleep(_AGAIN)
 
     def close(self) -> None:
         pass
