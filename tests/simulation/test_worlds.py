@@ -95,7 +95,7 @@ def test_what_was_found_once_does_not_come_back(name: str) -> None:
 
 def test_the_sweep_does_not_bury_what_a_frozen_worker_has_done() -> None:
     kills = tuple(Strike(at=at, blow=Blow.KILL) for at in (3.0, 12.0, 21.0, 30.0))
-    freeze = Strike(at=46.0, blow=Blow.PAUSE, seconds=7.0)
+    freeze = Strike(at=47.0, blow=Blow.PAUSE, seconds=7.0)
     slow = Parcel(id="slow", kind=Kind.SLOW, takes=3 * LEASE)
     plan = Plan(
         seed=1,
