@@ -7,6 +7,7 @@ What was held comes back when its lease runs out.
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
 from time import monotonic
 from typing import Final, Self
@@ -55,7 +56,8 @@ class EndDeadline:
         while not self._over.wait(_TICK):
             if self._due is not None and monotonic() >= self._due:
                 # On a thread: whatever writes to stderr may be what is stuck.
-                Thread(target=self._tell, daemon=True).start()
+                with suppress(RuntimeError):  # no thread is left to be had
+                    Thread(target=self._tell, daemon=True).start()
                 self._over.wait(_LAST_WORDS)
                 self._kill()
                 return

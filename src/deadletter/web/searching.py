@@ -69,7 +69,8 @@ class Searching:
     ) -> T:
         if not is_costly(query):
             return await work(AT_ONCE)
-        async with self._shares.searching(self._who.name) as turn:
+        caller = self._who.principal or self._who.name
+        async with self._shares.searching(caller) as turn:
             return await self._while_waited_for(work(turn))
 
     async def _while_waited_for(self, work: Coroutine[Any, Any, T]) -> T:
