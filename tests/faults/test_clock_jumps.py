@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 
@@ -59,6 +59,12 @@ class ServerClock:
             "FAKETIME_DISABLE_SHM": "1",
         }
         self.set("right")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._place.cleanup()
 
     def set(self, jump: str) -> None:
         if jump == "frozen":
@@ -153,9 +159,8 @@ async def test_retries_are_on_time_after_the_clock_jumped_and_was_set_right(
             url = f"sqlite:///{place}/clock.db"
             await _jump(jump, Setting(place, url, "", WorkerClock(place)))
             continue
-        clock = ServerClock()
         kind = {"redis": Redis, "postgresql": PostgreSQL}[engine]
-        with served(kind, clock) as server:
+        with ServerClock() as clock, served(kind, clock) as server:
             office = "" if engine == "postgresql" else f"sqlite:///{place}/office.db"
             await _jump(jump, Setting(place, server.url, office, clock))
 

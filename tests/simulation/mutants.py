@@ -102,8 +102,8 @@ def brake_burns_attempts(patch: MonkeyPatch) -> None:
 
 
 def innocents_charged(patch: MonkeyPatch) -> None:
-    def claim(self: Row, token: int, until: Any, *, alone: bool) -> None:
-        original(self, token, until, alone=True)
+    def claim(self: Row, token: int, until: Any, now: Any, *, alone: bool) -> None:
+        original(self, token, until, now, alone=True)
 
     original = Row.claim
     patch.setattr(Row, "claim", claim)

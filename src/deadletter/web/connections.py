@@ -13,9 +13,13 @@ it is long decided who asks, and nothing here needs any.
 import asyncio
 from typing import Any, Final
 
+from litestar.exceptions import HTTPException
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from deadletter.core.documents import encode_document
+
 from .auth.headers import OF_ANSWERS
+from .problems import MEDIA_TYPE, problem_of
 
 HEAD_WITHIN: Final = 20.0  # seconds from the first byte wanted to the last header
 HEAD_SIZE: Final = 64 * 1024  # bytes, or what has come in one piece
@@ -179,10 +183,11 @@ class Connection(HttpToolsProtocol):
 
 
 def _answer(status: int, text: str) -> bytes:
-    body = text.encode()
+    problem, _ = problem_of(HTTPException(status_code=status, detail=text))
+    body = encode_document(problem)
     lines = [
         *OF_ANSWERS.items(),
-        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]
