@@ -20,6 +20,7 @@ from litestar.datastructures import State
 import deadletter.web.queue_server
 from deadletter.core.events import Event
 from deadletter.ports import ItemStore
+from deadletter.web.connections import Connection
 from deadletter.web.place import Place
 from deadletter.web.queue_server import mounted
 
@@ -195,7 +196,7 @@ class _Uvicorn(uvicorn.Server):
 @asynccontextmanager
 async def running(app: Litestar) -> AsyncIterator[str]:
     """The app on a port of its own; its URL."""
-    config = uvicorn.Config(app, port=0, http="httptools", log_config=None, ws="none")
+    config = uvicorn.Config(app, port=0, http=Connection, log_config=None, ws="none")
     server = _Uvicorn(config)
     task = asyncio.create_task(server.serve())
     try:
