@@ -157,7 +157,9 @@ class OnRedis:
             headers=tuple(lie.headers.items()),
             lineage=lie.lineage,
         )
-        engine = await open_engine(self.url, office="memory://")
+        engine = await open_engine(
+            self.url, office="memory://", office_durability="none"
+        )
         await engine.broker.sink(mailbox).send([message])
         await engine.close()
 

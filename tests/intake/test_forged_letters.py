@@ -25,6 +25,8 @@ from intake.rig import drained, sent_back, store
 from servers import Server
 from servers.sqs import Sqs
 
+pytestmark = pytest.mark.engines  # its servers are asked for by and by
+
 _run = uuid4().hex[:6]
 _numbers = count(1)
 BY = By("anna", "done")

@@ -67,6 +67,7 @@ class Channel:
         self._ways: dict[str, Publishing] = {}
         # The message that is coming in.
         self._tag = 0
+        self._delivered = 0  # deliveries of this channel so far
         self._redelivered = False
         self._asked_for = False
         self._header = b""
@@ -215,11 +216,13 @@ class Channel:
         method = frames.method_of(payload)
         if method == frames.DELIVER:
             self._tag, self._redelivered = frames.delivered(payload)
+            self._count_delivery()
             self._asked_for = False
         elif method == frames.ACK:
             self._confirm(*frames.confirmed(payload), taken=True)
         elif method == frames.GET_OK:
             self._tag, self._redelivered = frames.got(payload)
+            self._count_delivery()
             self._asked_for = True
         elif method == frames.NACK:
             self._confirm(*frames.confirmed(payload), taken=False)
@@ -231,6 +234,16 @@ class Channel:
                     batch.nowhere.add(queue)
         else:
             self._on_rare(rare.unmarshal(frames.whole(payload))[2])
+
+    def _count_delivery(self) -> None:
+        """
+        Check that the broker counts on by one.
+
+        By another number we would ack a message that nobody has handled.
+        """
+        self._delivered += 1
+        if self._tag != self._delivered:
+            raise ValueError(f"delivery {self._tag} instead of {self._delivered}")
 
     def _on_rare(self, method: object) -> None:
         if isinstance(method, spec.Channel.Close):

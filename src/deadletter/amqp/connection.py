@@ -107,6 +107,8 @@ class Connection(asyncio.Protocol):
                     channel.take(kind, payload)
                 elif kind == frames.METHOD and number == 0:
                     self._on_method(payload)
+                elif number > self._last:
+                    raise ValueError(number)  # noqa: TRY301 -- never opened
         except Exception as error:  # noqa: BLE001 -- nothing after it can be read
             self.end(Gone(f"it sent what cannot be read: {error!r}"))
             return

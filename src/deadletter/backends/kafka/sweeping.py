@@ -12,6 +12,7 @@ async def sweep_mailbox(
     member = await box.member()
     await box.make_way(member)
     with member.lock:
+        member.holding.note_lease(round(lease * 1e6))
         shortened = member.holding.shorten(box.now())
     if shortened:
         member.ring()

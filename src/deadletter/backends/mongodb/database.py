@@ -90,10 +90,12 @@ class Database:
 
     async def write(self, work: Work[T], *, within: float = LONGEST) -> T:
         """Do it in a turn of its own; returns once it is durable."""
+        self._check()
         return await self.start(self._limited(self._in_turn(work), within))
 
     async def read(self, look: Look[T], *, within: float = LONGEST) -> T:
         """Look at the office as it was at one moment."""
+        self._check()
         return await self.start(self._limited(self._looked(look), within))
 
     async def search(self, look: Look[T]) -> T:
@@ -102,6 +104,7 @@ class Database:
 
     async def plainly(self, work: Callable[[Collections], Awaitable[T]]) -> T:
         """Do something whose every part stands for itself."""
+        self._check()
         doing = self._translated(work(self.there))
         return await self.start(self._limited(doing, _SHORT))
 
