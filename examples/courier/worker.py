@@ -50,6 +50,7 @@ def build(
         time_limit=2 * timeout,
         grace=settings.worker_drain_timeout_ms / 1000,
         idempotent=key_of,
+        bodies_may_differ=True,  # each report of an event carries its own time
         ledger_ttl=settings.processed_events_ttl_days * 86_400,
     )(deliver)
     return app

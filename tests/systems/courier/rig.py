@@ -96,7 +96,11 @@ class Rig:
         self.url = url
         self.client = httpx.AsyncClient()
         self._mongo: AsyncMongoClient[dict[str, Any]] | None = None
-        self.office = App(self.settings.queue_url, office=self.settings.mongodb_url)
+        self.office = App(
+            self.settings.queue_url,
+            office=self.settings.mongodb_url,
+            office_durability="none",  # tests of the gateway alone need no MongoDB
+        )
         self._stop = asyncio.Event()
         self._working: asyncio.Task[int] | None = None
         self._processes: list[asyncio.subprocess.Process] = []
