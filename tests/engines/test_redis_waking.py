@@ -84,6 +84,7 @@ async def test_one_message_does_not_wake_everybody(
     engines: tuple[RedisEngine, RedisEngine],
 ) -> None:
     one, other = engines
+    await other.broker.sink("elsewhere").send([a_message()])  # the script is known
     tasks = await waiting(one, 10)
     before = await calls(other)
 

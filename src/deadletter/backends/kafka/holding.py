@@ -30,7 +30,6 @@ class Holding:
         self.lanes: dict[Place, Lane] = {}
         self.claimed: dict[int, Row] = {}
         self.returned: list[Row] = []  # whose holder went: to be sent round again
-        self._longest = 0  # the longest lease that was asked for, in microseconds
         self._by_key = by_key
         self._numbers = numbers
         self._seq = count()
@@ -92,11 +91,10 @@ class Holding:
 
     def claim(self, now: int, until: int, limit: int, *, alone: bool) -> list[Row]:
         """The next ones that are due."""
-        self.note_lease(until - now)
         line = self._suspects if alone else self._ready
         taken = self._due(line, now, limit)
         for row in taken:
-            self.hold(row, until, counted=True)
+            self.hold(row, until, until - now, counted=True)
         return taken
 
     def claim_ahead(self, now: int, most: int) -> list[Row]:
@@ -118,7 +116,7 @@ class Holding:
         """How many there are that were counted ahead."""
         return len(self._ahead)
 
-    def take_ready(self, until: int, limit: int) -> list[Row]:
+    def take_ready(self, now: int, until: int, limit: int) -> list[Row]:
         """Those that were counted ahead."""
         taken: list[Row] = []
         while self._ahead and len(taken) < limit:
@@ -126,7 +124,7 @@ class Holding:
             if row.lane.closing:
                 self.give_back_ahead([row])
             elif row.ahead and not row.lane.gone:
-                self.hold(row, until, counted=True)
+                self.hold(row, until, until - now, counted=True)
                 taken.append(row)
         return taken
 
@@ -155,10 +153,10 @@ class Holding:
             self._line_up(row)
         return taken
 
-    def hold(self, row: Row, until: int, *, counted: bool) -> None:
-        """It is somebody's."""
+    def hold(self, row: Row, until: int, lease: int = 0, *, counted: bool) -> None:
+        """It is somebody's until then, for as long as `lease` says."""
         row.token = next(self._numbers)
-        row.leased = until
+        row.leased, row.lease = until, lease
         row.counted = counted
         row.ahead = False
         self.claimed[row.token] = row
@@ -204,10 +202,6 @@ class Holding:
             if not row.ended and row.leased <= now and not row.lane.closing
         ]
 
-    def note_lease(self, lease: int) -> None:
-        """Remember how long claims may last at the most."""
-        self._longest = max(self._longest, lease)
-
     def shorten(self, now: int) -> list[int]:
         """
         Shorten waits and leases that would last longer than was asked for.
@@ -220,7 +214,7 @@ class Holding:
                 held = row.token is not None
                 if row.ended or row.ahead or (held and row.leased == _NEVER):
                     continue
-                latest = now + (self._longest if held else row.trail.wait)
+                latest = now + (row.lease if held else row.trail.wait)
                 ahead = (row.leased if held else row.due) - latest
                 if ahead <= _FAR:
                     continue

@@ -108,10 +108,9 @@ class KafkaSource:
             rows = [member.holding.ours(delivery, now) for delivery in deliveries]
         await member.commit({row.lane for row in rows if row is not None})
         with member.lock:
-            member.holding.note_lease(until - now)
             for row in rows:
                 if row is not None:
-                    row.leased = until
+                    row.leased, row.lease = until, until - now
         return [row is not None and not row.lane.gone for row in rows]
 
     async def _claimed(
@@ -121,7 +120,7 @@ class KafkaSource:
             now = self._box.now()
             until = now + round(lease * 1e6)
             with member.lock:
-                ready = [] if alone else member.holding.take_ready(until, limit)
+                ready = [] if alone else member.holding.take_ready(now, until, limit)
                 ahead = not alone and member.counts_ahead  # nobody overtakes those
                 rest = 0 if ahead else limit - len(ready)
                 fresh = member.holding.claim(now, until, rest, alone=alone)

@@ -16,7 +16,7 @@ class Row:
     """A record in hand that has not ended."""
 
     __slots__ = (
-        *("ahead", "counted", "due", "ended", "first_at", "lane", "leased"),
+        *("ahead", "counted", "due", "ended", "first_at", "lane", "lease", "leased"),
         *("message", "offset", "raw", "seq", "size", "token", "trail"),
     )
 
@@ -42,6 +42,7 @@ class Row:
         self.size = len(raw.value or b"") + len(trail.history) + 500
         self.token: int | None = None  # whose it is; None when nobody's
         self.leased = 0  # until when
+        self.lease = 0  # ...and how long that was to last, in microseconds
         self.counted = False  # whether this claim is an attempt
         self.ended = False  # settled; the broker is yet to hear of it
         self.ahead = False  # counted for whoever comes next

@@ -12,7 +12,6 @@ async def sweep_mailbox(
     member = await box.member()
     await box.make_way(member)
     with member.lock:
-        member.holding.note_lease(round(lease * 1e6))
         shortened = member.holding.shorten(box.now())
     if shortened:
         member.ring()
@@ -27,7 +26,7 @@ async def sweep_mailbox(
         if mortal:
             # Not an attempt, so none is counted: lost again, it is as it was.
             for row in list(member.holding.doomed(now, max_attempts))[: max(0, limit)]:
-                member.holding.hold(row, until, counted=False)
+                member.holding.hold(row, until, until - now, counted=False)
                 doomed.append(row.delivery(box.name, now))
         waiting = member.holding.has_suspects(now)
     suspects = frozenset({box.name} if waiting else ())
