@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test coverage engines engines-again systems systems-again test-systems ledger test-all check fast types lint \
-  format bench services faults faults-ci lock docs clean proto
+.PHONY: help setup run serve test test-again coverage engines engines-again systems systems-again test-systems ledger test-all check fast types lint \
+  format bench services faults faults-ci faults-ci-again lock docs clean proto
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -46,7 +46,7 @@ $(EXAMPLES): example-%: $(READY)
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(REPORT)
 AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none $(REPORT)
 REPORT = --junitxml=.reports/$@.xml
-REPORTS = $(wildcard $(foreach one,test faults-ci engines engines-again systems systems-again,.reports/$(one).xml))
+REPORTS = $(wildcard $(foreach one,test test-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
 ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/observe tests/web tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql promtool node
@@ -57,6 +57,9 @@ test: $(READY) ## everything that needs no server
 	@echo "Not run: the engines and the five systems, on real servers. Of those:"
 	@$(BIN)/python tests/services.py --look
 	@echo "make engines tests on those that are here, make systems the five systems; make services gets what is missing."
+
+test-again: $(READY) ## those of the tests without a server that failed, once more and one by one
+	@$(AGAIN) --hypothesis-profile=quick -m "not engines and not systems and not faults"
 
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
 	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
@@ -117,6 +120,9 @@ services: $(READY) ## get the servers that tests can use, and say which are here
 
 faults-ci: $(READY) ## the short form of the fault tests, under three minutes: part of CI
 	@$(PYTEST) -m faults tests/faults
+
+faults-ci-again: $(READY) ## those of the short fault tests that failed, once more and one by one
+	@$(AGAIN) -m faults tests/faults
 
 faults: $(READY) ## the long form of the fault tests, printing counts: processes killed for real, many times
 	@$(BIN)/python -m pytest -q -s -m faults tests/faults --long
