@@ -7,31 +7,20 @@ that is gone when they are received.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from .escaping import shown, stored
-from .message import Headers, Lineage, Message
+from .message import Message
 
 ESCAPED: Final = "dlq-escaped"
 
 
 def escaped(message: Message) -> Message:
     """Return the message with every text escaped, and marked so."""
-    headers = tuple((stored(name), value) for name, value in message.headers)
-    return replace(
-        message,
-        id=stored(message.id),
-        headers=(*headers, (ESCAPED, b"1")),
-        content_type=stored(message.content_type),
-        key=stored(message.key),
-        reply_to=stored(message.reply_to),
-        idempotency_key=stored(message.idempotency_key),
-        traceparent=stored(message.traceparent),
-        tracestate=stored(message.tracestate),
-        lineage=_changed(stored, message.lineage),
-    )
+    changed = _changed(message, stored)
+    return replace(changed, headers=(*changed.headers, (ESCAPED, b"1")))
 
 
 def as_unicode(message: Message) -> Message:
@@ -53,29 +42,26 @@ def restored(message: Message) -> Message:
     headers = message.headers
     if not headers or headers[-1][0] != ESCAPED:
         return message
+    return _changed(replace(message, headers=headers[:-1]), shown)
+
+
+def _changed(message: Message, change: Callable[[Any], Any]) -> Message:
+    """Return the message with `change` applied to each of its texts."""
+    lineage = message.lineage
     return replace(
         message,
-        id=shown(message.id),
-        headers=_names(headers[:-1]),
-        content_type=shown(message.content_type),
-        key=shown(message.key),
-        reply_to=shown(message.reply_to),
-        idempotency_key=shown(message.idempotency_key),
-        traceparent=shown(message.traceparent),
-        tracestate=shown(message.tracestate),
-        lineage=_changed(shown, message.lineage),
+        id=change(message.id),
+        headers=tuple((change(name), value) for name, value in message.headers),
+        content_type=change(message.content_type),
+        key=change(message.key),
+        reply_to=change(message.reply_to),
+        idempotency_key=change(message.idempotency_key),
+        traceparent=change(message.traceparent),
+        tracestate=change(message.tracestate),
+        lineage=lineage
+        and replace(
+            lineage,
+            letter_id=change(lineage.letter_id),
+            campaign=change(lineage.campaign),
+        ),
     )
-
-
-def _changed(change: Callable[[str], str], lineage: Lineage | None) -> Lineage | None:
-    if lineage is None:
-        return None
-    return replace(
-        lineage,
-        letter_id=change(lineage.letter_id),
-        campaign=change(lineage.campaign),
-    )
-
-
-def _names(headers: Headers) -> Headers:
-    return tuple((shown(name), value) for name, value in headers)

@@ -127,7 +127,7 @@ class Campaigns:
                 item.outcome, item.sent_at = Outcome.SENT, now
 
     def settle(self, news: Sequence[ReplaySettled], now: datetime) -> None:
-        """What became of copies; news that changes nothing is ignored."""
+        """Record outcomes of replayed copies; repeated outcomes change nothing."""
         told = heard((one.letter_id, one.generation, one.outcome) for one in news)
         for (letter_id, generation), outcome in told.items():
             kept = self._shelf.by_id.get(letter_id)

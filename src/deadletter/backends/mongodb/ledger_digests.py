@@ -37,7 +37,7 @@ def digests(digest: bytes | None, generation: int) -> Document:
 
 
 def is_body(digest: bytes | None) -> Any:
-    """Whether a key was claimed with this body last, as far as is known."""
+    """Tell whether the last claim of the key had this body; unknown counts as yes."""
     if digest is None:
         return True
     last = {"$arrayElemAt": ["$digests.digest", -1]}

@@ -72,7 +72,7 @@ class Reading(Struct, frozen=True):
     narrow: Document
 
     async def read(self, wanted: Wanted[bytes]) -> Any:
-        """What a step wants next."""
+        """Read what the search step asks for."""
         match wanted:
             case Bottom(after, depth):
                 return await bottom(

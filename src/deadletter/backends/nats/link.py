@@ -87,7 +87,7 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
-        """Whether something can be sent now."""
+        """Tell whether the connection can send."""
         try:
             return self._line.client.is_connected
         except Unavailable:

@@ -68,7 +68,7 @@ class Reading(Struct, frozen=True):
     narrow: Sql
 
     async def read(self, wanted: Wanted[Place]) -> Any:
-        """What a step wants next."""
+        """Read what the search step asks for."""
         match wanted:
             case Bottom(after, depth):
                 return await bottom(

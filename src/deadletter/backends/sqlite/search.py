@@ -70,7 +70,7 @@ class Reading(Struct, frozen=True):
     narrow: list[Sql]
 
     def read(self, wanted: Wanted[Place]) -> Any:
-        """What a step wants next."""
+        """Read what the search step asks for."""
         match wanted:
             case Bottom(after, depth):
                 return bottom(self.connection, self.window, start=after, depth=depth)
