@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test test-again coverage engines engines-again systems systems-again test-systems ledger test-all check fast types lint \
+.PHONY: help setup run serve test test-again slow slow-again coverage engines engines-again systems systems-again test-systems ledger test-all check types lint \
   format bench services faults faults-ci faults-ci-again lock docs clean proto
 
 help: ## what can be made
@@ -46,20 +46,33 @@ $(EXAMPLES): example-%: $(READY)
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(REPORT)
 AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none $(REPORT)
 REPORT = --junitxml=.reports/$@.xml
-REPORTS = $(wildcard $(foreach one,test test-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
+REPORTS = $(wildcard $(foreach one,test test-again slow slow-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
-ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/observe tests/web tests/cli/test_cli_drain.py
+ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/web tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql promtool node
 CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
-test: $(READY) ## everything that needs no server
-	@$(PYTEST) --hypothesis-profile=quick -m "not engines and not systems and not faults"
-	@echo "Not run: the engines and the five systems, on real servers. Of those:"
-	@$(BIN)/python tests/services.py --look
-	@echo "make engines tests on those that are here, make systems the five systems; make services gets what is missing."
+# The default run takes less than five minutes on two cores; what takes longer is marked slow.
+TEST = --hypothesis-profile=quick -m "not slow and not engines and not systems and not faults"
+SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and not faults"
 
-test-again: $(READY) ## those of the tests without a server that failed, once more and one by one
-	@$(AGAIN) --hypothesis-profile=quick -m "not engines and not systems and not faults"
+# Their files are in memory, where that is possible: SQLite has every transaction written to the disk.
+test test-again slow slow-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
+
+test: $(READY) ## what needs no server and little time: the default run
+	@$(PYTEST) $(TEST)
+	@echo "Not run: make slow (pages, machines, whole processes), make faults-ci (kills), and on real servers make engines and make systems."
+	@$(BIN)/python tests/services.py --look
+	@echo "make services gets what is missing."
+
+test-again: $(READY) ## those of the default run that failed, once more and one by one
+	@$(AGAIN) $(TEST)
+
+slow: $(READY) ## the slow suites that need no server: every page, state machines, whole processes
+	@$(PYTEST) $(SLOW)
+
+slow-again: $(READY) ## those of the slow suites that failed, once more and one by one
+	@$(AGAIN) $(SLOW)
 
 coverage: $(READY) ## the same with every example and coverage; takes three times as long
 	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
@@ -93,7 +106,7 @@ test-all: ## the servers first, then everything; nothing is skipped
 	@CI=true $(PYTEST) $(COVERED)
 	@$(CHECK_LEDGER) .reports/$@.xml
 
-check: $(READY) lint types fast ## lint, format, types, rings, fast tests
+check: $(READY) lint types test ## lint, format, types, rings, the default run
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -102,11 +115,6 @@ lint: $(READY)
 
 types: $(READY)
 	@$(BIN)/mypy
-
-# The server, its client and the pages start processes and take minutes: make test has them.
-fast: $(READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m "not slow and not faults and not engines and not systems" \
-	  --ignore=tests/web --ignore=tests/client --ignore=tests/docs --ignore=tests/cli/test_cli_server.py
 
 format: $(READY) ## put the code in shape
 	@$(BIN)/ruff check --fix -q . || true

@@ -31,15 +31,22 @@ from deadletter.backends.redis.features import FEATURES as REDIS
 from deadletter.backends.sqs.features import FEATURES as SQS
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
-from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core import (
+    campaign,
+    decision,
+    errors,
+    events,
+    failure,
+    letter,
+    verdicts,
+)
 from deadletter.core.alerts import RULES
-from deadletter.core.policy import DISPOSITIONS
+from deadletter.core.policy import DISPOSITIONS, DLQPolicy
 from deadletter.core.query.ast import Op
 from deadletter.core.query.fields import FIELDS, Field
 from deadletter.observe.lines import LEVELS
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.office_metrics import OfficeMetrics
-from deadletter.office import preflight
 from deadletter.ports import Features
 from deadletter.system import SystemClock, SystemDice
 
@@ -109,7 +116,7 @@ def _settings(kind: type[Struct], under: str = "") -> list[list[str]]:
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             rows += _settings(field.type, f"{key}.")
             continue
-        is_entry = "[]" in key  # of a list of sections: those have no variable each
+        is_entry = "[]" in key or "NAME" in key  # sections have no variable each
         variable = settings.PREFIX + key.replace(".", "_").upper()
         meaning = told.get(field.name) or _MEANINGS[key]
         rows.append(
@@ -122,12 +129,13 @@ def _settings(kind: type[Struct], under: str = "") -> list[list[str]]:
             ]
         )
         if entries := settings.entries_of(field.type):
-            rows += _settings(entries, f"{key}[].")
+            is_named = settings.must_be(field.type).startswith("sections")
+            rows += _settings(entries, f"{key}.NAME." if is_named else f"{key}[].")
     return rows
 
 
 def _unless(default: object) -> str:
-    if default is None or default == () or default is msgspec.NODEFAULT:
+    if default in (None, (), {}) or default is msgspec.NODEFAULT:
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
@@ -242,14 +250,39 @@ def outcomes_table() -> str:
 
 def verdicts_table() -> str:
     """What a plan may say of a letter."""
-    told = comments(preflight.Verdict)
+    told = comments(verdicts.Verdict)
     return table(
         ["verdict", "meaning"],
         (
             [f"`{one}`", told.get(one.name) or _MEANINGS[one]]
-            for one in preflight.Verdict
+            for one in verdicts.Verdict
         ),
     )
+
+
+def patience_table() -> str:
+    """When the default policy tries a message again, if it fails each time."""
+    usual, since, rows = DLQPolicy(), 0.0, []
+    for attempt in range(1, usual.allowed_attempts + 1):
+        delay = usual.backoff.delay(attempt, 0.0)
+        is_last = usual.is_spent(attempt)
+        wait = "none: it is buried" if is_last else f"{delay:,.0f} s"
+        rows.append([str(attempt), _long(since), wait])
+        since += 0.0 if is_last else delay
+    head = ["attempt", "after", "wait until the next, plus up to 20 % by chance"]
+    said = (
+        f"Without a policy of its own, a handler tries a message "
+        f"{usual.allowed_attempts} times within {_long(since)} (`DLQPolicy()`), "
+        "then it is a dead letter:"
+    )
+    return f"{said}\n\n{table(head, rows)}"
+
+
+def _long(seconds: float) -> str:
+    """A length of time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def troubles_table() -> str:

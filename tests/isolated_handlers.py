@@ -100,6 +100,12 @@ def beats(body: bytes, context: Context) -> None:
         time.sleep(0.01)
 
 
+def notes(body: bytes, context: Context) -> dict[str, int]:
+    context.progress(50)
+    context.log("half of it")
+    return {"sum": 2}
+
+
 def dies(delivery: Delivery) -> None:
     how: dict[bytes, Any] = {
         b"segfault": lambda: ctypes.string_at(0),

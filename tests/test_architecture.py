@@ -30,6 +30,7 @@ OWN_TIME = {
     "cli": "is where people are",
     "system.py": "is what is handed in",
     "backends/sqlite/connection.py": "waits for a locked file, in real time",
+    "backends/sqlite/open_files.py": "compares with the clock of the file system",
     "backends/postgresql/database.py": "waits for others in the way, in real time",
     "runtime/isolation_child.py": "is a process of its own, with nobody to hand it in",
 }

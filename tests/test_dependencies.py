@@ -29,7 +29,10 @@ BROUGHT_BY = {
 STANDS_FOR = {
     "amqp": {"rabbitmq"},
     "nats_login": {"nats"},
+    "intake/amqp_journal": {"rabbitmq"},
     "intake/amqp_properties": {"rabbitmq"},
+    "intake/kafka_copies": {"kafka"},
+    "intake/nats_copies": {"nats"},
     "intake/shelves": {"redis"},
     "backends/_redis": {"redis"},
     **{

@@ -1,5 +1,6 @@
 """One tree of settings: the file, then the environment; mistakes are named."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -332,3 +333,40 @@ def test_signing_keys_are_read_and_never_shown() -> None:
 
     assert settings.signing_keys == tuple(keys.split(", "))
     assert "thirty" not in repr(settings)
+
+
+def test_servers_of_others_are_named_sections(tmp_path: Path) -> None:
+    file = tmp_path / "deadletter.toml"
+    file.write_text('[sources.shop]\nurl = "amqp://me:hunter2@shop:5672"\n')
+    nested = "redis://a/0?results=redis%3A%2F%2F%3Ahunter2%40b%2F1"
+    results = load_settings(
+        environ={"DLQ_SOURCES": json.dumps({"shop": {"url": nested}})}
+    )
+
+    found = load_settings(file, environ={})
+    given = '{"mail": {"url": "redis://mail"}}'
+    by_variable = load_settings(file, environ={"DLQ_SOURCES": given})
+
+    assert found.source_urls == {"shop": "amqp://me:hunter2@shop:5672"}
+    assert by_variable.source_urls == {"mail": "redis://mail"}
+    assert results.source_urls == {"shop": nested}
+    assert "hunter2" not in repr(found) + repr(results)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[sources.shop]\n",
+        '[sources.shop]\nurl = "redis://a"\nurls = "b"\n',
+        '[sources."amqp://shop"]\nurl = "redis://a"\n',
+        'sources = "redis://:secret@a"\n',
+    ],
+)
+def test_a_server_needs_a_name_and_a_url(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "deadletter.toml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match=r"sections \[sources.NAME\]") as raised:
+        load_settings(file, environ={})
+
+    assert "secret" not in str(raised.value)

@@ -49,8 +49,9 @@ def test_ids_sort_by_their_making_however_the_clock_jumps(times: list[int]) -> N
 def test_within_one_frozen_millisecond_ids_still_sort() -> None:
     dice = SystemDice(lambda: 1_700_000_000_000)
 
-    ids = [dice.new_id() for _ in range(50_000)]
+    ids = [dice.new_id(), *dice.new_ids(50_000), dice.new_id()]
 
+    assert len(ids) == 50_002
     assert ids == sorted(set(ids))
     assert len({id_[:13] for id_ in ids}) == 1  # all of that millisecond
 

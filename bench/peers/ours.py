@@ -135,7 +135,7 @@ async def kill(app: App, n: int) -> Measured:
     last = asyncio.Event()
     watch = Watch(n * ATTEMPTS, last.set)
 
-    # Errors nobody knows never brake; without one they are not counted at all.
+    # All of them fail by one cause: the brake would hold them back.
     @app.handler(QUEUE, policy=NO_WAIT, brake=None)
     async def handle(order: dict[str, Any]) -> None:
         watch.hit()

@@ -70,9 +70,12 @@ encoded: Final = msgspec.json.Encoder().encode
 _keyed: Final = msgspec.json.Decoder(_Keyed)
 
 
-def key_of(message: Message) -> str:
+def key_of(message: Message) -> str | None:
     """The idempotency key of a queued event, whoever queued it."""
-    return _keyed.decode(message.body).idempotency_key
+    try:
+        return _keyed.decode(message.body).idempotency_key
+    except msgspec.DecodeError:  # what is wrong with it is for the handler to say
+        return None
 
 
 def queued(

@@ -22,9 +22,10 @@ from msgspec import Struct
 from deadletter import DeadLetterError, open_engine
 from deadletter.core.campaign import Campaign, Outcome
 from deadletter.core.letter import By
+from deadletter.core.verdicts import BLOCKED, Verdict
 from deadletter.office.batches import whole_letters
 from deadletter.office.letters import Letters
-from deadletter.office.preflight import BLOCKED, Preflight, Verdict
+from deadletter.office.preflight import Preflight
 from deadletter.office.replay import CAP, Replay
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock, SystemDice

@@ -45,6 +45,7 @@ def build(
     app.handler(
         MAIN,
         policy=policy_of(profile),
+        brake=profile.brake,
         slots=settings.worker_concurrency,
         lease=settings.worker_lease_seconds,
         time_limit=2 * timeout,

@@ -19,7 +19,7 @@ from deadletter.system import SystemClock
 from . import graph, streams
 from .dlq import policy_of
 from .documents import Repository
-from .graph import Graph, Node
+from .graph import PROFILE, Graph, Node
 from .modules import Modules
 from .pipestream_pb2 import DocumentReference, PipeStream, StepExecutionRecord
 from .settings import Settings
@@ -55,7 +55,8 @@ class Pipeline:
         self._modules = modules
         self._clock = SystemClock()
         for node in nodes.nodes.values():
-            app.handler(node.topic, policy=policy_of(node))(self._handler(node))
+            policy, brake = policy_of(node), PROFILE.brake
+            app.handler(node.topic, policy=policy, brake=brake)(self._handler(node))
 
     async def __aenter__(self) -> Self:
         await self.app.__aenter__()

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from msgspec import Struct
 from nats import errors as theirs
 from nats.aio.client import Client
+from nats.protocol.command import hpub_cmd
 
 from deadletter.core.errors import BackendError, ConfigError, Unavailable
 from deadletter.core.urls import unreadable
@@ -25,7 +26,9 @@ from deadletter.tls import context, disagreement
 
 TLS: Final = ("cafile", "certfile", "keyfile")
 CREDS: Final = "creds"
+OURS: Final = "deadletter: "  # begins the description of every stream that we make
 _FAREWELL: Final = 1.0  # seconds
+_PATIENCE: Final = 5  # seconds until the first answer
 _HABITS: Final[dict[str, Any]] = {
     "ping_interval": 5,  # seconds: a connection that has fallen silent is soon noticed
     "max_outstanding_pings": 2,
@@ -92,9 +95,15 @@ def _is_worth_a_word(record: logging.LogRecord) -> bool:
 logging.getLogger("asyncio").addFilter(_is_worth_a_word)
 
 
-async def connected(login: Login, **options: Any) -> Client:
-    """A client that was let in; it raises what the client library does."""
-    client = _Client(tls=login.tls)
+async def connected(
+    login: Login, *, exact_headers: bool = False, **options: Any
+) -> Client:
+    """
+    A client that was let in; it raises what the client library does.
+
+    With `exact_headers` the headers of messages that it gets are `HeaderBlock`s.
+    """
+    client = (_ExactClient if exact_headers else _Client)(tls=login.tls)
     try:
         await client.connect(**_options(login), **{**_HABITS, **options})
     except BaseException as error:
@@ -103,6 +112,27 @@ async def connected(login: Login, **options: Any) -> Client:
             raise _no_creds(login.creds) from error
         raise
     return client
+
+
+async def knock(login: Login, **options: Any) -> None:
+    """
+    Be let in once, and leave again; it raises what the client library does.
+
+    A wrong URL is so told at once, where a client would try for ever. The server is
+    told to answer everything (`verbose`): one that refuses us hangs up, and what we
+    send meanwhile would have its reason lost on the wire.
+    """
+    await farewell(
+        await connected(
+            login,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            connect_timeout=_PATIENCE,
+            reconnect_time_wait=0.2,
+            verbose=True,
+            **options,
+        )
+    )
 
 
 async def farewell(client: Client) -> None:
@@ -153,6 +183,41 @@ class _Client(Client):
         if self._wants_tls and not self._server_info.get("tls_required"):
             raise theirs.SecureConnWantedError
         return super()._connect_command()
+
+
+class HeaderBlock(dict[str, str]):
+    """
+    Headers as the client library knows them, and `block`, as they are on the wire.
+
+    The library keeps one value of each name, and changes bytes that are not UTF-8.
+    """
+
+    def __init__(self, block: bytes, known: dict[str, str] | None = None) -> None:
+        super().__init__(known or {})
+        self.block = block
+
+
+class _ExactClient(_Client):
+    """Gets and sends headers byte for byte."""
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        known = await super()._process_headers(headers)
+        return HeaderBlock(bytes(headers), known) if headers else known
+
+    async def _send_publish(
+        self,
+        subject: str,
+        reply: str,
+        payload: bytes,
+        payload_size: int,
+        headers: dict[str, Any] | None,
+    ) -> None:
+        if not isinstance(headers, HeaderBlock):
+            await super()._send_publish(subject, reply, payload, payload_size, headers)
+            return
+        await self._send_command(hpub_cmd(subject, reply, headers.block, payload))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
 
 
 def _options(login: Login) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from msgspec import Meta, Struct, structs
 from deadletter.core.alerts import Alerts
 from deadletter.core.choices import with_choices
 from deadletter.core.errors import ConfigError
+from deadletter.core.group_limit import GROUPS_PER_DAY
 from deadletter.core.redact import redact
 
 FILE: Final = "deadletter.toml"
@@ -49,6 +50,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e7, title="seconds, 0 to 1e7")]
 Share = Annotated[float, Meta(gt=0, le=1e7, title="seconds, more than 0")]
 Hours = Annotated[float, Meta(gt=0, le=876000, title="hours, up to 876000")]
 Days = Annotated[float, Meta(gt=0, le=36500, title="days, up to 36500")]
+Indexed = Annotated[int, Meta(ge=0, le=1_000_000, title="bytes, 0 to 1000000")]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
 
 # Not settings: where to find them, what the command itself reads, names of the
@@ -105,6 +107,15 @@ class Access(Struct, frozen=True, kw_only=True):
     store: Text = ACCESS  # a SQLite file, used with offices such as MongoDB only
 
 
+class Anchors(Struct, frozen=True, kw_only=True):
+    """Where `dlq serve` and `dlq work` note the end of the audit, if anywhere."""
+
+    file: Text | None = None  # lines are appended to it, which `dlq verify` goes by
+    webhook: Text | None = None  # a URL that it is posted to
+    secret: Text | None = None  # that signs the webhook; whsec_ and base64, or a text
+    every: Seconds = 3_600.0  # seconds between two looks
+
+
 class RetentionDays(Struct, frozen=True, kw_only=True):
     """How long what is finished is kept. The unreviewed never expires."""
 
@@ -112,6 +123,18 @@ class RetentionDays(Struct, frozen=True, kw_only=True):
     replayed: Days = 90
     discarded: Days = 90
     ledger: Days = 30
+
+
+class SourceServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server of others that letters are drained from, and go back to."""
+
+    url: Text  # as `dlq drain` takes it
+
+
+Sources = Annotated[
+    dict[Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")], SourceServer],
+    Meta(title="sections [sources.NAME] with a url"),
+]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -123,15 +146,25 @@ class Settings(Struct, frozen=True, kw_only=True):
     app: Text | None = None  # module:name of the application with the handlers
     rules: Text | None = None  # a TOML file of rules asked before those of any handler
     signing_keys: Names = ()  # that headers are signed with; the office's own without
+    index_bodies: Indexed | None = None  # of bodies whose words are indexed; 0: none
     depth_threshold: Count = 100  # open letters of one mailbox that health warns of
+    groups_per_day: Count = GROUPS_PER_DAY  # new ones of a source, error and frame
+    presume_after: Seconds = 600.0  # of copies sent to others; 0: never presumed
+    sources: Sources = {}  # servers of others, by name
     work: Work = Work()
     serve: Serve = Serve()
     access: Access = Access()
     alerts: Alerts = Alerts()
+    anchors: Anchors = Anchors()
     retention_days: RetentionDays = RetentionDays()
 
+    @property
+    def source_urls(self) -> dict[str, str]:
+        """The URLs of servers of others, by name."""
+        return {name: source.url for name, source in self.sources.items()}
+
     def __repr__(self) -> str:
-        """As usual, but without a password in the URL, and without keys."""
+        """As usual, but without passwords in URLs, and without keys."""
         hidden = structs.replace(self, signing_keys=("...",) * len(self.signing_keys))
         return redact(super(Settings, hidden).__repr__())
 
@@ -225,7 +258,9 @@ def _converted(key: str, value: Any, where: str) -> Any:
 
 
 def _listed(value: str, kind: Any) -> Any:
-    """A variable as it is; a list is JSON, or texts between commas."""
+    """A variable as it is; a list is JSON, or texts between commas; sections JSON."""
+    if get_origin(_bare(kind)) is dict:
+        return msgspec.json.decode(value)
     if get_origin(_bare(kind)) is not tuple:
         return value
     if value.lstrip().startswith("["):
@@ -262,9 +297,10 @@ def _bare(kind: Any) -> Any:
 
 
 def entries_of(kind: Any) -> type[Struct] | None:
-    """The Struct that a setting is a list of, if it is one."""
+    """The Struct that a setting is a list of, or named sections of, if it is."""
     bare = _bare(kind)
-    entry = get_args(bare)[0] if get_origin(bare) is tuple else None
+    kinds = get_args(bare) or (None,)
+    entry = {tuple: kinds[0], dict: kinds[-1]}.get(get_origin(bare) or bare)
     is_struct = isinstance(entry, type) and issubclass(entry, Struct)
     return entry if is_struct else None
 

@@ -55,6 +55,10 @@ class SystemDice:
         """A unique id that sorts by the time of its making (UUID version 7)."""
         return self._chances.new_id(self._millis())
 
+    def new_ids(self, count: int) -> list[str]:
+        """Return `count` ids, as `new_id` makes them, in their order."""
+        return self._chances.new_ids(self._millis(), count)
+
     def renew(self) -> None:
         """Take fresh chances."""
         self._chances = _Chances()
@@ -82,15 +86,22 @@ class _Chances:
 
     def new_id(self, millis: int) -> str:
         with self._lock:
-            if millis > self._last:
-                self._start(millis)
-            else:  # the same millisecond, or a clock that stepped back
-                self._tail += 1 + self.random.getrandbits(32)
-                if self._tail >> TAIL_BITS:
-                    self._start(self._last + 1)
-                elif self._tail >= self._until:
-                    self._go_on()
-            return self._first_half + uuid7_end(self._tail)
+            return self._next(millis)
+
+    def new_ids(self, millis: int, count: int) -> list[str]:
+        with self._lock:
+            return [self._next(millis) for _ in range(count)]
+
+    def _next(self, millis: int) -> str:
+        if millis > self._last:
+            self._start(millis)
+        else:  # the same millisecond, or a clock that stepped back
+            self._tail += 1 + self.random.getrandbits(32)
+            if self._tail >> TAIL_BITS:
+                self._start(self._last + 1)
+            elif self._tail >= self._until:
+                self._go_on()
+        return self._first_half + uuid7_end(self._tail)
 
     def _start(self, millis: int) -> None:
         # Starting in the lower half leaves room for two thousand billion more.

@@ -10,8 +10,10 @@ import pytest
 from deadletter import App, DLQPolicy, open_engine, opened
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event
+from deadletter.core.query import parse
 from deadletter.ports import Fate
 from deadletter.testing.waiting import eventually
+from office.making import make_letter
 
 
 async def test_send_returns_the_id_and_the_message_is_there_as_sent(
@@ -115,7 +117,7 @@ async def test_many_are_not_sent_after_a_time_that_never_ends() -> None:
 
 
 async def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"no engine for 'nope://x'.*sqlite://"):
+    with pytest.raises(ConfigError, match=r"'nope://x' names no engine.*sqlite://"):
         await open_engine("nope://x")
 
 
@@ -135,6 +137,32 @@ async def test_letters_can_be_kept_in_another_engine(tmp_path: Path) -> None:
         letters = await app.letters()
 
         assert letters.features.engine == "sqlite"
+
+
+async def test_working_indexes_the_texts_of_the_office(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_INDEX_BODIES", "1000")
+    letters = [make_letter(1, body=b"a zebra"), make_letter(2, error_text="a lion")]
+    app = App(f"sqlite:///{tmp_path}/shop.db")
+
+    @app.handler("orders")
+    async def nothing(body: bytes) -> None: ...
+
+    async with app:
+        store = await app.letters()
+        await store.keep(letters)
+        stop = asyncio.Event()
+        working = asyncio.create_task(app.work(stop))
+
+        async def are_indexed() -> bool:
+            searches = map(parse, ("zebra", "text:lion"))
+            found = [await store.find(search) for search in searches]
+            return all(page.looked_at == len(page.heads) == 1 for page in found)
+
+        await eventually(are_indexed)
+        stop.set()
+        assert await working == 0
 
 
 async def test_a_key_read_out_of_messages_is_handled_once() -> None:

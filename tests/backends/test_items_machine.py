@@ -7,10 +7,10 @@ from shutil import rmtree
 import pytest
 from hypothesis import settings
 
+from contracts.items_machine import ItemsMachine
 from deadletter.backends import memory, sqlite
 from deadletter.ports import Engine
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.items_machine import ItemsMachine
 
 pytestmark = pytest.mark.slow
 

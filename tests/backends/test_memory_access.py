@@ -2,8 +2,8 @@
 
 import pytest
 
+from contracts.access_contract import AccessContract
 from deadletter.backends.memory import MemoryEngine, open_engine
-from deadletter.testing.access_contract import AccessContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from contracts.items_contract import ItemsContract
 from deadletter.backends.memory import MemoryEngine, open_engine
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.items_contract import ItemsContract
 
 
 class TestMemoryItems(ItemsContract):

@@ -9,17 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadletter.backends.sqlite import search
+from contracts.generate import NOW, budgets, letters, queries
+from contracts.odd_searches import odd_searches
+from deadletter.backends.sqlite import body_index, search
+from deadletter.backends.sqlite.body_index import index_up_to
 from deadletter.backends.sqlite.letters_keep import keep
 from deadletter.backends.sqlite.letters_whole import whole
+from deadletter.backends.sqlite.marks import teach
 from deadletter.backends.sqlite.schema import migrate
 from deadletter.backends.sqlite.search_window import narrowest, size, windows
 from deadletter.backends.sqlite.text_index import index_some
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.query import STEP, Budget, Meter, Node, matches, parse
-from deadletter.testing.generate import NOW, budgets, letters, queries
+from deadletter.core.seals import PLAIN
 from deadletter.testing.letters_bench import a_letter
-from deadletter.testing.odd_searches import odd_searches
 
 _EVERY = "SELECT *, seq AS tag FROM letters JOIN letter_contents ON letter = seq"
 
@@ -42,7 +46,9 @@ _ODD = [
 def office() -> Iterator[sqlite3.Connection]:
     """An empty office, in which nothing is ever committed."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        teach(connection, PLAIN)
         migrate(connection)
+        index_up_to(connection, 40)  # some bodies are larger
         yield connection
 
 
@@ -89,10 +95,11 @@ def _searched(
     """What a search finds among these letters, and what it should find."""
     office.execute("BEGIN")
     try:
-        keep(office, letters[: len(letters) // 2], NOW)
-        while index_some(office):
+        keep(office, letters[: len(letters) // 2], NOW, GroupLimit())
+        while index_some(office) or body_index.index_some(office):
             pass
-        keep(office, letters, NOW)  # some are indexed, some changed since, some new
+        # Some are indexed, some changed since, some new.
+        keep(office, letters, NOW, GroupLimit())
         there = [letter for _, letter in whole(office, _EVERY, ())]
         there.sort(key=lambda letter: letter.head.dead_at)
         found = list(_pages(office, query, limit, budget))
@@ -142,7 +149,7 @@ def _names(
 def test_a_long_list_of_ids_leads_a_search(office: sqlite3.Connection) -> None:
     office.execute("BEGIN")
     try:
-        kept = keep(office, [a_letter() for _ in range(40)], NOW)
+        kept = keep(office, [a_letter() for _ in range(40)], NOW, GroupLimit())
         named = parse(f"id:[{','.join(one.id for one in kept[:20])}]")
         found = windows([named], NOW)
         chosen = narrowest(office, found, start=None, most=STEP.letters)

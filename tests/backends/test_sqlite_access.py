@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from contracts.access_contract import AccessContract
 from deadletter.backends.sqlite import SqliteEngine, open_engine
-from deadletter.testing.access_contract import AccessContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from contracts.items_bench import a_queue, completed, leased, produced
+from contracts.items_contract import ItemsContract
+from contracts.items_sharing import SharingContract
 from deadletter.backends.sqlite import (
     SqliteEngine,
     items_keeping,
@@ -18,9 +21,6 @@ from deadletter.backends.sqlite import (
 from deadletter.ports import ItemStore
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.items_bench import a_queue, completed, leased, produced
-from deadletter.testing.items_contract import ItemsContract
-from deadletter.testing.items_sharing import SharingContract
 from deadletter.testing.waiting import eventually
 
 

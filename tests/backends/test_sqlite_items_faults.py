@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.backends.sqlite import SqliteEngine, open_engine
-from deadletter.core.errors import Unavailable
-from deadletter.core.items import Item
-from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.items_bench import (
+from contracts.items_bench import (
     LEASE,
     a_queue,
     an_item,
@@ -20,6 +16,10 @@ from deadletter.testing.items_bench import (
     payloads,
     produced,
 )
+from deadletter.backends.sqlite import SqliteEngine, open_engine
+from deadletter.core.errors import Unavailable
+from deadletter.core.items import Item
+from deadletter.testing.fakes import FakeClock, SeededDice
 
 MANY = 900  # so many that whatever is written of them needs new pages
 DLQ = "orders-dlq"

@@ -219,6 +219,7 @@ async def test_of_several_who_have_the_file_open_one_moves_a_letter(path: Path) 
 async def test_batches_larger_than_a_statement_are_kept_whole(
     store: SqliteLetters,
 ) -> None:
+    store.group_limit.per_day = 1500
     letters = [a_letter(fingerprint=f"f-{n % 1500}") for n in range(2500)]
 
     await store.keep(letters)

@@ -1,6 +1,7 @@
 """A database file that is removed or replaced while it is in use."""
 # ruff: noqa: ASYNC240 -- the files are small, and nobody waits
 
+import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -10,10 +11,12 @@ import pytest
 
 from deadletter.assembly import App
 from deadletter.backends.sqlite import open_engine
+from deadletter.backends.sqlite.open_files import folder_state
 from deadletter.core.errors import ConfigError, StoreLost, Unavailable
 from deadletter.ports import Engine, loss_of
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import a_message
+from deadletter.testing.waiting import eventually
 
 
 async def opened(path: Path) -> Engine:
@@ -93,6 +96,44 @@ async def test_a_lost_file_is_neither_written_nor_read(
         with pytest.raises(StoreLost, match="while this process used it"):
             await engine.broker.sink("orders").send([a_message()])
     assert loss_of(engine) is not None
+
+
+def restore_a_backup(path: Path) -> None:
+    """Replace the files as `rsync -a` does: the folder's old time comes back."""
+    before = path.parent.stat()
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").rename(path)
+    os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("old"))
+    shutil.copytree(path.parent.with_name("old"), path.parent)
+
+
+@pytest.mark.parametrize("lose", [*LOSSES, restore_a_backup, replace_the_folder])
+async def test_a_file_lost_in_a_folder_at_rest_is_noticed(
+    engine: Engine, path: Path, lose: Callable[[Path], None]
+) -> None:
+    async def is_at_rest() -> bool:
+        return folder_state(str(path.parent)) is not None
+
+    await eventually(is_at_rest)
+    for _ in range(2):  # from here on one look at the folder is enough
+        await engine.broker.sink("orders").send([a_message()])
+    lose(path)
+
+    with pytest.raises(StoreLost, match="while this process used it"):
+        await engine.broker.sink("orders").send([a_message()])
+
+
+async def test_the_state_of_a_folder_is_unknown_right_after_a_change(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "new").touch()
+
+    assert folder_state(str(tmp_path)) is None
+    assert folder_state(str(tmp_path / "missing")) is None
 
 
 @pytest.mark.parametrize("lose", LOSSES[:5])

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.backends.sqlite import SqliteEngine, open_engine, schema
+from deadletter.backends.sqlite import SqliteEngine, marks, open_engine, schema
 from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.seals import PLAIN
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import a_message
 
@@ -29,6 +30,8 @@ async def opened(path: Path) -> SqliteEngine:
 def made(path: Path, *statements: str) -> None:
     """A file that these statements have made."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.teach(connection)
+        marks.teach(connection, PLAIN)
         for statement in statements:
             connection.execute(statement).fetchall()
 

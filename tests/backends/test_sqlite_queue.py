@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from contracts.queue_damage import DamageContract
 from deadletter.backends.sqlite import SqliteEngine, open_engine
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_damage import DamageContract
 
 
 class TestSqlite(

@@ -17,6 +17,8 @@ from deadletter.core.letter import DeadLetter
 from deadletter.office.archive import Seal
 from office.making import make_letters
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
 
 
@@ -58,7 +60,7 @@ def test_the_beginning_of_an_archive_is_refused_and_named(
     ran = dlq("import", str(cut), "--url", other(tmp_path))
 
     assert ran.code == 2
-    assert "cut.jsonl: the archive is damaged (1 problems)" in ran.err
+    assert "cut.jsonl: the archive is damaged (1 problem)" in ran.err
     assert "line 101: the last line is missing; 99 letters" in ran.err
     assert "take the 99 intact letters: --salvage" in ran.err
     assert count(dlq, other(tmp_path)) == 0

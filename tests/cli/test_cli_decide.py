@@ -21,6 +21,8 @@ def state_of(dlq: Command, letter_id: str) -> State:
         (["close"], State.REVIEWED, State.CLOSED),
         (["reopen"], State.CLOSED, State.PENDING),
         (["reopen", "--unconfirmed"], State.REPLAYING, State.PENDING),
+        (["close", "--unconfirmed"], State.REPLAYING, State.CLOSED),
+        (["discard", "--yes", "--unconfirmed"], State.REPLAYING, State.DISCARDED),
         (["discard", "--yes"], State.PENDING, State.DISCARDED),
         (["restore"], State.DISCARDED, State.PENDING),
     ],
@@ -54,12 +56,39 @@ def test_a_limit_is_kept(dlq: Command) -> None:
     assert dlq("review", "*", "--limit", "2", "--json").document["moved"] == 2
 
 
-def test_a_plain_word_is_a_search(dlq: Command) -> None:
+def test_a_plain_word_is_a_search_if_it_is_said_to_be_text(dlq: Command) -> None:
     dlq.keep(make_letter(1), make_letter(2, error_text="insufficient funds"))
 
-    ran = dlq("review", "insufficient", "--json")
+    ran = dlq("review", "insufficient", "--text", "--json")
 
     assert ran.document["moved"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["replay", "5"],
+        ["replay", "plan", "5"],
+        ["replay", "start", "is:pending", "timeout"],
+        ["discard", "n", "--yes"],
+        ["purge", "n", "--reason", "x", "--yes"],
+        ["close", "insufficient"],
+        ["review", "n"],
+        ["reopen", "n"],
+        ["restore", "n"],
+        ["note", "seen", "n"],
+    ],
+)
+def test_bare_words_change_nothing(dlq: Command, words: list[str]) -> None:
+    letter = make_letter(1)
+    dlq.keep(letter)
+
+    ran = dlq(*words)
+
+    assert ran.code == 2
+    assert "neither the id of a letter nor a field" in ran.err
+    assert "--text" in ran.err
+    assert dlq("list", "--json").document["state"] == "pending"
 
 
 def test_one_wrong_id_among_others_moves_nothing(dlq: Command) -> None:
@@ -83,6 +112,21 @@ def test_letters_in_another_state_are_left_and_said(dlq: Command) -> None:
     assert "1 letter left alone: is closed" in ran.out
     assert again.code == 4
     assert "nothing was reviewed" in again.err
+
+
+@pytest.mark.parametrize("words", [["close"], ["reopen"], ["discard", "--yes"]])
+def test_a_letter_that_waits_for_an_outcome_is_left_with_a_hint(
+    dlq: Command, words: list[str]
+) -> None:
+    letter = make_letter(state=State.REPLAYING)
+    dlq.keep(letter)
+
+    ran = dlq(*words, letter.id)
+
+    assert ran.code == 4
+    assert "1 letter left alone: is replaying" in ran.out
+    assert "take them with --unconfirmed" in ran.err
+    assert state_of(dlq, letter.id) is State.REPLAYING
 
 
 @pytest.mark.parametrize("command", ["review", "close", "discard", "replay"])

@@ -58,6 +58,7 @@ def test_without_a_name_places_are_looked_for(
         "new": 2,
         "known": 0,
         "refused": 0,
+        "in_flight": 0,
         "places": [
             {
                 "place": "bullmq:mail",
@@ -97,6 +98,28 @@ def test_letters_go_back_through_the_server_they_were_found_on(
     assert client.zcard("bull:mail:prioritized") == 1
     states = {one["state"] for one in dlq("--json", "list").documents}
     assert states == {"replaying"}
+
+
+def test_jobs_whose_id_is_in_use_go_under_a_new_one_if_asked(
+    dlq: Command, client: Any, redis_server: Server
+) -> None:
+    dlq("drain", redis_server.url)
+    client.hset("bull:mail:w1", mapping={"name": "live", "data": '"live"'})
+    through = ("--through", redis_server.url)
+
+    plan = dlq("--json", "replay", "plan", "message:w1", *through).document
+    told = dlq("replay", "message:w1", *through, "--dry-run").out
+    none = dlq("replay", "message:w1", *through, "--yes")
+    asked = ("--include", "id-in-use")
+    sent = dlq("--json", "replay", "message:w1", *through, *asked, "--yes")
+
+    assert (plan["verdicts"], plan["sendable"]) == ({"id-in-use": 1}, 0)
+    assert "not sent: their job id is in use by another job" in told
+    assert none.code == ExitCode.CONFLICT
+    assert sent.code == ExitCode.OK, sent.err
+    assert client.hget("bull:mail:w1", "data") == b'"live"'
+    assert client.lrange("bull:mail:wait", 0, -1) == [b"w1-replay-1"]
+    assert client.hget("bull:mail:w1-replay-1", "dlq:instead-of") == b"w1"
 
 
 def test_letters_of_ours_do_not_go_to_other_peoples_servers(
@@ -154,7 +177,45 @@ def test_following_goes_on_until_told_to_stop(
 def test_an_empty_place_is_said_to_be_empty(
     dlq: Command, client: Any, redis_server: Server
 ) -> None:
-    assert "Nothing lies there" in dlq("drain", redis_server.url, "rq:none").out
+    client.flushdb()
+
+    ran = dlq("drain", redis_server.url)
+
+    assert ran.code == ExitCode.OK
+    assert "Nothing is dead there" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("place", "near"),
+    [
+        *(("rq:shpo", "rq:shop"), ("bullmq:mial", "bullmq:mail")),
+        *(("dramatiq:shpo", "dramatiq:shop"), ("celery:shpo", "celery:shop")),
+    ],
+)
+def test_a_misspelt_place_is_an_error_with_near_names(
+    dlq: Command, client: Any, redis_server: Server, place: str, near: str
+) -> None:
+    client.sadd("rq:queues", "rq:queue:shop")
+    client.hset("dramatiq:shop.msgs", "1", "{}")
+    client.sadd("_kombu.binding.shop", "shop\x06\x16\x06\x16shop")
+
+    for more in ((), ("--dry-run",)):
+        ran = dlq("drain", redis_server.url, place, *more)
+
+        assert ran.code == ExitCode.NOT_FOUND
+        assert f"did you mean {near}?" in ran.err
+
+
+@pytest.mark.parametrize("place", ["rq:shop", "bullmq:mail", "celery:dead"])
+def test_an_empty_place_that_exists_is_no_error(
+    dlq: Command, client: Any, redis_server: Server, place: str
+) -> None:
+    client.sadd("rq:queues", "rq:queue:shop")
+    client.delete("bull:mail:failed")
+
+    ran = dlq("drain", redis_server.url, place)
+
+    assert (ran.code, "Nothing is dead" in ran.out) == (ExitCode.OK, True)
 
 
 def test_what_was_drained_is_audited(
@@ -170,3 +231,19 @@ def test_what_was_drained_is_audited(
         "monday",
         "2 letters",
     )
+
+
+def test_where_a_letter_was_found_is_shown_as_fields(
+    dlq: Command, client: Any, redis_server: Server, there: Any
+) -> None:
+    dlq("drain", redis_server.url)
+    name = dlq("--json", "list").documents[0]["id"]
+
+    for ask in (dlq, there):
+        [bare] = ask("--json", "show", name).documents
+        [whole] = ask("--json", "show", name, "--capture").documents
+
+        assert bare["origin"]["place"] == "bullmq:mail"
+        assert not any("dlq-found" in line for line in bare["message"]["headers"])
+        assert any("dlq-found" in line for line in whole["message"]["headers"])
+    assert "Found in bullmq:mail" in dlq("show", name).out

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Command, Ran
+from cli.conftest import Asking, Command, Ran
 from deadletter.cli.desk import Desk
 from deadletter.core.letter import DeadLetter
 from office.making import make_letter
 
-NAME = "1-63085a168bb799e5"
+NAME = "2-63085a168bb799e5"
 
 
 def recent(number: int = 1, **different: Any) -> DeadLetter:
@@ -59,7 +59,7 @@ def test_snoozed_and_muted_groups_are_not_listed(dlq: Command) -> None:
     dlq("groups", "snooze", NAME, "--for", "7d")
     dlq("groups", "mute", "1-b", "--reason", "a test customer")
 
-    assert "Nothing is open" in dlq("groups").out
+    assert "No groups with open letters" in dlq("groups").out
     assert "snoozed until" in dlq("groups", "--status", "snoozed").out
     assert len(dlq("groups", "--all", "--json").documents) == 2
     assert "No group is new." in dlq("groups", "--status", "new").out
@@ -168,3 +168,76 @@ def test_the_name_of_a_group_can_be_typed_however_narrow_the_terminal_is(
     for out in (fresh, known):
         (name,) = [word for word in out.split() if word.startswith(NAME[:6])]
         assert dlq("list", f"group:{name}", "--json").document["fingerprint"] == NAME
+
+
+def test_groups_are_merged_listed_and_put_back(dlq: Command) -> None:
+    dlq.keep(recent(), recent(2, fingerprint="2-other"))
+
+    merged = dlq("groups", "merge", NAME, "2-other", "--reason", "one bank")
+    rules = dlq("groups", "rules")
+    listed = dlq("groups", "--json").document
+    undone = dlq("groups", "undo", "2-other")
+    none = dlq("groups", "rules")
+
+    assert f"1 letter moved to {NAME}." in merged.out
+    assert f"2-other: all letters belong to {NAME}" in rules.out
+    assert listed["open"] == 2
+    assert "moved back to 2-other" in undone.out
+    assert "No groups were merged or split." in none.out
+
+
+def test_a_group_is_split_by_a_search_and_nothing_else(dlq: Command) -> None:
+    dlq.keep(recent(), recent(2, version="2.0"))
+
+    split = dlq("groups", "split", NAME, "version:2.0")
+    wrong = dlq("groups", "split", NAME, "is:pending")
+
+    assert "1 letter moved to split-" in split.out
+    assert wrong.code == 2
+    assert "no group can be split by it" in wrong.err
+
+
+def test_letters_are_moved_to_their_groups_at_once(dlq: Command) -> None:
+    dlq.keep(recent())
+
+    done = dlq("groups", "regroup")
+
+    assert "0 letters moved. Every letter is in its group." in done.out
+
+
+def test_a_group_shows_what_its_letters_have_in_common(dlq: Command) -> None:
+    yen = b'{"currency": "JPY", "token": "t0p"}'
+    dlq.keep(
+        *(recent(n, body=yen) for n in range(4)),
+        recent(9, body=b'{"currency": "EUR"}', fingerprint="1-other"),
+    )
+
+    shown = dlq("groups", "show", NAME)
+    variants = dlq("groups", "show", NAME, "--json").document["variants"]
+
+    assert "of the newest 4 of 4 letters, beside 1 others" in shown.out
+    assert "body.currency" in shown.out
+    assert "1 error text, without what varies" in shown.out
+    assert variants["traits"][0]["field"] == "body.currency"
+    assert "t0p" not in shown.out + str(variants)
+
+
+def test_a_group_behind_a_server_shows_the_same(dlq: Command, there: Asking) -> None:
+    dlq.keep(*(recent(n) for n in range(4)))
+
+    shown = there("groups", "show", NAME, "--json").document
+
+    assert (
+        shown["variants"] == dlq("groups", "show", NAME, "--json").document["variants"]
+    )
+    assert shown["variants"]["looked_at"] == 4
+
+
+def test_a_list_ends_with_the_total(dlq: Command, there: Asking) -> None:
+    dlq.keep(*(recent(n, version=f"1.{n}") for n in range(30)))
+
+    assert dlq("list").out.rstrip().endswith("Showing 25 of 30.")
+    assert there("list").out.rstrip().endswith("Showing 25 of 30.")
+    assert "Showing 2 of 30." in dlq("list", "error:TimeoutError", "-n", "2").out
+    assert "Showing 10 of 10." in dlq("list", "version:<1.10").out
+    assert "Showing 3 of 20." in there("list", "version:>=1.10", "-n", "3").out

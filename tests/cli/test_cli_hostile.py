@@ -9,6 +9,8 @@ from cli.conftest import Command
 from deadletter.core.attempts import Attempt, append
 from office.making import NOW, make_letter
 
+pytestmark = pytest.mark.slow
+
 PAYLOADS = [
     "\x1b[2J\x1b[H",
     "\x1b]0;title\x07",
@@ -54,7 +56,6 @@ def hostile(number: int, payload: str) -> Any:
         reason_text=stored,
         consumer=stored,
         version=stored,
-        owner=stored,
         message_id=f"{number}{stored}",
         key=stored,
         body=payload.encode("utf-8", "surrogatepass") + b' {"a": 1}',

@@ -18,6 +18,8 @@ from cli.conftest import Command
 from deadletter.core.letter import State
 from office.making import make_letter
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE = 30.0  # seconds, on a busy machine
 
 

@@ -20,11 +20,17 @@ from deadletter.core.query import Budget, Meter
 from deadletter.core.query.fields import FIELDS
 from deadletter.office.letters import Letters
 from deadletter.office.patience import Patience
+from deadletter.system import SystemClock
 from office.making import make_letter, make_letters
 
 
 def recent(number: int = 1, **different: Any) -> DeadLetter:
     return make_letter(number, now=datetime.now(UTC), **different)
+
+
+def two_hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = datetime.now(UTC) + timedelta(hours=2, minutes=1)
+    monkeypatch.setattr(SystemClock, "now", lambda self: later)
 
 
 def test_a_list_shows_what_broke(dlq: Command) -> None:
@@ -146,7 +152,7 @@ def test_a_list_that_is_cut_says_how_to_go_on(dlq: Command, form: list[str]) -> 
 
     assert cut.err.startswith("There is more: dlq list 'is:pending !text:x*' ")
     assert "-n 3 --after" in cut.err
-    assert len(rest.out.splitlines()) == (2 if form else 3)
+    assert len(rest.out.splitlines()) == (2 if form else 4)  # a header, the total
     assert rest.err == ""
 
 
@@ -155,7 +161,7 @@ def test_a_table_without_a_limit_says_that_there_is_more(dlq: Command) -> None:
 
     ran = dlq("list")
 
-    assert len(ran.out.splitlines()) == 26  # and a header
+    assert len(ran.out.splitlines()) == 27  # a header, and the total
     assert ran.err == f"There is more: dlq list --after {after_of(dlq, 25)}\n"
 
 
@@ -227,7 +233,7 @@ def test_groups_are_what_broke(dlq: Command) -> None:
 def test_groups_that_are_done_with_are_shown_on_request(dlq: Command) -> None:
     dlq.keep(recent(state=State.CLOSED))
 
-    assert "Nothing is open" in dlq("groups").out
+    assert "No groups with open letters" in dlq("groups").out
     assert "TimeoutError" in dlq("groups", "--all").out
 
 
@@ -360,13 +366,56 @@ def test_without_a_command_it_says_what_is_open_and_what_to_type(
     assert dlq("--json").document["open"] == 7
 
 
-def test_without_a_command_and_without_letters_all_is_well(dlq: Command) -> None:
+def test_without_a_command_and_without_letters_none_is_open(dlq: Command) -> None:
     dlq.send("orders", "a")
 
     ran = dlq()
 
-    assert "All is well" in ran.out
+    assert ran.out.startswith("No open letters.\n")
     assert "1 message waiting" in ran.out
+    assert "Is a worker running" not in ran.out, "it was sent just now"
+
+
+def test_letters_that_wait_for_an_outcome_are_counted_everywhere(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlq.keep(*make_letters(3, now=datetime.now(UTC)))
+    assert dlq("replay", "source:orders", "--limit", "2").code == 0
+    assert dlq("close", "is:pending").code == 0
+    two_hours_later(monkeypatch)
+
+    for ran in (dlq(), dlq("stats")):
+        assert "2 letters wait for the outcome of a replay" in ran.out
+        assert "the oldest for 2 h" in ran.out
+    (wait,) = dlq("--json").document["unsettled"]
+    assert (wait["source"], wait["letters"]) == ("orders", 2)
+    assert dlq("stats", "--json").document["unsettled"] == [wait]
+    doctor = dlq("doctor").out
+    assert "2 letters wait for the outcome of a replay, the oldest for 2h" in doctor
+
+
+def test_messages_that_no_worker_takes_are_named(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in ("1", "2"):
+        assert dlq("send", "orders", body).code == 0
+    two_hours_later(monkeypatch)
+
+    ran, doctor = dlq(), dlq("doctor")
+
+    assert "Is a worker running for orders? 2 messages are ready" in ran.out
+    assert "the oldest was sent 2 h ago" in ran.out
+    assert dlq("--json").document["unworked"] == ["orders"]
+    assert "No worker holds a message of orders (2 ready)" in doctor.out
+
+
+def test_open_letters_of_snoozed_groups_are_not_called_none(dlq: Command) -> None:
+    dlq.keep(*make_letters(2))
+    (group,) = dlq("groups", "--json").documents
+    dlq("groups", "mute", group["fingerprint"])
+
+    assert "2 open letters in snoozed or muted groups." in dlq().out
+    assert "snoozed and muted ones aside" in dlq("groups").out
 
 
 def test_attempts_of_a_replay_say_so(dlq: Command) -> None:

@@ -32,7 +32,6 @@ def odd(dlq: Command) -> DeadLetter:
         headers={"h\udc80": "x"},
         error_text="no \udc80",
         consumer="c\udc80",
-        owner="o\udc80",
     )
     dlq.keep(make_letter(1), letter)
     return letter

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,39 @@ def test_redrive_is_another_word_for_it(dlq: Command) -> None:
     dlq.keep(*make_letters(2))
 
     assert dlq("redrive", "message:m-2", "--json").document["counts"] == {"sent": 1}
+
+
+def test_letters_that_wait_for_an_outcome_are_sent_again_if_somebody_agrees(
+    dlq: Command,
+) -> None:
+    stuck, other = make_letters(2)
+    dlq.keep(stuck, other)
+    dlq("replay", stuck.id)
+
+    plan = dlq("replay", "plan", "*")
+    asked = dlq("replay", "source:orders", "--unconfirmed")
+    ran = dlq("replay", "source:orders", "--unconfirmed", "--yes")
+
+    assert "1 letter waits for the outcome of an earlier replay" in plan.err
+    assert asked.code == 2, "a question nobody answers needs --yes"
+    assert ran.code == 0, ran.err
+    assert "1 letter reopened." in ran.out
+    assert "2  sent, no outcome yet" in ran.out
+    copies = [one.message.lineage for one in received(dlq)]
+    assert sorted((one.letter_id, one.generation) for one in copies) == sorted(
+        [(stuck.id, 1), (stuck.id, 2), (other.id, 1)]
+    )
+    (first, second) = dlq.do(lambda engine: engine.letters.replays([stuck.id]))
+    assert (first.outcome, second.outcome) == (Outcome.UNCONFIRMED, Outcome.SENT)
+
+
+def test_a_letter_that_waits_is_sent_again_by_its_id(dlq: Command) -> None:
+    (stuck,) = make_letters(1)
+    dlq.keep(stuck)
+    dlq("replay", stuck.id)
+
+    assert dlq("replay", stuck.id, "--yes").code == 4
+    assert dlq("replay", stuck.id, "--yes", "--unconfirmed").code == 0
 
 
 @pytest.mark.parametrize("words", [["replay", "--dry-run"], ["replay", "plan"]])
@@ -138,15 +172,80 @@ def test_what_has_expired_is_not_sent_without_yes(dlq: Command) -> None:
     assert copy.message.expires_at is None
 
 
-def test_what_was_processed_meanwhile_is_not_sent_without_yes(dlq: Command) -> None:
+def test_what_was_processed_meanwhile_is_sent_only_if_it_is_named(
+    dlq: Command,
+) -> None:
     dlq.keep(make_letter(idempotency_key="done"))
     dlq.do(_processed)
 
-    refused = dlq("replay", "*")
+    refused = dlq("replay", "*", "--yes")
+    named = dlq("replay", "*", "--include", "already-processed")
 
-    assert refused.code == 2
-    assert "1  processed meanwhile" in refused.out
-    assert dlq("replay", "*", "--yes").code == 0
+    assert refused.code == 4
+    assert "1  not sent: processed meanwhile" in refused.out
+    assert named.code == 0
+    assert "1  sent, no outcome yet" in named.out
+
+
+def test_a_verdict_can_be_skipped(dlq: Command) -> None:
+    late = make_letter(2, expires_at=NOW - timedelta(days=9_999))
+    dlq.keep(make_letter(1), late)
+
+    plan = dlq("replay", "plan", "*", "--skip", "expired", "--json").document
+
+    assert (plan["sendable"], plan["left_out"]) == (1, ["expired"])
+    assert dlq("replay", "*", "--skip", "expired").code == 0
+    assert dlq.do(lambda engine: engine.letters.get([late.id]))[0].head.replays == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--include", "wrong-state"], "never sent"),
+        (["--include", "expired", "--skip", "expired"], "name it once"),
+    ],
+)
+def test_verdicts_that_make_no_sense_are_refused(
+    dlq: Command, words: list[str], said: str
+) -> None:
+    ran = dlq("replay", "*", *words)
+
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_the_limit_counts_letters_that_are_sent(dlq: Command) -> None:
+    dlq.keep(*make_letters(6))
+    for _ in range(2):
+        assert dlq("replay", "*", "--limit", "2").code == 0
+
+    states = [one.state for one in dlq.do(lambda e: e.letters.find()).heads]
+
+    assert states.count(State.REPLAYING) == 4
+
+
+def test_letters_of_a_key_wait_for_the_one_before_them(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.cli.replay.KEY_PATIENCE", 0.1)
+    dlq.keep(*(make_letter(n, key="customer-7") for n in range(3)))
+
+    ran = dlq("replay", "*")
+
+    assert ran.code == 6
+    assert "1  sent, no outcome yet" in ran.out
+    assert "2  waiting for the letter before them of their key" in ran.out
+    assert "2 wait for the letter before them of their key" in ran.out
+    assert "dlq replay resume" in ran.err
+
+
+def test_without_key_order_all_letters_of_a_key_go(dlq: Command) -> None:
+    dlq.keep(*(make_letter(n, key="customer-7") for n in range(3)))
+
+    ran = dlq("replay", "*", "--no-key-order")
+
+    assert ran.code == 0
+    assert "3  sent, no outcome yet" in ran.out
 
 
 async def _processed(engine: Any) -> None:
@@ -315,3 +414,62 @@ def test_replays_are_listed_page_by_page(
     for ran, expected in ((everything, latest), (cut, latest[:3]), (rest, latest[3:])):
         assert re.findall(r"^[^ ]*?(\w{8}-\w{4})", ran.out, re.MULTILINE) == expected
     assert everything.err == rest.err == ""
+
+
+def test_a_plan_lists_each_letter_with_its_verdict(dlq: Command) -> None:
+    ready, closed = make_letter(1), make_letter(2, state=State.CLOSED)
+    dlq.keep(ready, closed)
+    dlq("queues", "create", "orders")
+
+    ran = dlq("replay", "plan", "*", "--letters")
+    lines = dlq("replay", "plan", "*", "--letters", "--json").documents
+
+    assert ran.code == 0
+    assert re.search(rf"{ready.id[:10]}\S* +ready +orders", ran.out)
+    assert re.search(rf"{closed.id[:10]}\S* +wrong-state", ran.out)
+    assert "1 letter would be sent to orders (1)." in ran.out
+    assert {line["letter_id"]: line["verdict"] for line in lines} == {
+        ready.id: "ready",
+        closed.id: "wrong-state",
+    }
+
+
+_SHOP = """
+import msgspec
+from deadletter import App
+
+app = App("sqlite:///office.db")
+
+class Order(msgspec.Struct):
+    id: int
+
+@app.handler("orders")
+async def charge(order: Order) -> None: ...
+"""
+
+
+def test_a_plan_reads_bodies_as_the_handlers_would(
+    dlq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_of_plan.py").write_text(_SHOP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    good = make_letter(1, body=b'{"id": 1}')
+    bad = make_letter(2, body=b'{"id": "one"}')
+    other = make_letter(3, source="mails", body=b"?")
+    dlq.keep(good, bad, other)
+
+    unknown = dlq("replay", "plan", "*", "--json").document
+    monkeypatch.setenv("DLQ_APP", "shop_of_plan:app")
+    known = dlq("replay", "plan", "*", "--json").document
+    skipped = dlq("replay", "source:orders", "--dry-run")
+    included = dlq("replay", "source:orders", "--include", "unreadable", "--dry-run")
+    monkeypatch.setenv("DLQ_APP", "no_such_shop:app")
+    missing = dlq("replay", "plan", "source:orders")
+
+    assert "unreadable" not in unknown["verdicts"]
+    assert known["samples"]["unreadable"] == [bad.id]
+    assert known["verdicts"]["unreadable"] == 1
+    assert "1 letter would be sent to orders (1)." in skipped.out
+    assert "2 letters would be sent to orders (2)." in included.out
+    assert missing.code == 0
+    assert "Bodies are not checked against handlers: there is no module" in missing.err

@@ -94,7 +94,7 @@ def test_a_report_is_read_page_by_page(dlq: Command, form: list[str]) -> None:
 
     key = '"letter_id":"' if form else ""
     found = re.findall(rf"^{{?{key}([a-z2-7]{{10}})", ran.out, re.MULTILINE)
-    assert found == [letter.id[:10] for letter in letters]
+    assert found == [letter.id[:10] for letter in reversed(letters)]  # oldest first
     assert ran.out.count("outcome  ") == (0 if form else 1)
     if not form:  # one page stands under the other
         *_, header = (one for one in ran.out.splitlines() if one.startswith("letter"))

@@ -10,6 +10,8 @@ import pytest
 from cli.conftest import Command
 from office.making import make_letter
 
+pytestmark = pytest.mark.slow
+
 SHOP = """
 from deadletter import App, Context
 

@@ -2,16 +2,24 @@
 
 import asyncio
 import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.conftest import Asking, Command
 from client.serving import Served, served
+from deadletter.client import Client
 from deadletter.core.access import Role
+from deadletter.core.counts import many
+from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter, State
+from deadletter.office.taking_in import TakenIn
 from deadletter.testing.waiting import eventually
 from office.making import make_letter, make_letters
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -33,6 +41,7 @@ def state_of(dlq: Command, letter: DeadLetter) -> State:
 def test_looking_through_a_server_shows_the_same(
     dlq: Command, there: Asking, letters: list[DeadLetter]
 ) -> None:
+    dlq("close", letters[0].id)
     for words in (
         ("list",),
         ("list", "source:orders", "-n", "2"),
@@ -42,6 +51,8 @@ def test_looking_through_a_server_shows_the_same(
         (),
         ("show", letters[-1].id),
         ("replay", "plan", "*"),
+        ("replay", "plan", "*", "--letters"),
+        ("replay", "plan", "*", "--letters", "--limit", "2"),
     ):
         for form in ((), ("--json",)):
             here, asked = dlq(*form, *words), there.unnamed(*form, *words)
@@ -113,6 +124,27 @@ def test_a_dry_run_through_a_server_leaves_nothing_behind(
     assert [one["state"] for one in dlq("--json", "replay", "status").documents] == [
         "cancelled"
     ]
+
+
+def test_a_plan_through_a_server_lists_each_letter(
+    there: Asking, letters: list[DeadLetter]
+) -> None:
+    found = there("--json", "replay", "plan", "*", "--letters").documents
+
+    assert {one["letter_id"] for one in found} == {one.id for one in letters}
+    assert {one["verdict"] for one in found} >= {"ready"}
+
+
+def test_what_waits_for_an_outcome_is_told_through_a_server(
+    dlq: Command, there: Asking, letters: list[DeadLetter]
+) -> None:
+    assert there("replay", letters[0].id).code == 0
+
+    assert "1 letter waits for the outcome of a replay" in there().out
+    assert "1 letter waits for the outcome of a replay" in there("stats").out
+    assert there("close", letters[0].id).code == 4
+    assert there("close", letters[0].id, "--unconfirmed").code == 0
+    assert state_of(dlq, letters[0]) is State.CLOSED
 
 
 def test_a_replay_planned_through_a_server_is_resumed_and_cancelled(
@@ -221,6 +253,65 @@ def test_an_archive_is_imported_through_a_server_in_portions(
     assert there("import", str(broken), "--salvage").code == 6
 
 
+@pytest.mark.slow
+def test_an_archive_of_which_the_server_rejects_a_part_is_left_alone(
+    dlq: Command,
+    letters: list[DeadLetter],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    file = tmp_path / "letters.jsonl"
+    other = make_letter(50, source="refunds", died=timedelta(days=9))
+    dlq.keep(other)  # at the end of the archive, which is in order of death
+    dlq("export", "--out", str(file))
+    dlq("purge", *(one.id for one in [*letters, other]), "--yes", "--reason", "test")
+    with served(dlq.url, access="on") as server:
+        monkeypatch.setenv("DLQ_TOKEN", server.token(Role.ADMIN, "orders", "returns"))
+        ran = Asking(dlq, server.url)("import", str(file))
+
+    assert ran.code == 2
+    assert "it is of a mailbox that is none of yours" in ran.err
+    assert dlq("--json", "list").documents == []
+
+
+@pytest.mark.slow
+def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
+    dlq: Command,
+    there: Asking,
+    letters: list[DeadLetter],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    file = tmp_path / "letters.jsonl"
+    dlq("export", "--out", str(file))
+    dlq("purge", *(letter.id for letter in letters), "--yes", "--reason", "test")
+    imported = Client.import_
+    taken = 0
+
+    async def interrupted(client: Client, lines: bytes, **wish: Any) -> TakenIn:
+        nonlocal taken
+        if taken and not wish.get("dry_run"):
+            raise Unavailable("the server is away")
+        found = await imported(client, lines, **wish)
+        taken += found.added
+        return found
+
+    monkeypatch.setattr(Client, "import_", interrupted)
+    ran = there("import", str(file))
+    monkeypatch.setattr(Client, "import_", imported)
+
+    assert ran.code == 5
+    said = f"{taken} letters were taken in before, 0 were here already: import the same"
+    assert 0 < taken < 5
+    assert said.replace("1 letters were", "1 letter was") in ran.err
+    assert there("import", str(file)).out.splitlines() == [
+        f"{many(5 - taken, 'letter')} taken in from letters.jsonl.",
+        f"{many(taken, 'letter')} left alone: here already.",
+    ]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -229,7 +320,6 @@ def test_an_archive_is_imported_through_a_server_in_portions(
         ("send", "orders", "{}"),
         ("retention",),
         ("retention", "run", "--yes"),
-        ("replay", "*", "--through", "redis://127.0.0.1:1"),
         ("work", "shop:app"),
     ],
 )
@@ -238,6 +328,15 @@ def test_what_needs_the_engine_says_so(dlq: Command, words: tuple[str, ...]) -> 
 
     assert ran.code == 2
     assert "where the engine is" in ran.err
+
+
+def test_a_server_sends_through_servers_that_its_settings_name(dlq: Command) -> None:
+    there = ("--server", "http://127.0.0.1:1")
+    ran = dlq(*there, "replay", "*", "--through", "redis://:hunter2@127.0.0.1:1")
+
+    assert ran.code == 2
+    assert "[sources.NAME]" in ran.err
+    assert "hunter2" not in ran.err
 
 
 def test_a_server_can_be_named_in_the_environment(

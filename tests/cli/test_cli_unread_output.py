@@ -17,6 +17,8 @@ import pytest
 from cli.conftest import Command
 from deadletter.core.letter import State
 
+pytestmark = pytest.mark.slow
+
 SHOP = """
 import os, sys
 from deadletter.assembly import App
@@ -26,17 +28,17 @@ from deadletter.core.policy import DLQPolicy
 app = App()
 policy = DLQPolicy(max_attempts=1, backoff=NoBackoff())
 
-@app.handler("orders", policy=policy)
+@app.handler("orders", policy=policy, brake=None)
 async def charge(order: bytes) -> None:
     raise ValueError("no such account " * 30)
 
-@app.handler("chatty", policy=policy)
+@app.handler("chatty", policy=policy, brake=None)
 async def chat(order: bytes) -> None:
     for stream in (sys.stdout, sys.stderr):
         print("x" * 100_000, file=stream)
     raise ValueError("no such account " * 30)
 
-@app.handler("isolated", policy=policy, isolation="process", slots=1)
+@app.handler("isolated", policy=policy, brake=None, isolation="process", slots=1)
 def alone(order: bytes) -> None:
     for _ in range(50):
         print("x" * 100_000, file=sys.stderr)

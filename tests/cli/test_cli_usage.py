@@ -17,6 +17,8 @@ from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import errors
 from office.making import make_letter
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(dlq: Command, name: str) -> None:
@@ -283,3 +285,25 @@ def test_a_secret_in_a_url_is_not_repeated(url: str, begins: str) -> None:
     assert Desk(url=url).dlq == begins
     assert Desk(server="http://host:1").dlq == "dlq --server http://host:1"
     assert Desk(office=url).dlq == begins.replace("--url", "--office")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense", "--help"], ["--help", "nonsense"], ["queues", "frob", "--help"]],
+)
+def test_help_on_a_command_that_does_not_exist_is_a_usage_error(
+    dlq: Command, words: list[str]
+) -> None:
+    ran = dlq(*words)
+
+    assert ran.code == 2
+    assert ran.out == ""
+    assert words[-2] in ran.err or words[-1] in ran.err
+
+
+@pytest.mark.parametrize("words", [["show"], ["queues", "create"], ["replay"], []])
+def test_help_on_a_command_says_how_to_use_it(dlq: Command, words: list[str]) -> None:
+    ran = dlq(*words, "--help")
+
+    assert ran.code == 0
+    assert "Usage: dlq" in ran.out

@@ -20,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.conftest import Command
 from deadletter.core.letter import State
 
+pytestmark = pytest.mark.slow
+
 SHOP = """
 from deadletter.assembly import App
 from deadletter.core.backoff import Fixed

@@ -21,8 +21,9 @@ from deadletter.core.errors import (
     Refused,
 )
 from deadletter.core.letter import AuditEntry, GroupStatus, State
+from deadletter.office.campaigns import ReplayPage
 from deadletter.office.groups import GroupPage
-from deadletter.office.replay import ReplayPage
+from deadletter.office.letters import LetterCount
 from deadletter.ports import QueueOptions
 from office.making import make_letter, make_letters
 
@@ -113,6 +114,22 @@ async def test_groups_are_listed_and_stand_as_somebody_says(
     assert (said.status, said.version) == (GroupStatus.RESOLVED, "1.8")
     assert (await client.groups.get(line.fingerprint)).note == "fixed"
     assert await client.groups.list(status=GroupStatus.MUTED) == GroupPage(())
+
+
+async def test_groups_tell_what_their_letters_share(
+    server: Served, client: Client
+) -> None:
+    letters = [make_letter(n, fingerprint="1-a", version=f"1.{n}") for n in range(3)]
+    server.keep(*letters)
+
+    variants = await client.groups.variants("1-a")
+    older = await client.letters.search("version:<1.2")
+
+    assert (variants.group, variants.looked_at, variants.letters) == ("1-a", 3, 3)
+    assert "consumer" in {trait.field for trait in variants.traits}
+    assert len(older.heads) == 2
+    assert await client.letters.count("version:<1.2") == LetterCount(2)
+    assert await client.letters.count() == LetterCount(3)
 
 
 async def test_groups_and_replays_go_on_where_a_page_ended(

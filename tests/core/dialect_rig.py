@@ -41,6 +41,13 @@ def said(letter: DeadLetter) -> dict[str, str]:
     return origin.said
 
 
+def kept(letter: DeadLetter) -> dict[str, str]:
+    """What is shown, and the headers that it repeats."""
+    origin = origin_of(letter.message)
+    assert origin is not None
+    return {**origin.headers, **origin.said}
+
+
 def dialect(letter: DeadLetter) -> str:
     origin = origin_of(letter.message)
     assert origin is not None

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from deadletter.core.audit import check_chain, entry_hash, seal
+from deadletter.core.audit import seal
+from deadletter.core.chain import check_chain
 from deadletter.core.letter import AuditEntry
+from deadletter.core.seals import entry_hash
 from deadletter.testing.fakes import START
 
 _TEXTS = ("actor", "action", "target", "reason", "detail")

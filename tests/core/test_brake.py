@@ -1,119 +1,229 @@
-"""P4: an outage is not a flood. The brake opens for good reason, and never sticks."""
+"""P4: an outage is not a flood, a bad deploy is not poison; and it never sticks."""
 
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from deadletter.core.brake import (
     MANY,
+    RELEASE,
+    AttemptResult,
     Brake,
+    BrakeKind,
     BrakePolicy,
+    judge,
     may_fetch,
-    on_failure,
     on_probe,
-    on_success,
+    on_result,
+    on_time,
+    released,
 )
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Trouble
 
-ANSWERS = [Trouble.PERMANENT, Trouble.LOGICAL]
-SILENT = [
-    Trouble.UNKNOWN,
-    Trouble.MALFORMED,
-    Trouble.LOOP,
-    Trouble.EXPIRED,
-    Trouble.WORKER_LOST,
-]
+OUTAGE, SYSTEMIC = BrakeKind.OUTAGE, BrakeKind.SYSTEMIC
+BY_ITSELF = [Trouble.MALFORMED, Trouble.EXPIRED, Trouble.LOOP, Trouble.WORKER_LOST]
+IDS = [f"m-{n}" for n in range(200)]
 
 policies = st.builds(
     BrakePolicy,
     threshold=st.integers(1, 12),
     distinct=st.integers(1, 4),
+    share=st.floats(0.5, 1),
     probe_after=st.floats(0.01, 5),
     cap=st.floats(5, 60),
     jitter=st.floats(0, 1),
 )
 draws = st.floats(0, 1, exclude_max=True)
-
-
-class Happening(Struct, frozen=True):
-    """A message was handled (no trouble) or failed."""
-
-    trouble: Trouble | None
-    message: str
-    draw: float = 0.0
-
-
-happenings = st.lists(
-    st.builds(
-        Happening,
-        st.sampled_from([None, *Trouble, *[Trouble.TRANSIENT] * 12]),
-        st.sampled_from("abcde"),
-        draws,
-    ),
-    max_size=60,
+results = st.builds(
+    AttemptResult,
+    st.sampled_from(IDS[:30]),
+    st.sampled_from([None, *Trouble, *[Trouble.TRANSIENT, Trouble.UNKNOWN] * 6]),
+    st.sampled_from(["a", "b"]),
+    st.booleans(),
+    st.booleans(),
 )
+stories = st.lists(results, max_size=60)
 
 
-def after(brake: Brake, story: Sequence[Happening], *, now: float = 0.0) -> Brake:
-    for h in story:
-        if h.trouble is None:
-            brake = on_success(brake)
-        else:
-            brake = on_failure(brake, h.trouble, h.message, now, h.draw)
+def good(*ids: str) -> list[AttemptResult]:
+    return [AttemptResult(name) for name in ids]
+
+
+def down(*ids: str, is_last: bool = False) -> list[AttemptResult]:
+    """Attempts that failed since something could not be reached."""
+    return [
+        AttemptResult(name, Trouble.TRANSIENT, "refused", True, is_last) for name in ids
+    ]
+
+
+def bug(
+    *ids: str,
+    cause: str = "KeyError",
+    trouble: Trouble = Trouble.UNKNOWN,
+    is_first: bool = True,
+) -> list[AttemptResult]:
+    """Attempts that failed in the handler."""
+    return [AttemptResult(name, trouble, cause, is_first) for name in ids]
+
+
+def after(
+    brake: Brake, story: Sequence[AttemptResult], *, now: float = 0.0, draw: float = 0.0
+) -> Brake:
+    for one in story:
+        brake = on_result(brake, one, now, draw)
     return brake
 
 
-def outage(policy: BrakePolicy, *, now: float = 0.0, draw: float = 0.0) -> Brake:
-    ids = "abcdefghijkl"
-    story = [Happening(Trouble.TRANSIENT, ids[n % 12], draw) for n in range(12)]
-    return after(Brake(policy), story, now=now)
+CASES: dict[str, tuple[list[AttemptResult], BrakeKind | None]] = {
+    # an outage: transient failures
+    "ten refused connections of three messages": (
+        down(*"abcabcabca"),
+        OUTAGE,
+    ),
+    "nine of them": (down(*"abcabcabc"), None),
+    "ten, and one that got through": (
+        down(*"abcab") + good("x") + down(*"cabca"),
+        OUTAGE,
+    ),
+    "ten, and two that got through": (
+        down(*"abcab") + good("x", "y") + down(*"cabca"),
+        None,
+    ),
+    "one poisonous message, however often": (down(*["poison"] * 100), None),
+    "ten of two messages, with attempts left": (down(*"ababababab"), None),
+    # ...of a quiet queue
+    "two messages, the first about to be buried": (
+        down(*"abab") + down("a", is_last=True),
+        OUTAGE,
+    ),
+    "one message about to be buried": (
+        down(*"aaaa") + down("a", is_last=True),
+        None,
+    ),
+    "two about to be buried, while others get through": (
+        down(*"abab") + good("c") + down("a", is_last=True),
+        None,
+    ),
+    # a broken handler: one cause, nearly everything
+    "a KeyError for ten messages": (bug(*IDS[:10]), SYSTEMIC),
+    "a KeyError for nine": (bug(*IDS[:9]), None),
+    "a KeyError for ten, one got through": (
+        bug(*IDS[:9]) + good("x") + bug(IDS[9]),
+        SYSTEMIC,
+    ),
+    "a KeyError for ten, two got through": (
+        bug(*IDS[:9]) + good("x", "y") + bug(IDS[9]),
+        None,
+    ),
+    "401 for everything": (
+        bug(*IDS[:10], cause="HTTP_401", trouble=Trouble.PERMANENT),
+        SYSTEMIC,
+    ),
+    "two causes, half of the messages each": (
+        bug(*IDS[:10]) + bug(*IDS[20:30], cause="TypeError"),
+        SYSTEMIC,  # it opened at the tenth, before the other cause came
+    ),
+    "two causes in turn": (
+        [
+            one
+            for a, b in zip(IDS[:40], IDS[40:80], strict=True)
+            for one in (*bug(a), *bug(b, cause="TypeError"))
+        ],
+        None,
+    ),
+    # poison: messages that are at fault themselves
+    "three poisonous messages, again and again": (
+        bug(*IDS[:3]) + bug(*IDS[:3] * 20, is_first=False),
+        None,
+    ),
+    "a quarter of many messages": (
+        [
+            one
+            for n in range(0, 160, 4)
+            for one in bug(IDS[n]) + good(*IDS[n + 1 : n + 4])
+        ],
+        None,
+    ),
+    "forty poisonous ones among good ones, all tried again when these are done": (
+        [one for n in range(0, 80, 2) for one in bug(IDS[n]) + good(IDS[n + 1])]
+        + bug(*IDS[0:80:2], is_first=False),
+        None,
+    ),
+    "a hundred bodies that cannot be read": (
+        [AttemptResult(name, Trouble.MALFORMED, "INVALID") for name in IDS[:100]],
+        None,
+    ),
+    "a hundred that came too late": (
+        [AttemptResult(name, Trouble.EXPIRED, "EXPIRED") for name in IDS[:100]],
+        None,
+    ),
+    "replays that fail again": (bug(*IDS[:100], is_first=False), None),
+}
 
 
-def run_of_transients(story: Sequence[Happening]) -> list[str]:
-    """The messages that failed since something last answered."""
-    run: list[str] = []
-    for h in story:
-        if h.trouble is None or h.trouble in ANSWERS:
-            run.clear()
-        elif h.trouble is Trouble.TRANSIENT:
-            run.append(h.message)
-    return run
+@pytest.mark.parametrize("name", CASES)
+def test_the_table_of_cases(name: str) -> None:
+    story, kind = CASES[name]
+
+    brake = after(Brake(), story)
+
+    assert (brake.finding.kind if brake.finding else None) == kind
 
 
-@given(policy=policies, story=happenings)
-def test_it_opens_exactly_after_enough_transient_failures_in_a_row(
-    policy: BrakePolicy, story: list[Happening]
+def test_a_broken_handler_is_named_with_its_cause_and_share() -> None:
+    finding = judge(BrakePolicy(), bug(*IDS[:10]) + good("x"))
+
+    assert finding is not None
+    assert (finding.cause, finding.failed, finding.of) == ("KeyError", 10, 11)
+
+
+@given(policy=policies, story=stories)
+def test_it_opens_only_for_enough_failures_of_enough_messages(
+    policy: BrakePolicy, story: list[AttemptResult]
 ) -> None:
-    run = run_of_transients(story)
+    finding = after(Brake(policy), story).finding
 
-    brake = after(Brake(policy), story)
-
-    enough = len(run) >= policy.threshold and len(set(run)) >= policy.distinct
-    assert brake.is_open == enough
-
-
-def test_ten_failures_of_three_messages_open_it_by_default() -> None:
-    nine = after(Brake(), [Happening(Trouble.TRANSIENT, c) for c in "abcabcabc"])
-
-    assert not nine.is_open
-    assert on_failure(nine, Trouble.TRANSIENT, "a", 0.0, 0.0).is_open
+    if finding is not None:
+        failed = [one for one in story if one.trouble is not None]
+        assert len({one.message_id for one in failed}) >= min(2, policy.distinct)
+        assert finding.failed >= min(2, policy.threshold)
+        assert finding.failed >= policy.share * finding.of
+        assert any(one.cause == finding.cause for one in failed)
 
 
-def test_one_poisonous_message_alone_never_opens_it() -> None:
-    brake = after(Brake(), [Happening(Trouble.TRANSIENT, "poison")] * 1000)
+@given(
+    policy=policies,
+    story=st.lists(
+        st.builds(AttemptResult, st.sampled_from(IDS), st.sampled_from(BY_ITSELF))
+    ),
+)
+def test_messages_that_are_at_fault_themselves_never_open_it(
+    policy: BrakePolicy, story: list[AttemptResult]
+) -> None:
+    assert after(Brake(policy), story) == Brake(policy)
 
-    assert not brake.is_open
+
+@given(policy=policies, story=stories)
+def test_with_half_of_all_messages_handled_a_handler_is_not_broken(
+    policy: BrakePolicy, story: list[AttemptResult]
+) -> None:
+    bugs = [one for one in story if one.trouble in (Trouble.UNKNOWN, Trouble.PERMANENT)]
+    mixed = [
+        two for n, one in enumerate(bugs) for two in (*good(f"g-{n}", f"h-{n}"), one)
+    ]
+    strict = BrakePolicy(threshold=max(2, policy.threshold), share=policy.share)
+
+    assert not after(Brake(strict), good("a") + mixed).is_open
 
 
 @given(policy=policies, now=st.floats(0, 1e6), draw=draws)
 def test_while_open_nothing_is_fetched_until_a_probe_is_due(
     policy: BrakePolicy, now: float, draw: float
 ) -> None:
-    brake = outage(policy, now=now, draw=draw)
+    brake = after(Brake(policy), down(*IDS[:12]), now=now, draw=draw)
 
     assert brake.opened_at == now
     assert may_fetch(brake, now) == 0
@@ -121,11 +231,17 @@ def test_while_open_nothing_is_fetched_until_a_probe_is_due(
     assert may_fetch(brake, brake.probe_at) == 1
 
 
-@given(policy=policies, story=happenings, now=st.floats(0, 1e6))
+@given(
+    policy=policies,
+    story=stories,
+    now=st.floats(0, 1e6),
+    bad=st.sampled_from([down, bug]),
+)
 def test_it_always_probes_again_within_its_cap(
-    policy: BrakePolicy, story: list[Happening], now: float
+    policy: BrakePolicy, story: list[AttemptResult], now: float, bad: object
 ) -> None:
-    brake = after(outage(policy), story, now=now)
+    opened = after(Brake(policy), (down if bad is down else bug)(*IDS[100:112]))
+    brake = after(opened, story, now=now)
     brake = on_probe(brake, now, 0.99) if brake.is_open else brake
 
     latest = now + policy.cap * (1 + policy.jitter) + 0.001
@@ -133,36 +249,57 @@ def test_it_always_probes_again_within_its_cap(
 
 
 @given(policy=policies, failed_probes=st.integers(0, 20), draw=draws)
-def test_the_first_success_closes_it(
+def test_the_first_success_ends_an_outage(
     policy: BrakePolicy, failed_probes: int, draw: float
 ) -> None:
-    brake = outage(policy)
+    brake = after(Brake(policy), down(*IDS[:12]))
     for _ in range(failed_probes):
         brake = on_probe(brake, brake.probe_at, draw)
-        brake = on_failure(brake, Trouble.TRANSIENT, "p", brake.probe_at, draw)
+        brake = after(brake, down("p"), now=brake.probe_at, draw=draw)
     assert brake.is_open
 
-    brake = on_success(brake)
+    assert after(brake, good("p")) == Brake(policy)
 
-    assert brake == Brake(policy)
-    assert may_fetch(brake, 0.0) == MANY
+
+@given(policy=policies, failed_probes=st.integers(0, 30), draw=draws)
+def test_a_few_successes_end_what_a_broken_handler_began(
+    policy: BrakePolicy, failed_probes: int, draw: float
+) -> None:
+    brake = after(Brake(policy), bug(*IDS[:12]))
+    for n in range(failed_probes):
+        brake = on_probe(brake, brake.probe_at, draw)
+        brake = after(brake, bug(IDS[n]), now=brake.probe_at, draw=draw)
+    assert brake.is_open
+
+    brake = after(brake, good(*IDS[100 : 100 + policy.memory]))
+
+    assert not brake.is_open
+
+
+def test_one_success_in_a_quiet_queue_ends_it_when_nothing_fails_for_a_while() -> None:
+    brake = after(Brake(), bug(*IDS[:10]))
+    brake = after(brake, good("x"), now=100.0)
+
+    assert brake.is_open
+    assert may_fetch(brake, 100.0) == 1
+    assert not on_time(brake, 130.0).is_open
 
 
 def test_probes_are_one_two_four_seconds_apart_and_at_most_thirty() -> None:
-    brake = outage(BrakePolicy(jitter=0.0))
-    pauses, last = [], brake.opened_at or 0.0
+    brake = after(Brake(BrakePolicy(jitter=0.0)), down(*IDS[:12]))
+    pauses, last = [], brake.opened_at
     for _ in range(8):
         now = brake.probe_at
         pauses.append(now - last)
         brake = on_probe(brake, now, 0.0)
-        brake = on_failure(brake, Trouble.TRANSIENT, "p", now, 0.0)
+        brake = after(brake, down("p"), now=now)
         last = now
 
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_only_one_probe_is_under_way_at_a_time() -> None:
-    brake = outage(BrakePolicy(jitter=0.0))
+    brake = after(Brake(BrakePolicy(jitter=0.0)), down(*IDS[:12]))
     due = brake.probe_at
 
     brake = on_probe(brake, due, 0.0)
@@ -172,37 +309,79 @@ def test_only_one_probe_is_under_way_at_a_time() -> None:
 
 
 def test_stragglers_of_before_do_not_make_it_wait_longer() -> None:
-    brake = outage(BrakePolicy())
+    brake = after(Brake(), down(*IDS[:12]))
 
-    late = after(brake, [Happening(Trouble.TRANSIENT, c) for c in "xyzxyzxyz"])
+    late = after(brake, down(*IDS[20:30]))
 
-    assert late == brake
-
-
-@pytest.mark.parametrize("trouble", ANSWERS)
-def test_an_answer_if_only_a_no_closes_it(trouble: Trouble) -> None:
-    brake = outage(BrakePolicy())
-
-    assert not on_failure(brake, trouble, "m", 1.0, 0.0).is_open
+    assert (late.probe_at, late.probes) == (brake.probe_at, brake.probes)
 
 
-@pytest.mark.parametrize("trouble", SILENT)
-def test_trouble_that_says_nothing_about_downstream_leaves_it_alone(
-    trouble: Trouble,
-) -> None:
-    opened = outage(BrakePolicy())
-    counting = after(Brake(), [Happening(Trouble.TRANSIENT, c) for c in "abc"])
+@pytest.mark.parametrize("trouble", [Trouble.PERMANENT, Trouble.LOGICAL])
+def test_an_answer_if_only_a_no_ends_an_outage(trouble: Trouble) -> None:
+    brake = after(Brake(), down(*IDS[:12]))
 
-    assert on_failure(opened, trouble, "m", 1.0, 0.0) == opened
-    assert on_failure(counting, trouble, "m", 1.0, 0.0) == counting
+    assert not after(brake, [AttemptResult("m", trouble, "no")], now=1.0).is_open
+
+
+SPARED = {
+    OUTAGE: {Trouble.TRANSIENT, Trouble.UNKNOWN},
+    SYSTEMIC: {Trouble.TRANSIENT, Trouble.UNKNOWN, Trouble.PERMANENT},
+}
 
 
 @pytest.mark.parametrize("trouble", Trouble)
-def test_only_transient_failures_are_spared_and_only_while_open(
-    trouble: Trouble,
-) -> None:
-    assert not Brake().spares(trouble)
-    assert outage(BrakePolicy()).spares(trouble) == (trouble is Trouble.TRANSIENT)
+@pytest.mark.parametrize("kind", BrakeKind)
+def test_what_is_spared_while_open(kind: BrakeKind, trouble: Trouble) -> None:
+    brake = after(Brake(), (down if kind is OUTAGE else bug)(*IDS[:12]))
+    result = AttemptResult("m", trouble, "KeyError")
+
+    assert not Brake().spares(result)
+    assert brake.spares(result) == (trouble in SPARED[kind])
+
+
+def test_a_permanent_failure_of_another_cause_is_a_verdict_on_its_message() -> None:
+    brake = after(Brake(), bug(*IDS[:12]))
+
+    assert not brake.spares(AttemptResult("m", Trouble.PERMANENT, "HTTP_404"))
+
+
+@pytest.mark.parametrize("bad", [down, bug])
+def test_a_cause_that_was_released_passes_for_a_day(bad: object) -> None:
+    story = (down if bad is down else bug)(*IDS[:12])
+    brake = released(after(Brake(), story), 5.0)
+
+    assert not brake.is_open
+    assert not after(brake, story, now=10.0).is_open
+    assert after(brake, story, now=5.0 + RELEASE).is_open
+
+
+def test_another_cause_than_the_released_one_opens_it() -> None:
+    brake = released(after(Brake(), bug(*IDS[:12])), 0.0)
+
+    assert after(brake, bug(*IDS[:12], cause="TypeError"), now=1.0).is_open
+    assert after(brake, down(*IDS[:12]), now=1.0).is_open
+
+
+def test_a_broken_handler_is_waited_for_as_long_as_the_policy_says() -> None:
+    brake = after(Brake(BrakePolicy(hold=3600.0)), bug(*IDS[:12]))
+
+    assert on_time(brake, 3599.0).is_open
+    later = on_time(brake, 3600.0)
+    assert not later.is_open
+    assert not after(later, bug(*IDS[20:32]), now=3601.0).is_open
+
+
+def test_an_outage_is_waited_for_however_long_it_lasts() -> None:
+    brake = after(Brake(BrakePolicy(hold=3600.0)), down(*IDS[:12]))
+
+    assert on_time(brake, 1e9).is_open
+
+
+def test_only_outages_open_it_where_a_policy_says_so() -> None:
+    policy = BrakePolicy(systemic=False)
+
+    assert not after(Brake(policy), bug(*IDS)).is_open
+    assert after(Brake(policy), down(*IDS)).is_open
 
 
 @pytest.mark.parametrize(
@@ -210,6 +389,9 @@ def test_only_transient_failures_are_spared_and_only_while_open(
     [
         {"threshold": 0},
         {"distinct": 0},
+        {"share": 0.0},
+        {"share": 1.1},
+        {"hold": 0.0},
         {"probe_after": 0.0},
         {"probe_after": -1.0},
         {"cap": 0.0},

@@ -16,7 +16,7 @@ from deadletter.core.dialects import (
     origin_of,
     unmarked,
 )
-from deadletter.core.dialects.claims import is_named_after
+from deadletter.core.dialects.claims import is_dead_queue_of, is_named_after
 from deadletter.core.ids import letter_id
 from deadletter.core.letter_mail import to_message
 from deadletter.core.message import Lineage, Message
@@ -96,6 +96,23 @@ def test_a_dead_queue_may_name_what_it_is_named_after(place: str, mailbox: str) 
 )
 def test_and_nothing_else(place: str, mailbox: str) -> None:
     assert not is_named_after(place, mailbox)
+    assert not is_dead_queue_of(place, mailbox)
+
+
+@pytest.mark.parametrize(
+    ("place", "mailbox", "expected"),
+    [
+        ("orders-dlq", "orders", True),
+        ("orders-dlq.fifo", "orders.fifo", True),
+        ("orders", "orders-dlq", False),
+        ("orders", "orders", False),
+        ("orders-dlq", "payments", False),
+    ],
+)
+def test_a_mailbox_is_not_the_dead_queue_of_its_dead_queue(
+    place: str, mailbox: str, expected: bool
+) -> None:
+    assert is_dead_queue_of(place, mailbox) is expected
 
 
 def test_what_the_broker_says_counts_before_headers() -> None:
@@ -139,10 +156,44 @@ def test_a_signed_lineage_proves_where_a_copy_was_sent() -> None:
     assert not has_unsigned(letter)
 
 
+def test_a_signed_lineage_names_the_mailbox_where_no_dialect_does() -> None:
+    headers = dict(lineage_headers(lineage_for("payments")))
+
+    letter = read(place="payments-dlq", headers=headers, trusted=NOBODY)
+
+    assert letter.head.source == "payments"
+    assert letter.message.lineage is not None
+    assert not has_unsigned(letter)
+
+
+@pytest.mark.parametrize("place", ["leftovers", "orders-dlq", "payments-eu-dlq"])
+def test_a_copy_that_was_put_elsewhere_proves_nothing(place: str) -> None:
+    headers = dict(lineage_headers(lineage_for("payments")))
+
+    letter = read(place=place, headers=headers, trusted=NOBODY)
+
+    assert letter.head.source == place
+    assert letter.message.lineage is None
+    assert has_unsigned(letter)
+
+
+def test_a_lineage_without_its_mailbox_is_checked_against_where_it_was_found() -> None:
+    lineage = structs.replace(lineage_for("payments"), mailbox="")
+    headers = dict(lineage_headers(lineage))
+    about = {"DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:1:payments"}
+
+    here = read(place="graveyard", headers=headers, about=about, trusted=NOBODY)
+    there = read(place="graveyard", headers=headers, trusted=NOBODY)
+
+    assert here.message.lineage is not None
+    assert there.message.lineage is None
+
+
 @pytest.mark.parametrize(
     "lineage",
     [
         structs.replace(lineage_for("payments"), signature=""),
+        structs.replace(lineage_for("orders"), mailbox="payments"),
         structs.replace(lineage_for("payments"), generation=2),
         structs.replace(lineage_for("payments"), letter_id="b" * 24),
         lineage_for("payments", Keys(b"somebody else")),

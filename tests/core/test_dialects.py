@@ -12,9 +12,11 @@ from deadletter.core.decision import Reason
 from deadletter.core.dialects import (
     DIALECTS,
     MALFORMED,
+    PACKED,
     letter_of,
     lineage_headers,
     origin_of,
+    packed_lineage,
     unmarked,
 )
 from deadletter.core.dialects.nats import advisory
@@ -24,6 +26,9 @@ from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import NAMES, sign_copy, to_message
 from deadletter.core.message import Lineage, Message
 from deadletter.core.signing import sign_lineage
+
+MOVED = {"DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:1:orders"}
+CAMPAIGN = "00000000-0000-7000-8000-000000000000"
 
 
 def test_spring_kafka() -> None:
@@ -152,6 +157,25 @@ def test_rabbitmq() -> None:
     assert head.reason is Reason.REJECTED
     assert (head.first_failed_at, head.dead_at.day) == (THEN, 2)
     assert theirs(letter) == {"tenant": b"eu"}
+
+
+@pytest.mark.parametrize(
+    ("deaths", "home"),
+    [
+        ([("orders", "rejected"), ("delay", "expired")], "orders"),
+        ([("delay", "expired"), ("orders", "rejected")], "orders"),
+        ([("orders", "expired"), ("delay", "expired")], "orders"),
+        ([("orders", "delivery_limit"), ("other", "rejected")], "orders"),
+        ([("orders", "maxlen")], "orders"),
+    ],
+)
+def test_rabbitmq_messages_belong_where_a_consumer_gave_up(
+    deaths: list[tuple[str, str]], home: str
+) -> None:
+    chain = [{"queue": queue, "reason": why, "count": 1} for queue, why in deaths]
+    headers = {"x-death": json.dumps(chain), "x-first-death-queue": deaths[-1][0]}
+
+    assert read(headers=headers).head.source == home
 
 
 @pytest.mark.parametrize(
@@ -332,6 +356,29 @@ def test_a_lineage_that_cannot_be_is_not_believed(headers: dict[str, str]) -> No
     assert read(headers=headers).message.lineage is None
 
 
+def test_a_copy_finds_back_by_a_lineage_packed_into_one_text() -> None:
+    first = read(about=MOVED)
+    lineage = Lineage(letter_id=first.id, generation=10_000, campaign=CAMPAIGN)
+    copy = structs.replace(first.message, lineage=lineage)
+    signed = sign_lineage(copy, "orders", KEYS).lineage
+    assert signed is not None
+    attribute = packed_lineage(signed).encode()
+    dedup = packed_lineage(signed, with_mailbox=False)
+
+    by_attribute = read(id="m-2", headers={PACKED: attribute}, about=MOVED)
+    by_dedup = read(id="m-3", about={**MOVED, "MessageDeduplicationId": dedup})
+    forged = read(id="m-4", headers={PACKED: attribute + b"x"}, about=MOVED)
+
+    assert len(dedup) <= 128  # what SQS allows
+    for again in (by_attribute, by_dedup):
+        found = again.message.lineage
+        assert found is not None
+        assert (found.letter_id, found.generation) == (first.id, 10_000)
+        assert again.message.headers[:-1] == ()
+    assert forged.message.lineage is None
+    assert forged.message.header(PACKED) is not None  # it is the producer's then
+
+
 def test_secrets_in_what_others_say_are_masked() -> None:
     letter = read(headers={"reason_poisoned": "login failed: password=hunter2"})
 
@@ -368,3 +415,13 @@ def test_a_message_that_nobody_found_has_no_origin() -> None:
 
     assert origin_of(message) is None
     assert unmarked(message) is message
+
+
+def test_what_says_nothing_of_an_error_is_grouped_by_how_it_got_there() -> None:
+    one, two, other = (
+        read(kind="redis", place=place, id=id_) for place, id_ in ("a1", "a2", "b1")
+    )
+
+    assert one.head.error_text == "found in a; it does not say how it got there"
+    assert one.head.error_text == one.head.reason_text
+    assert one.head.fingerprint == two.head.fingerprint != other.head.fingerprint

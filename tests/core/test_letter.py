@@ -50,8 +50,9 @@ def test_every_state_can_be_reached_from_pending() -> None:
     assert reached == set(State)
 
 
-def test_what_is_under_way_is_neither_thrown_away_nor_closed_meanwhile() -> None:
-    assert not MOVES[State.REPLAYING] & {State.DISCARDED, State.CLOSED, State.REVIEWED}
+def test_a_letter_that_waits_for_an_outcome_can_be_put_away_but_not_reviewed() -> None:
+    assert MOVES[State.REPLAYING] >= {State.DISCARDED, State.CLOSED, State.PENDING}
+    assert State.REVIEWED not in MOVES[State.REPLAYING]
 
 
 def test_a_replayed_letter_can_be_replayed_again_only_once_it_failed() -> None:

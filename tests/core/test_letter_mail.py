@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from contracts.generate import letters
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
@@ -21,7 +22,6 @@ from deadletter.core.letter_mail import (
 )
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
-from deadletter.testing.generate import letters
 
 AT = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 LATER = AT + timedelta(minutes=5)

@@ -61,8 +61,9 @@ def test_only_the_latest_copy_of_a_waiting_letter_is_out(
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_only_what_a_consumer_did_is_news(outcome: Outcome) -> None:
-    if outcome in {Outcome.CONFIRMED, Outcome.FAILED}:
+def test_only_outcomes_and_the_end_of_a_wait_are_news(outcome: Outcome) -> None:
+    news = {"confirmed", "presumed", "failed", "unconfirmed", "refused"}
+    if outcome in news:
         check_news([outcome])
         return
 

@@ -35,8 +35,7 @@ def plain(parts: list[str | bytes]) -> list[bytes]:
 
 @given(st.binary(min_size=1, max_size=100), st.text(max_size=20))
 def test_it_is_an_hmac(key: bytes, part: str) -> None:
-    data = part.encode()
-    told = b"1:p%d:%b" % (len(data), data)
+    told = f"1:p{len(part)}:{part}".encode()
     expected = urlsafe_b64encode(hmac.digest(key, told, "sha256")).decode()
 
     assert Keys(key).sign("p", part)[9:] == expected.rstrip("=")

@@ -13,6 +13,7 @@ import contextlib
 import getpass
 import io
 import os
+import re
 import shlex
 import signal
 import socket
@@ -97,7 +98,10 @@ class Reader:
                 output, code = _worked(rest) if "work" in rest else _asked(rest)
             case _:
                 return  # pip, curl, an editor: a reader's own business
-        self._compare(command, seen(_anywhere(output)), code, line)
+        said = seen(_anywhere(output))
+        # Which office it is each command says first; pages say it once.
+        said = [one for one in said if not one.startswith("Office: ")]
+        self._compare(command, said, code, line)
 
     def _leave(self) -> None:
         """End what a block has left running behind it."""
@@ -127,7 +131,7 @@ def _anywhere(output: str) -> str:
         output = output.replace(here, "")
     machine = socket.gethostname()
     output = output.replace(f"{getpass.getuser()}@{machine}", "anna@desk")
-    return output.replace(f"({machine}:", "(desk:")
+    return re.sub(rf"\b{re.escape(machine)}:(?=\d)", "desk:", output)
 
 
 def _edit(diff: str) -> None:

@@ -11,6 +11,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *BACKENDS])
 MORE_PAGES = sorted(
     [
         *(ROOT / "docs" / "adr").glob("*.md"),
+        *(ROOT / "docs" / "recipes").glob("*.md"),
         *(ROOT / "docs" / "systems").glob("*.md"),
         *(ROOT / "examples").glob("*/README.md"),
     ]

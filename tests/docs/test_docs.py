@@ -247,3 +247,37 @@ def _sentences() -> Iterator[str]:
 def _is_said(quote: str, said: list[str]) -> bool:
     parts = (part.strip(" :;,.?") for part in quote.split("…"))
     return all(any(part in sentence for sentence in said) for part in parts)
+
+
+def test_the_table_of_systems_names_tests_that_exist() -> None:
+    rows = list(_table(ROOT / "docs" / "recipes" / "tested.md"))
+    wrong = []
+    for system, *cells in rows:
+        [file] = re.findall(r"`(test_\w+\.py)`", system)
+        before: list[str] = []
+        for cell in cells:
+            before = re.findall(r"`((?:test_\w+\.py::)?test_\w+)`", cell) or before
+            is_named = "`test_" in cell or "the same test" in cell
+            if not is_named and not cell.startswith("not possible: "):
+                wrong.append(f"{system}: {cell!r} names no test")
+            named = before if is_named else ()
+            wrong += [f"{system}: no {one}" for one in named if not _is_test(file, one)]
+
+    assert wrong == []
+    assert {len(row) for row in rows} == {6}
+    systems = " ".join(row[0] for row in rows)
+    names = ("Celery", "RQ", "Dramatiq", "BullMQ", "RabbitMQ", "Kafka", "SQS", "NATS")
+    assert [name for name in names if name not in systems] == []
+
+
+def _table(page: Path) -> Iterator[list[str]]:
+    """The rows of a page's table, without its head."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    for line in lines[2:]:
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def _is_test(file: str, name: str) -> bool:
+    file, _, name = name.rpartition("::") if "::" in name else (file, "", name)
+    path = ROOT / "tests" / "interop" / file
+    return path.exists() and f"def {name}(" in path.read_text()

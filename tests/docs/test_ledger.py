@@ -13,6 +13,8 @@ import pytest
 from docs.ledger_rig import FILES, HOLDS, OWN, PACKAGES, PROOF, Project, Run, python
 from docs.reading import ROOT
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = ROOT / "docs" / "systems"
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from deadletter import App, ConfigError, open_engine
+from deadletter import App, ConfigError, NotFound, open_engine
 from docs.reading import ROOT, blocks
 
 EXAMPLE = ROOT / "examples" / "own_backend"
@@ -58,27 +58,44 @@ async def test_an_app_runs_on_it_with_an_office_beside(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("installed")
 async def test_what_was_sent_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
-    url = f"notebook:///{tmp_path}/orders.json"
-    async with App(url) as app:
+    url, office = f"notebook:///{tmp_path}/orders.json", f"sqlite:///{tmp_path}/o.db"
+    async with App(url, office=office) as app:
         await app.send("orders", b"kept", id="m-1")
 
-    engine = await open_engine(url)
+    engine = await open_engine(url, office=office)
 
     (queue,) = await engine.broker.queues()
     assert (queue.options.name, queue.ready) == ("orders", 1)
 
 
 @pytest.mark.usefixtures("installed")
-async def test_without_letters_of_its_own_it_has_the_usual_office(
+async def test_without_letters_of_its_own_it_needs_an_office_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    url = f"notebook:///{tmp_path}/orders.json"
 
-    async with App(f"notebook:///{tmp_path}/orders.json") as app:
-        letters = await app.letters()
+    with pytest.raises(ConfigError, match=r"keeps no letters.*--office sqlite:///"):
+        await App(url).letters()
+    assert not (tmp_path / "deadletter.db").exists()
 
-        assert letters.features.engine == "sqlite"
-        assert (tmp_path / "deadletter.db").exists()
+    monkeypatch.setenv("DLQ_OFFICE", "sqlite:///office.db")
+    async with App(url) as app:
+        assert (await app.letters()).features.engine == "sqlite"
+    assert (tmp_path / "office.db").exists()
+
+
+@pytest.mark.usefixtures("installed")
+async def test_an_office_that_is_only_read_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLQ_OFFICE", "sqlite:///office.db")
+
+    with pytest.raises(NotFound, match=r"there is no office at office\.db yet"):
+        await open_engine(f"notebook:///{tmp_path}/orders.json", make=False)
+
+    assert not (tmp_path / "office.db").exists()
 
 
 @pytest.mark.usefixtures("installed")

@@ -1,14 +1,11 @@
 """Engines on the test broker, each with topics and groups of its own."""
 
-from importlib.metadata import EntryPoint
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from confluent_kafka import Producer
 
-from deadletter.assembly import engines
 from deadletter.backends.kafka.engine import KafkaEngine, connect
 from deadletter.ports import Clock
 
@@ -51,14 +48,3 @@ def silenced(engine: KafkaEngine, mailbox: str) -> None:
     assert member is not None
     for polling in member._polling:
         polling.committing.farewell = lambda _: None  # type: ignore[method-assign]
-
-
-def make_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have URLs of kafka:// open here, installed or not."""
-    installed = engines.entry_points
-
-    def found(*, group: str) -> list[EntryPoint]:
-        ours = EntryPoint("kafka", "deadletter.backends.kafka:open_engine", group)
-        return [*installed(group=group), ours]
-
-    monkeypatch.setattr(engines, "entry_points", found)

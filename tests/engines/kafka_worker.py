@@ -8,18 +8,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pytest import MonkeyPatch  # noqa: PT013 -- a script
-
 from deadletter.assembly import App
 from deadletter.backends.kafka.queue import KafkaSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
 from deadletter.runtime.context import Context
-from engines.kafka_rig import make_known
 
 URL, OFFICE, EFFECTS = sys.argv[1:4]
-make_known(MonkeyPatch())
 app = App(URL, office=OFFICE)
 effects = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

@@ -7,24 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.assembly import App
-from deadletter.assembly.engines import open_engine
-from deadletter.assembly.pairing import Paired
-from deadletter.backends.nats.engine import connect
 from deadletter.backends.nats.queue import NatsSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
-from deadletter.system import SystemClock
 
 _POLICY = DLQPolicy(max_attempts=2, backoff=NoBackoff())
 
 
 async def make_app(url: str, place: Path) -> App:
     """What says it is bad fails; the rest is noted in a file, a line for each run."""
-    office = await open_engine(f"sqlite:///{place}/office.db")
     effects = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    app = App(url)
-    app._engine = Paired(await connect(url, clock=SystemClock()), office)
+    app = App(url, office=f"sqlite:///{place}/office.db")
 
     @app.handler("work", policy=_POLICY, lease=2.0, slots=10, brake=None)
     async def handle(body: dict[str, int]) -> None:

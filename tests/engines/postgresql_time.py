@@ -27,7 +27,8 @@ WHERE schemaname = 'deadletter' AND tablename NOT IN ('migrations', 'office')
 """
 _RESET = """
 UPDATE deadletter.office
-SET kept = 0, purged = 0, expired = 0, audit_seq = 0, audit_hash = ''
+SET kept = 0, purged = 0, expired = 0, audit_seq = 0, audit_hash = '',
+    letter_marks = 0, deaths = 0, death_marks = 0
 """
 
 

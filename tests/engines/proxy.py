@@ -29,7 +29,7 @@ class FaultProxy:
     and nothing after them, for good: a frame breaks off in the middle. `drip` lets one
     byte pass from the server in so many seconds. `flip` turns one bit of every so many
     bytes, on the average; `flips` counts them. With `flips_requests` off that happens
-    only to what the server says.
+    only to what the server says, with `flips_answers` off only to what it is told.
     """
 
     def __init__(self, port: int, host: str = HOST) -> None:
@@ -41,6 +41,7 @@ class FaultProxy:
         self.flip: int | None = None
         self.flips = 0
         self.flips_requests = True
+        self.flips_answers = True
         self.port = 0
         self.accepted = 0
         self._to = (host, port)
@@ -131,7 +132,7 @@ class FaultProxy:
                 await self._open.wait()
                 if not counts and self.drip:
                     piece = await self._dripped(piece, writer)
-                if not counts or self.flips_requests:
+                if self.flips_requests if counts else self.flips_answers:
                     piece = self._flipped(piece)
                 writer.write(piece)
                 await writer.drain()

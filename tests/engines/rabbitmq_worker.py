@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.assembly import App
-from deadletter.assembly.engines import open_engine
-from deadletter.assembly.pairing import Paired
-from deadletter.backends.rabbitmq.engine import connect
 from deadletter.backends.rabbitmq.queue import RabbitSource
 from deadletter.core.backoff import Fixed
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
-from deadletter.system import SystemClock
 
 POLICY = DLQPolicy(max_attempts=2, backoff=Fixed(0.05))
 
 
 async def make_app(url: str, place: Path) -> App:
     """Bad messages fail, deadly ones kill us, the others are noted in a file."""
-    app = App(url)
+    app = App(url, office=f"sqlite:///{place}/office.db")
     effects = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @app.handler("work", policy=POLICY, lease=2.0, slots=10, brake=None)
@@ -33,8 +29,6 @@ async def make_app(url: str, place: Path) -> App:
             os._exit(9)
         os.write(effects, f"{body['number']}\n".encode())
 
-    office = await open_engine(f"sqlite:///{place}/office.db")
-    app._engine = Paired(await connect(url, clock=SystemClock()), office)
     return app
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.assembly import App
-from deadletter.assembly.engines import open_engine
 from deadletter.backends._redis.source import BoxSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
@@ -22,7 +21,7 @@ POLICY = DLQPolicy(max_attempts=2, backoff=NoBackoff())
 
 async def make_app(url: str, place: Path) -> App:
     """Messages that say they are bad fail; the others are noted in a file."""
-    app = App(url)
+    app = App(url, office=f"sqlite:///{place}/office.db")
     effects = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @app.handler("work", policy=POLICY, lease=2.0, slots=10, brake=None)
@@ -32,7 +31,6 @@ async def make_app(url: str, place: Path) -> App:
             raise ValueError(f"no good: {body['number']}")
         os.write(effects, f"{body['number']}\n".encode())
 
-    app._engine = await open_engine(url, office=f"sqlite:///{place}/office.db")
     return app
 
 

@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.assembly import App
-from deadletter.assembly.engines import open_engine
-from deadletter.assembly.pairing import Paired
-from deadletter.backends.sqs.engine import connect
 from deadletter.backends.sqs.queue import SqsSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
-from deadletter.system import SystemClock, SystemDice
 
 POLICY = DLQPolicy(max_attempts=2, backoff=NoBackoff())
 
 
 async def make_app(url: str, place: Path) -> App:
     """Bad messages fail, poison ends the process, the others are noted in a file."""
-    app = App(url)
+    app = App(url, office=f"sqlite:///{place}/office.db")
     effects = os.open(place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @app.handler("work", policy=POLICY, lease=2.0, slots=10, brake=None)
@@ -34,9 +30,6 @@ async def make_app(url: str, place: Path) -> App:
                 raise ValueError(f"no good: {body['number']}")
         os.write(effects, f"{body['number']}\n".encode())
 
-    office = await open_engine(f"sqlite:///{place}/office.db")
-    engine = await connect(url, clock=SystemClock(), dice=SystemDice())
-    app._engine = Paired(engine, office)
     return app
 
 

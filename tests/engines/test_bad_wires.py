@@ -24,13 +24,6 @@ BREAKS = [
     pytest.param(kind, marks=pytest.mark.xdist_group(f"{kind}_server"))
     for kind in ("postgresql", "redis", "nats", "rabbitmq")
 ]
-# Of turned bits, NATS and RabbitMQ recover at times too late: an acknowledgement that
-# was changed on the way leaves a message with nobody until the connection ends.
-LATE = pytest.mark.xfail(reason="a changed answer may be noticed late", strict=False)
-MENDED = [
-    *BREAKS[:2],
-    *(pytest.param(one.values[0], marks=[*one.marks, LATE]) for one in BREAKS[2:]),
-]
 
 
 @asynccontextmanager
@@ -71,7 +64,7 @@ async def test_a_server_that_does_not_finish_its_answers_is_noticed_and_waited_o
         assert await rig.stop() == 0
 
 
-@pytest.mark.parametrize("kind", MENDED)
+@pytest.mark.parametrize("kind", BREAKS)
 async def test_bits_that_turn_on_the_way_stop_no_worker_and_reach_no_handler(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -90,7 +83,9 @@ async def test_bits_that_turn_on_the_way_stop_no_worker_and_reach_no_handler(
 
         print(f"{kind}: {rig.sent} sent, {rig.proxy.flips} flips, back {back:.1f} s")
         assert not rig.handled()["mangled"]
-        assert set(await rig.letter_codes()) <= {"CORRUPT"}
+        # A claim whose answer never arrived counts as an attempt: of a message with too
+        # many of them nobody knows what it did to its workers.
+        assert set(await rig.letter_codes()) <= {"CORRUPT", "WORKER_LOST"}
         assert await rig.stop() == 0
 
 

@@ -19,7 +19,7 @@ from deadletter.core.policy import DLQPolicy
 from deadletter.system import SystemClock
 from deadletter.testing.queue_bench import info
 from deadletter.testing.waiting import eventually
-from engines.kafka_rig import fresh, make_known, opened
+from engines.kafka_rig import fresh, opened
 from servers import Server
 
 pytestmark = pytest.mark.slow
@@ -73,11 +73,6 @@ class Place:
     async def empty(self) -> bool:
         there = await info(self.engine.broker, "work")
         return not (there.ready or there.claimed or there.delayed or there.suspects)
-
-
-@pytest.fixture(autouse=True)
-def kafka_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_known(monkeypatch)
 
 
 @pytest.fixture

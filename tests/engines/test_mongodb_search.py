@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.generate import NOW, budgets, letters, queries
+from contracts.odd_searches import odd_letter, odd_searches
 from deadletter.backends.mongodb import search
 from deadletter.backends.mongodb.database import Database
 from deadletter.backends.mongodb.engine import MongodbEngine
 from deadletter.backends.mongodb.letters_documents import INLINE, get
 from deadletter.backends.mongodb.letters_keep import keep
 from deadletter.backends.mongodb.turn import Session, begin
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.query import (
     EVERYTHING,
@@ -26,9 +29,7 @@ from deadletter.core.query import (
     parse,
 )
 from deadletter.testing.fakes import START, FakeClock
-from deadletter.testing.generate import NOW, budgets, letters, queries
 from deadletter.testing.letters_bench import a_letter
-from deadletter.testing.odd_searches import odd_letter, odd_searches
 from engines.machines import runs
 from engines.mongodb_rig import database_of, emptied, on_clock
 from servers import Server
@@ -70,7 +71,7 @@ class Office:
         async with self.db._client.start_session() as session:
             await session.start_transaction()
             turn = await begin(self.db.there, session)
-            kept = await keep(turn, letters, NOW)
+            kept = await keep(turn, letters, NOW, GroupLimit())
             ids = list(dict.fromkeys(one.id for one in kept))
             there = await get(self.db.there, session, ids)
             found = [head async for head in self._pages(session, query, limit)]

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from contracts.access_contract import AccessContract
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.testing.access_contract import AccessContract
 from deadletter.testing.fakes import FakeClock
 from engines.postgresql_time import told_database, told_time
 

@@ -4,14 +4,13 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from deadletter.assembly import App, engines
+from deadletter.assembly import App
 from deadletter.backends.postgresql import waking
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.core.errors import GiveUp, Unavailable
@@ -71,9 +70,8 @@ async def test_a_worker_killed_between_keeping_and_acking_leaves_one_letter(
 
 @pytest.mark.slow
 async def test_nothing_is_lost_when_the_server_is_killed_under_load(
-    url: str, postgresql_server: Server, monkeypatch: pytest.MonkeyPatch
+    url: str, postgresql_server: Server
 ) -> None:
-    monkeypatch.setattr(engines, "entry_points", _with_ours(engines.entry_points))
     handled: Counter[int] = Counter()
     app = App(url)
 
@@ -279,12 +277,3 @@ def _office(engine: Engine) -> Any:
 
 def _path() -> str:
     return ":".join(part for part in sys.path if part)
-
-
-def _with_ours(entry_points: Any) -> Any:
-    ours = EntryPoint(
-        "postgresql",
-        "deadletter.backends.postgresql:open_engine",
-        "deadletter.backends",
-    )
-    return lambda **which: [*entry_points(**which), ours]

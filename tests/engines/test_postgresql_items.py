@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
+from contracts.items_bench import a_queue, leased, produced
+from contracts.items_contract import ItemsContract
+from contracts.items_sharing import SharingContract
 from deadletter.backends.postgresql import items_tending, waking
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.core.items import Death
 from deadletter.ports import ItemStore
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.items_bench import a_queue, leased, produced
-from deadletter.testing.items_contract import ItemsContract
-from deadletter.testing.items_sharing import SharingContract
 from deadletter.testing.waiting import eventually
 from engines.postgresql_time import ToldTime, a_database, told_database, told_time
 from servers import Server

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
+from contracts.items_machine import ItemsMachine
 from deadletter.backends import memory
 from deadletter.backends.memory.letters import MemoryLetters
 from deadletter.backends.postgresql.engine import open_database
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.items_machine import ItemsMachine
 from deadletter.testing.letters_machine import LettersMachine
 from deadletter.testing.queue_machine import QueueMachine
 from engines.machines import runs

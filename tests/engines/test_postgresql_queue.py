@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from contracts.queue_damage import DamageContract
 from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.burial_contract import UndertakerContract
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.postman_contract import PostmanContract
 from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.postgresql_time import ToldTime, told_database, told_time
 

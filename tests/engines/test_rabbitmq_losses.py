@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from deadletter.amqp import frames
 from deadletter.backends.rabbitmq import delays
 from deadletter.backends.rabbitmq.engine import RabbitEngine, connect
 from deadletter.core.errors import Unavailable
@@ -300,3 +301,39 @@ async def test_counts_tell_what_is_where(rabbitmq_server: Server) -> None:
         counts = await info(engine.broker)
 
         assert (counts.ready, counts.delayed, counts.claimed) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+async def test_an_ack_that_was_changed_on_its_way_loses_no_message(
+    rabbitmq_server: Server, multiple: bool
+) -> None:
+    async with opened(rabbitmq_server.url) as engine:
+        sent = [a_message(id=f"m-{number}") for number in range(8)]
+        await engine.broker.sink("orders").send(sent)
+        first, second, _ = await usual(engine, 3)
+        channel = first.receipt.channel
+        await eventually(lambda: first.receipt.channel._delivered == 8)
+
+        # The broker hears of another delivery, or of all up to it.
+        wrong = 7 if multiple else second.receipt.tag
+        channel._wire.send(frames.ack(channel.number, wrong, multiple=multiple))
+        await engine.broker.source("orders").settle([Acked(first), Acked(second)])
+        await eventually(lambda: channel.closed)
+
+        await until_all_came(engine, {message.id for message in sent[2:]})
+
+
+async def until_all_came(engine: RabbitEngine, wanted: set[str]) -> None:
+    """Take and settle what comes, in company and alone, until all of these came."""
+    came: set[str] = set()
+
+    async def is_all() -> bool:
+        with suppress(Unavailable):
+            found = await usual(engine, 10)
+            found += filter(None, [await alone(engine)])
+            came.update(delivery.message.id for delivery in found)
+            source = engine.broker.source("orders")
+            await source.settle([Acked(delivery) for delivery in found])
+        return came >= wanted
+
+    await eventually(is_all, within=20)

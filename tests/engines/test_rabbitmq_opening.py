@@ -54,7 +54,7 @@ async def test_nobody_there_asks_whether_the_broker_runs() -> None:
     [
         ("http://host/", "begins with amqp://"),
         ("amqp://host/?colour=red", "unknown parameter 'colour'"),
-        ("amqp://host/?heartbeat=often", "no number of seconds"),
+        ("amqp://host/?heartbeat=often", "must be a number of seconds"),
         ("amqp://host/?management=web", "no port, such as 15672"),
         ("amqp://host/?management=0", "no port"),
         ("amqp://host:port/", "cannot be read"),

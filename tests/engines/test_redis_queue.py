@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from contracts.queue_damage import DamageContract
 from deadletter.backends.redis.engine import RedisEngine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_damage import DamageContract
 from deadletter.testing.queue_options import OptionsContract
 from engines.redis_rig import fresh, on_clock
 from servers import Server

@@ -25,8 +25,8 @@ class Moody:
     A client whose batches fail in part, or are done and not answered.
 
     `plan` says what happens to the calls of a verb, in order: "fail" refuses the
-    first entry for now, "lose" does it all and loses the answer; after that all is
-    well. With `dice` it happens at random.
+    first entry for now, "lose" does it all and loses the answer, "change" turns a bit
+    in bodies on their way; after that all is well. With `dice` it happens at random.
     """
 
     def __init__(self, client: Any, *plan: tuple[str, str], dice: Random | None = None):
@@ -42,6 +42,8 @@ class Moody:
                 return lambda **a: _without_the_first(call, **a)
             case "lose":
                 return lambda **a: _unanswered(call, **a)
+            case "change":
+                return lambda **a: _changed(call, **a)
         return call
 
     def _mood(self, verb: str) -> str:
@@ -64,6 +66,19 @@ async def _without_the_first(call: Call, **arguments: Any) -> Any:
 async def _unanswered(call: Call, **arguments: Any) -> Any:
     await call(**arguments)
     raise ReadTimeoutError(endpoint_url="http://sqs")
+
+
+async def _changed(call: Call, **arguments: Any) -> Any:
+    entries = arguments.get("Entries", ())
+    sent = [{**one, "MessageBody": _turned(one["MessageBody"])} for one in entries]
+    answer = await call(**(arguments | ({"Entries": sent} if sent else {})))
+    for raw in answer.get("Messages", ()):
+        raw["Body"] = _turned(raw["Body"])
+    return answer
+
+
+def _turned(body: str) -> str:
+    return chr(ord(body[0]) ^ 1) + body[1:]
 
 
 def in_a_mood(engine: SqsEngine, *plan: tuple[str, str], **how: Any) -> None:
@@ -100,6 +115,41 @@ class TestFaults(SqsBench):
 
         with pytest.raises(Unavailable, match="2 of 3 messages were sent"):
             await self.sent(engine, *(a_message() for _ in range(3)))
+
+    async def test_what_sqs_has_otherwise_than_it_was_sent_is_sent_again(
+        self, engine: SqsEngine
+    ) -> None:
+        in_a_mood(engine, ("send_message_batch", "change"))
+
+        (message,) = await self.sent(engine, a_message(body=b"pay 100"))
+
+        source = engine.broker.source("orders")
+        found = await source.receive(limit=10, wait=0, lease=LEASE)
+        assert message.body in [delivery.message.body for delivery in found]
+
+    async def test_what_cannot_be_sent_unchanged_is_an_error(
+        self, engine: SqsEngine
+    ) -> None:
+        in_a_mood(engine, *[("send_message_batch", "change")] * 3)
+
+        with pytest.raises(Unavailable, match="another body"):
+            await self.sent(engine, a_message(body=b"pay 100"))
+
+    async def test_what_arrives_changed_is_handed_to_nobody_and_comes_again(
+        self, engine: SqsEngine, clock: FakeClock
+    ) -> None:
+        await self.sent(engine, a_message(body=b"pay 100"))
+        source = engine.broker.source("orders")
+        in_a_mood(engine, ("receive_message", "change"))
+
+        with pytest.raises(Unavailable, match="arrived changed"):
+            await source.receive(limit=1, wait=0, lease=LEASE)
+        await self.pass_time(clock, LEASE)
+
+        assert await source.receive(limit=1, wait=0, lease=LEASE) == []
+        suspect = await self.received(engine, alone=True)
+        assert suspect.message.body == b"pay 100"
+        assert suspect.charged == 1
 
     async def test_an_ack_that_failed_in_a_batch_can_be_repeated(
         self, engine: SqsEngine

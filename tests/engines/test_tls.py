@@ -4,6 +4,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from deadletter import App, DLQPolicy
 from deadletter.assembly.engines import opened
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.backends.kafka.errors import in_our_words
-from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Unavailable
 from deadletter.testing.waiting import eventually
 from servers import Server
 from servers.fixtures import serve
@@ -124,7 +125,8 @@ async def test_that_it_wants_tls_is_told(server: Secure) -> None:
 @pytest.mark.parametrize("server", each(DRAINED), indirect=True)
 async def test_the_dead_letters_of_others_are_drained_over_it(server: Secure) -> None:
     async with opened_foreign(server.url) as foreign:
-        assert list(await foreign.places()) == []
+        with suppress(NotFound):  # RabbitMQ does not list its queues
+            assert list(await foreign.places()) == []
     with pytest.raises(DeadLetterError, match=r"TLS|[Ss]ecurity|certificate"):
         async with opened_foreign(server.strange):
             pass

@@ -34,7 +34,11 @@ SqliteLetters.settle_replays = settle_and_die  # type: ignore[method-assign]
 
 
 @app.handler(
-    "work", policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()), lease=1.0, slots=4
+    "work",
+    policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()),
+    lease=1.0,
+    slots=4,
+    brake=None,  # all of them fail at first
 )
 async def handle(delivery: Delivery) -> None:
     """Fail at first; of each copy, work once and fail when it comes again."""

@@ -1,8 +1,9 @@
 """
-A PostgreSQL server behind a wire that turns bits.
+Servers behind a wire that turns bits.
 
 The worker goes on, no handler is given a changed message, and SIGTERM is obeyed.
-`make faults` turns 500 bits, and then lets the wire fall silent in mid-answer.
+`make faults` turns 500 bits on the way to and from PostgreSQL and then lets the wire
+fall silent in mid-answer, and 500 on the way from RabbitMQ and from NATS.
 """
 
 import time
@@ -13,7 +14,7 @@ import pytest
 from deadletter.testing.waiting import eventually
 from engines.postgresql_time import a_database
 from engines.wire_rig import Rig, a_rig
-from servers.fixtures import needing_postgresql
+from servers.fixtures import needing, needing_postgresql
 
 
 @pytest.mark.faults
@@ -49,6 +50,30 @@ async def test_a_bad_wire_neither_wedges_a_worker_nor_reaches_its_handlers(
         print(f"stopped with {code} after {time.monotonic() - began:.1f} s")
         assert code == 0 or is_long, "STOPPED BADLY"
         assert not rig.handled()["mangled"], "MANGLED"
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [needing("rabbitmq"), needing("nats")])
+async def test_turned_bits_leave_no_message_with_nobody(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    flips = 500 if request.config.getoption("--long") else 6
+    server = request.getfixturevalue(f"{kind}_server")
+    office = f"sqlite:///{tmp_path}/office.db"
+    async with a_rig(server.url, server.port, tmp_path, office) as rig:
+        rig.proxy.flips_requests = False
+        rig.proxy.flip = 4_000
+        await rig.send_until(lambda: rig.proxy.flips >= flips, within=30 + flips)
+        rig.proxy.flip = None
+        drained = await rig.seconds_until_ended(within=60 + flips / 5)
+        print(
+            f"{kind}: {rig.sent} sent, {rig.proxy.flips} bits turned, drained"
+            f" {drained:.1f} s later"
+        )
+        assert await rig.stop(within=30) == 0, "STOPPED BADLY"
+        assert not rig.handled()["mangled"], "MANGLED"
+        assert set(await rig.letter_codes()) <= {"CORRUPT"}, "WRONGLY BURIED"
 
 
 async def _fall_silent(rig: Rig) -> None:

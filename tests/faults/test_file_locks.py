@@ -137,6 +137,9 @@ def test_handlers_that_touch_the_database_file_lose_nothing(
             time.sleep(draw.uniform(0.0, 1.0))
             scene.kill_worker()
             scene.start_worker()
+        # One more for the last worker: it must be at work before it is told to stop.
+        asyncio.run(_send(tmp_path, ["open"], start=len(kinds)))
+        kinds.append("open")
         asyncio.run(_drained(tmp_path, scene, within=60 + 2 * kills))
     finally:
         scene.end()
@@ -144,8 +147,8 @@ def test_handlers_that_touch_the_database_file_lose_nothing(
     _judge(tmp_path, scene, kinds)
 
 
-async def _send(place: Path, kinds: list[str]) -> None:
-    bodies = [{"number": str(n), "kind": kind} for n, kind in enumerate(kinds)]
+async def _send(place: Path, kinds: list[str], start: int = 0) -> None:
+    bodies = [{"number": str(n), "kind": kind} for n, kind in enumerate(kinds, start)]
     async with App(f"sqlite:///{place}/touched.db") as app:
         await app.send_many("work", bodies)
 

@@ -25,7 +25,9 @@ from deadletter.core.policy import DLQPolicy
 
 app = App()
 
-@app.handler("orders", policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()))
+@app.handler(
+    "orders", policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()), brake=None
+)
 async def charge(order: bytes) -> None:
     print("charging", "x" * 5_000)
     print("on stderr", "y" * 5_000, file=sys.stderr)

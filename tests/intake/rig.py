@@ -8,6 +8,7 @@ from typing import Any
 
 from deadletter.assembly.foreign import WayBack
 from deadletter.backends.memory import MemoryEngine
+from deadletter.core.care import Care
 from deadletter.core.dialects import Trusted
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query.ast import EVERYTHING
@@ -67,8 +68,10 @@ async def letters(office: MemoryEngine) -> Sequence[DeadLetter]:
 
 async def sent_back(
     foreign: Foreign, url: str, office: MemoryEngine, *, to: str | None = None
-) -> None:
-    """Replay everything through a server."""
+) -> list[str]:
+    """Replay everything through a server; why letters were refused."""
     replay = Replay(store(office), WayBack(foreign, url), SystemClock(), SeededDice())
-    campaign = await replay.start("is:pending", BY, to=to)
+    campaign = await replay.start("is:pending", BY, to=to, care=Care(key_order=False))
     await replay.run(campaign.id)
+    items = (await store(office).campaign_items(campaign.id, limit=1000)).items
+    return [one.why for one in items if one.why]

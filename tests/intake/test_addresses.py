@@ -1,12 +1,18 @@
 """Servers of others that are not there, or cannot be: what is said about it."""
 
 import socket
-from importlib.metadata import entry_points
 
 import pytest
 
+from deadletter.assembly.engines import OWN
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.intake.addresses import (
+    is_called_dead,
+    near_names,
+    read_kafka,
+    read_sqs,
+)
 
 # Engines that are no servers of others, or whose letters lie in the office itself.
 NOT_DRAINED = {"memory", "sqlite", "postgresql", "mongodb"}
@@ -75,9 +81,41 @@ async def test_the_list_of_what_can_be_drained_is_whole() -> None:
             pass
 
     names = {
-        one.name
-        for one in entry_points(group="deadletter.backends")
-        if one.module.rpartition(".")[2] not in NOT_DRAINED | DRAINED_AS_REDIS
+        scheme
+        for scheme, home in OWN.items()
+        if home not in NOT_DRAINED | DRAINED_AS_REDIS
     }
     assert {"redis+unix", "amqps", "tls", "sqs+http"} <= names
     assert [one for one in names if f"{one}://" not in str(caught.value)] == []
+
+
+def test_what_copies_keep_is_read_from_a_kafka_url() -> None:
+    url = "kafka://localhost?keep=partition,timestamp&consumer=billing"
+
+    address = read_kafka(url)
+
+    assert address.keep == {"partition", "timestamp"}
+    assert address.consumer == "billing"
+    with pytest.raises(ConfigError, match="keep=offset is unknown"):
+        read_kafka("kafka://localhost?keep=offset")
+
+
+def test_copies_go_unmarked_only_if_an_sqs_url_says_so() -> None:
+    assert not read_sqs("sqs://eu-west-1").unmarked
+    assert read_sqs("sqs://eu-west-1?unmarked=yes").unmarked
+
+
+@pytest.mark.parametrize(
+    "name", ["orders.DLT", "orders-dlt", "orders_dlq", "ORDERSDLQ", "dlq-orders"]
+)
+def test_dead_places_are_known_by_their_names(name: str) -> None:
+    assert is_called_dead(name)
+    assert not is_called_dead("orders")
+    assert not is_called_dead("deadlines")
+
+
+def test_names_that_may_have_been_meant_are_asked_for() -> None:
+    known = ["orders-dlq", "payments"]
+
+    assert near_names("Orders-DQL", known) == " Did you mean 'orders-dlq'?"
+    assert near_names("xyz", known) == ""

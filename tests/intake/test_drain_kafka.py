@@ -113,7 +113,7 @@ async def test_a_letter_goes_back_with_key_value_and_headers_as_they_were(
     assert (back.key(), back.value()) == (b"\xff\x00", None)
     names = [name for name, _ in back.headers()]
     assert back.headers()[:4] == [("tenant", b"eu"), *odd]
-    told = ("of", "count", "campaign", "signature")
+    told = ("of", "count", "campaign", "to", "signature")
     assert names[4:] == [f"dlq-replay-{name}" for name in told]
 
 
@@ -123,7 +123,7 @@ async def test_a_copy_that_dies_again_returns_to_its_letter(
     topics.put_dead(b"again")
     [first] = await drained(kafka.drain(topics.dead), office)
     await sent_back(kafka, kafka_server.url, office)
-    lineage = topics.get(topics.name).headers()[-4:]
+    lineage = topics.get(topics.name).headers()[-5:]
 
     topics.put_dead(b"again", 77, headers=lineage)
     [second] = await drained(kafka.drain(topics.dead), office)

@@ -13,6 +13,7 @@ from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
 from deadletter.core.letter import State
 from deadletter.intake.nats import ADVISORIES, STREAM, Nats
+from deadletter.testing.queue_bench import a_message
 from deadletter.testing.waiting import eventually
 from intake.rig import drained, intake, letters, sent_back
 from servers import Server
@@ -165,7 +166,7 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     server: Nats, nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deadletter.intake.nats._PATIENCE", 1.0)
-    with pytest.raises(NotFound, match="no stream for 'NOWHERE'"):
+    with pytest.raises(NotFound, match="no stream 'NOWHERE'"):
         await server.drain("NOWHERE").take(1)
     with pytest.raises(ConfigError, match="user and password"):
         async with opened_foreign(nats_server.url.replace("postmark", "wrong")):
@@ -173,3 +174,22 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     with pytest.raises(Unavailable, match="is NATS running"):
         async with opened_foreign("nats://127.0.0.1:1"):
             pass
+
+
+async def test_a_client_that_the_library_has_closed_is_replaced(
+    server: Nats, office: MemoryEngine
+) -> None:
+    number = next(_numbers)
+    stream = f"ORDERS{number}-DLQ"
+    await server.jetstream.add_stream(name=stream, subjects=[f"dead{number}"])
+    sink, drain = server.sink(f"dead{number}"), server.drain(stream)
+    await sink.send([a_message(id="m-1")])
+    assert len(await drained(drain, office)) == 1
+
+    # What the server cannot read, as when it was changed on the way.
+    server._client._transport.write(b"PUX dead 4\r\nbody\r\n")  # type: ignore[union-attr]
+    await eventually(lambda: server._client.is_closed)
+    await sink.send([a_message(id="m-2")])
+
+    assert len(await drained(drain, office)) == 1
+    assert len(await letters(office)) == 2

@@ -15,18 +15,20 @@ from pamqp.header import ContentHeader
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.backends.memory import MemoryEngine
 from deadletter.core.decision import Reason
+from deadletter.core.dialects import Origin
+from deadletter.core.dialects.origin import marked
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
 from deadletter.core.letter import State
 from deadletter.core.message import Message
 from deadletter.intake import amqp_properties
-from deadletter.intake.rabbitmq import RabbitMQ
+from deadletter.intake.rabbitmq import RabbitMQ, near_names
 from intake.rig import drained, intake, letters, raw, recorded, sent_back
 from servers import Server
 
 _names = count(1)
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 _LINEAGE = (
-    *("dlq-replay-of", "dlq-replay-count", "dlq-replay-campaign"),
+    *("dlq-replay-of", "dlq-replay-count", "dlq-replay-campaign", "dlq-replay-to"),
     "dlq-replay-signature",
 )
 
@@ -212,8 +214,8 @@ async def test_a_letter_from_nowhere_does_not_go_back_to_the_dead_queue(
     [letter] = await drained(rabbit.drain(queues.dead), office)
 
     assert letter.head.source == queues.dead
-    with pytest.raises(Exception, match="--to"):
-        await sent_back(rabbit, rabbitmq_server.url, office)
+    [why] = await sent_back(rabbit, rabbitmq_server.url, office)
+    assert "--to" in why
 
 
 async def test_a_celery_task_is_known_and_goes_back_to_its_queue(
@@ -288,6 +290,25 @@ async def test_wrong_names_and_addresses_say_what_to_do(
         await rabbit.sink("nowhere").send([Message(id="m", body=b"", sent_at=NOW)])
 
 
+async def test_a_misspelt_queue_is_an_error_with_similar_names(
+    rabbit: RabbitMQ, queues: Queues
+) -> None:
+    misspelt = queues.dead.replace(".dead", "-dlq")
+
+    assert "orders.dead" in near_names("order.dead")
+    assert "order_dead" in near_names("orders_dead")
+    with pytest.raises(NotFound, match=f"did you mean '{queues.dead}'"):
+        await rabbit.drain(misspelt).depth()
+    with pytest.raises(NotFound, match="name the dead queues"):
+        await rabbit.places()
+
+
+async def test_an_unknown_way_back_is_an_error(rabbitmq_server: Server) -> None:
+    with pytest.raises(ConfigError, match="back=exchange"):
+        async with opened_foreign(f"{rabbitmq_server.url}?back=home"):
+            pass
+
+
 async def test_when_a_queue_is_deleted_while_it_is_drained(
     rabbit: RabbitMQ, queues: Queues
 ) -> None:
@@ -304,6 +325,38 @@ def test_properties_that_cannot_be_read_are_none() -> None:
     assert amqp_properties.read(b"\0" * 12 + b"\xff\xff\xff") is None
 
 
+def test_malformed_properties_are_read_as_none_and_never_raise() -> None:
+    whole = amqp_properties.Properties(
+        plain={"content_type": b"\x01a"},
+        headers=[("a", b"F\0\0\0\x04\x01bt\x01"), ("x", b"I\0\0\0\x01")],
+    ).written()
+
+    assert amqp_properties.read(b"\0" * 12 + whole) is not None
+    for end in range(len(whole)):
+        assert amqp_properties.read(b"\0" * 12 + whole[:end]) is None
+
+
+def test_tables_that_are_very_deep_are_shown_in_part() -> None:
+    deep = b"V"
+    for _ in range(5_000):
+        deep = b"A" + len(deep).to_bytes(4, "big") + deep
+
+    assert amqp_properties.as_bytes(amqp_properties.value_of(deep))
+
+
+def test_a_letter_of_an_older_version_goes_back_with_its_properties() -> None:
+    header = b"\0\x3c" + b"\0" * 10
+    header += amqp_properties.Properties(plain={"priority": b"\x07"}).written()
+    message = marked(
+        Message(id="m", body=b"", sent_at=NOW), Origin("rabbitmq", "dead", raw=header)
+    )
+
+    properties = amqp_properties.read(b"\0" * 12 + amqp_properties.written(message))
+
+    assert properties is not None
+    assert properties.plain["priority"] == b"\x07"
+
+
 def test_a_letter_without_its_properties_goes_back_with_its_headers() -> None:
     message = Message(
         id="m", body=b"", sent_at=NOW, headers=(("tenant", b"eu"), ("odd", b"\xff"))
@@ -313,8 +366,12 @@ def test_a_letter_without_its_properties_goes_back_with_its_headers() -> None:
 
     properties = amqp_properties.read(b"\0" * 12 + written)
     assert properties is not None
-    assert properties.headers == {"tenant": b"eu", "odd": b"\xff"}
-    assert (properties.message_id, properties.delivery_mode) == ("m", 2)
+    assert dict(properties.headers or ()) == {
+        "tenant": b"S\0\0\0\x02eu",
+        "odd": b"S\0\0\0\x01\xff",
+    }
+    assert properties.text("message_id") == "m"
+    assert properties.plain["delivery_mode"] == b"\x02"
 
 
 async def _publish_without_id(

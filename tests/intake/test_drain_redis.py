@@ -1,10 +1,14 @@
 """Frameworks on Redis: what really they wrote, taken in and given back."""
 
-from collections.abc import AsyncIterator
+import json
+from base64 import b64decode, b64encode
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from deadletter.assembly.foreign import opened_foreign
@@ -14,44 +18,20 @@ from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.intake.redis import Frameworks
-from intake.rig import drained, intake, letters, raw, recorded, sent_back
+from deadletter.system import SystemClock
+from deadletter.testing.fakes import SeededDice
+from intake.redis_rig import (
+    LINEAGE,
+    LINEAGE_TEXTS,
+    client,
+    frameworks,
+    restore,
+    without_lineage,
+)
+from intake.rig import drained, intake, letters, sent_back
 from servers import Server
 
-
-@pytest.fixture
-async def client(redis_server: Server) -> AsyncIterator[Any]:
-    client = Redis.from_url(redis_server.url)
-    await client.flushdb()
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
-async def frameworks(redis_server: Server, client: Any) -> AsyncIterator[Frameworks]:
-    async with opened_foreign(redis_server.url) as foreign:
-        assert isinstance(foreign, Frameworks)
-        yield foreign
-
-
-async def restore(client: Any, name: str) -> None:
-    """Put back into Redis what a framework wrote there."""
-    for one in recorded(name)["keys"]:
-        key, value = one["key"], one["value"]
-        match one["type"]:
-            case "string":
-                await client.set(key, raw(value))
-            case "list":
-                await client.rpush(key, *map(raw, value))
-            case "hash":
-                await client.hset(key, mapping={raw(f): raw(v) for f, v in value})
-            case "zset":
-                await client.zadd(key, {raw(m): score for m, score in value})
-            case "set":
-                await client.sadd(key, *map(raw, value))
-            case "stream":
-                for at, fields in value:
-                    entry = {raw(f): raw(v) for f, v in fields}
-                    await client.xadd(key, entry, id=at)
+__all__ = ["client", "frameworks"]
 
 
 class TestRQ:
@@ -74,6 +54,8 @@ class TestRQ:
         assert "tasks_rq.py" in letter.story()[-1].stack
         assert f"{letter.story()[-1].at:%Y-%m-%dT%H:%M:%S}" == "2026-11-16T05:52:55"
         assert await client.zcard("rq:failed:pictures") == 0
+        # Its hash had no expiry, as with failure_ttl=-1: nothing else would remove it.
+        assert 0 < await client.ttl("rq:job:thumb-1") <= 365 * 86_400
 
     async def test_what_a_job_would_run_stays_as_it_is(
         self, client: Any, frameworks: Frameworks, office: MemoryEngine
@@ -101,6 +83,7 @@ class TestRQ:
             b"status": b"queued",
             b"started_at": b"",
             b"ended_at": b"",
+            **{name: after[name] for name in LINEAGE},
         }
         assert after[b"data"] == letter.message.body
 
@@ -138,6 +121,7 @@ class TestBullMQ:
         await sent_back(frameworks, redis_server.url, office)
 
         job = await client.hgetall("bull:mail:w1")
+        assert b"llvfbsy3q4hfyr5jliclbktc" in job.pop(b"dlq:lineage")
         assert await client.lrange("bull:mail:wait", 0, -1) == [b"w1"]
         assert job == {
             b"data": b'{"to":"ann@example.org"}',
@@ -168,6 +152,42 @@ class TestBullMQ:
         assert await client.lrange("bull:mail:paused", 0, -1) == [b"w1"]
         assert not await client.exists("bull:mail:marker")
 
+    async def test_whatever_bytes_a_job_has_it_has_when_it_is_back(
+        self,
+        client: Any,
+        frameworks: Frameworks,
+        redis_server: Server,
+        office: MemoryEngine,
+    ) -> None:
+        rng = Random(14)
+        jobs = {}
+        for number in range(60):
+            id_ = b"%d-" % number + rng.randbytes(rng.randrange(8))
+            jobs[id_] = {
+                b"data": rng.choice(
+                    [b'{"a":1.0}', b"null", rng.randbytes(40), b"\xff"]
+                ),
+                b"name": rng.randbytes(5),
+                b"opts": rng.choice(
+                    [b"{}", b'{"lifo":true}', rng.randbytes(9), b"[1]"]
+                ),
+                b"timestamp": b"1794971188907",
+                b"odd \x00 field": rng.randbytes(3),
+            }
+            await client.hset(b"bull:odd:" + id_, mapping=jobs[id_])
+            await client.zadd("bull:odd:failed", {id_: number})
+
+        await drained(frameworks.drain("bullmq:odd"), office)
+        gone = await client.keys("bull:odd:*")
+        await sent_back(frameworks, redis_server.url, office)
+
+        assert gone == []
+        for id_, fields in jobs.items():
+            back = await client.hgetall(b"bull:odd:" + id_)
+            assert back.pop(b"dlq:lineage")
+            assert back == fields
+        assert len(await client.lrange("bull:odd:wait", 0, -1)) == len(jobs)
+
 
 class TestDramatiq:
     async def test_a_dead_message_becomes_a_letter_and_goes_back_byte_for_byte(
@@ -190,7 +210,13 @@ class TestDramatiq:
         assert (letter.head.source, letter.head.attempts) == ("default", 2)
         assert letter.head.error_text == "order o-1 has no price"
         assert await client.lrange("dramatiq:default", 0, -1) == [name]
-        assert await client.hgetall("dramatiq:default.msgs") == {name: body}
+        sent = await client.hget("dramatiq:default.msgs", name)
+        old, new = msgspec.json.decode(body), msgspec.json.decode(sent)
+        assert new.pop("options").keys() == {"redis_message_id", *LINEAGE_TEXTS}
+        assert new == {key: old[key] for key in new}
+        assert letter.message.body == body[: body.index(b'{"redis_')] + (
+            b"{}" + body[body.index(b',"message_id"') :]
+        )
 
 
 class TestCelery:
@@ -206,13 +232,14 @@ class TestCelery:
 
         [letter] = await drained(frameworks.drain("celery:celery"), office)
         gone = not await client.exists("celery")
-        await sent_back(frameworks, redis_server.url, office)
+        await sent_back(frameworks, redis_server.url, office, to="celery")
 
         assert gone
         assert letter.head.consumer == "shop.send_mail"
         assert letter.head.message_id == "11111111-aaaa-4bbb-8ccc-222222222222"
         assert msgspec.json.decode(letter.message.body)[0] == ["ann@example.org"]
-        assert await client.lrange("celery", 0, -1) == [envelope]
+        [sent] = await client.lrange("celery", 0, -1)
+        assert without_lineage(sent) == envelope
 
     async def test_what_a_task_says_of_its_queue_leads_nowhere(
         self, client: Any, frameworks: Frameworks, office: MemoryEngine
@@ -224,7 +251,7 @@ class TestCelery:
 
         [letter] = await drained(frameworks.drain("celery:dead"), office)
 
-        assert letter.head.source == "dead"
+        assert letter.head.source == "celery:dead"
 
     async def test_tasks_of_every_priority_are_found(
         self,
@@ -238,9 +265,10 @@ class TestCelery:
         await client.rename("celery", "celery\x06\x163")
 
         await drained(frameworks.drain("celery:celery"), office)
-        await sent_back(frameworks, redis_server.url, office)
+        await sent_back(frameworks, redis_server.url, office, to="celery")
 
-        assert await client.lrange("celery\x06\x163", 0, -1) == [envelope]
+        [sent] = await client.lrange("celery\x06\x163", 0, -1)
+        assert without_lineage(sent) == envelope
 
 
 @pytest.mark.parametrize(
@@ -261,7 +289,7 @@ async def test_what_is_no_task_is_kept_as_malformed_and_goes_back_too(
     await client.lpush("dead", rubbish)
 
     [letter] = await drained(frameworks.drain("celery:dead"), office)
-    await sent_back(frameworks, redis_server.url, office)
+    await sent_back(frameworks, redis_server.url, office, to="dead")
 
     assert letter.head.reason is Reason.UNDECODABLE
     assert letter.head.trouble is Trouble.MALFORMED
@@ -286,6 +314,28 @@ async def test_a_job_whose_contents_are_gone_is_kept_all_the_same(
 
     assert letter.head.reason is Reason.UNDECODABLE
     assert await client.zcard(key) == 0
+
+
+@pytest.mark.parametrize(
+    "place", ["celery:celery", "dramatiq:default", "rq:pictures", "bullmq:mail"]
+)
+async def test_keys_of_ours_are_gone_after_a_week(
+    client: Any,
+    frameworks: Frameworks,
+    redis_server: Server,
+    office: MemoryEngine,
+    place: str,
+) -> None:
+    kind = place.partition(":")[0]
+    await restore(client, f"{kind}_redis" if kind in {"celery", "dramatiq"} else kind)
+    before = {key async for key in client.scan_iter()}
+
+    await drained(frameworks.drain(place), office)
+    to = "celery" if kind == "celery" else None
+    await sent_back(frameworks, redis_server.url, office, to=to)
+
+    [ours] = [key async for key in client.scan_iter("*dlq*") if key not in before]
+    assert 604_000 < await client.ttl(ours) <= 604_800
 
 
 async def test_places_are_found_by_their_keys(
@@ -330,3 +380,64 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     with pytest.raises(Unavailable, match="is Redis running"):
         async with opened_foreign("redis://127.0.0.1:1"):
             pass
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(args=st.lists(JSON, max_size=3), style=st.booleans(), body=st.binary(min_size=1))
+async def test_bodies_make_the_round_trip_byte_for_byte(
+    redis_server: Server, args: list[Any], style: bool, body: bytes
+) -> None:
+    """For each framework, and whatever its body is."""
+    client = Redis.from_url(redis_server.url)
+    await client.flushdb()
+    office = MemoryEngine(clock=SystemClock(), dice=SeededDice())
+    envelope = {
+        "body": b64encode(body).decode(),
+        "headers": {"id": "t", "task": "t", "root_id": "t", "custom": args},
+        "properties": {"body_encoding": "base64", "delivery_info": {}},
+    }
+    told = {
+        "queue_name": "q",
+        "actor_name": "a",
+        "args": args,
+        "kwargs": {},
+        "options": {"mine": args},
+        "message_id": "m",
+        "message_timestamp": 1,
+    }
+    await client.lpush("dead", json.dumps(envelope, ensure_ascii=style))
+    await client.zadd("dramatiq:q.XQ", {"r": 1})
+    compact = json.dumps(told, separators=(",", ":"))
+    runs = {"mine": args, "redis_message_id": "r", "retries": 3}
+    dead = json.dumps({**told, "options": runs}, separators=(",", ":"))
+    await client.hset("dramatiq:q.XQ.msgs", "r", dead)
+    await client.zadd("rq:failed:q", {"j": 1})
+    await client.hset("rq:job:j", mapping={"data": body, "status": "failed"})
+    async with opened_foreign(redis_server.url) as frameworks:
+        for place in ("celery:dead", "dramatiq:q", "rq:q"):
+            await drained(frameworks.drain(place), office)
+        kept = {one.head.message_id: one.message.body for one in await letters(office)}
+        await sent_back(frameworks, redis_server.url, office, to="home")
+
+    assert kept == {"t": body, "m": compact.encode(), "j": body}
+    [sent] = await client.lrange("home", 0, -1)
+    after = json.loads(sent)
+    assert b64decode(after["body"]) == body
+    assert json.dumps(after["headers"]["custom"]) == json.dumps(args)
+    assert await client.hget("rq:job:j", "data") == body
+    copy = json.loads(await client.hget("dramatiq:home.msgs", "r"))
+    assert copy["queue_name"] == "home"
+    copy |= {"queue_name": "q", "options": {"mine": copy["options"]["mine"]}}
+    assert json.dumps(copy, separators=(",", ":")) == compact
+    await client.aclose()

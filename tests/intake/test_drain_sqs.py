@@ -133,7 +133,7 @@ async def test_a_letter_goes_back_as_it_was(
     assert back["Body"] == "grüße"
     told = back["MessageAttributes"]
     assert {name: told[name] for name in attributes} == attributes
-    assert "dlq-replay-of" in told
+    assert "dlq-replay" in told
     assert "dlq-found" not in told
 
 

@@ -17,7 +17,6 @@ from pamqp.commands import Basic
 from core.dialect_rig import read
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.backends.memory import MemoryEngine
-from deadletter.core.errors import Refused
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
 from deadletter.core.letter_mail import to_message
 from deadletter.ports import Foreign, Move
@@ -170,5 +169,5 @@ async def test_headers_lead_neither_into_another_mailbox_nor_to_its_letters(
     assert letter.head.fingerprint != before.head.fingerprint
     assert await store(office).get([before.id]) == [before]
     # Nor does a replay lead there, unless somebody says so.
-    with pytest.raises(Refused, match="--to"):
-        await sent_back(place.foreign, place.url, office)
+    [why] = await sent_back(place.foreign, place.url, office)
+    assert "--to" in why

@@ -7,6 +7,7 @@ from msgspec import structs
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import (
     BackInReach,
+    ClockJumped,
     ItemDeleted,
     ItemMoved,
     LoopDied,
@@ -125,3 +126,19 @@ async def test_more_than_one_turn_can_do_is_done_in_several() -> None:
 
         assert sum(len(one.items) for one in leased) == 2700
         assert rig.clock.monotonic() < 60.5
+
+
+@in_virtual_time
+async def test_leases_written_by_a_clock_that_was_ahead_end_when_they_should() -> None:
+    async with lending() as rig:
+        await rig.produce(b"1")
+        rig.clock.step(1800.0)
+        await rig.leased("crashed")
+        rig.clock.step(-1800.0)
+
+        again = await rig.leased("patient", within=100.0)
+
+        assert (again.payload, again.attempts) == (b"1", 2)
+        (jump,) = rig.seen(ClockJumped)
+        assert jump.shortened == 1
+        assert 1780 < jump.ahead <= 1800

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from deadletter.core.alerts import Alerts, AlertTarget, TargetKind
+from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Alerted, AlertFailed, Event
 from deadletter.core.letter import GroupStatus, Standing, State
@@ -16,8 +18,9 @@ from deadletter.observe import alerting
 from deadletter.observe.alerting import Alerting
 from deadletter.ports import Engine, LetterStore, Move
 from deadletter.testing.fakes import FakeClock
+from deadletter.testing.letters_windows import a_window
 from observe.receivers import Hook, PostOffice, listening
-from office.making import BY, make_letter
+from office.making import BY, NOW, make_letter
 
 Make = Callable[..., Alerting]
 
@@ -49,7 +52,7 @@ def make(
 ) -> Make:
     def make(*, with_ledger: bool = True, **more: Any) -> Alerting:
         target = AlertTarget(kind=TargetKind.WEBHOOK, to=hook.url)
-        given = {"link": "https://dlq.test", "targets": (target,), **more}
+        given = {"targets": (target,), **more}
         return Alerting(
             Alerts(**given),
             store,
@@ -87,9 +90,29 @@ async def test_a_new_group_is_told_once_with_what_one_needs(
     assert alert["count"] == 3
     assert alert["source"] == "orders"
     assert alert["error_type"] == "builtins.TimeoutError"
-    assert alert["link"] == f"https://dlq.test/groups/{alert['group']}"
+    assert "link" not in alert
     assert {"first_seen", "last_seen"} <= set(alert)
     assert events == [Alerted(mailbox="", target="webhook", alerts=1)]
+
+
+async def test_a_mailbox_that_is_held_back_is_told_once(
+    make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock
+) -> None:
+    watch = make()
+    for number in (1, 2, 3):  # as many workers
+        now = office_clock.now()
+        window = replace(a_window(number), opened_at=now, seen_at=now)
+        await store.save_window(window)
+        office_clock.advance(1)
+        await watch.look()
+    office_clock.advance(2 * 3600)
+    await store.save_window(replace(window, seen_at=office_clock.now()))
+    await watch.look()
+
+    [alert] = told(hook)
+    assert (alert["kind"], alert["source"]) == ("mailbox-held-back", "orders")
+    assert "(systemic)" in alert["text"]
+    assert "KeyError" not in alert["id"]
 
 
 async def test_nothing_of_a_message_is_told(
@@ -204,6 +227,24 @@ async def test_a_group_that_comes_back_is_told_of(
     assert kinds(hook) == ["new-group", "regressed-group"]
 
 
+async def test_a_flood_is_told_and_hides_no_new_group(
+    make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock
+) -> None:
+    store.group_limit.per_day = 60
+    real = make_letter(1, error_type="KeyError", died=timedelta(minutes=9))
+    await store.keep([real, *(make_letter(n, fingerprint=f"1-{n}") for n in range(99))])
+    watch = make()
+
+    await watch.look()
+    await watch.look()
+
+    assert "KeyError" in {alert["error_type"] for alert in told(hook)}
+    assert kinds(hook).count("overflow-group") == 1
+    [overflow] = [one for one in told(hook) if one["kind"] == "overflow-group"]
+    assert overflow["count"] == 39
+    assert "too many different error texts: 39 letters" in overflow["text"]
+
+
 @pytest.mark.parametrize("status", [GroupStatus.MUTED, GroupStatus.SNOOZED])
 async def test_who_does_not_want_to_know_is_not_told(
     make: Make,
@@ -255,7 +296,6 @@ async def test_letters_nobody_looked_at_are_told_of_by_source(
     assert alert["text"] == (
         "3 letters of orders waited for more than 1 day and nobody has looked"
     )
-    assert alert["link"] == "https://dlq.test/letters?q=is%3Apending%20source%3Aorders"
 
 
 async def test_what_could_not_be_told_is_told_later_under_the_same_id(
@@ -356,3 +396,26 @@ async def test_an_office_that_is_away_says_so_and_costs_nothing(
     await watch.look()
 
     assert kinds(hook) == ["new-group"]
+
+
+async def test_letters_that_wait_too_long_for_an_outcome_are_told(
+    make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock
+) -> None:
+    letters = [make_letter(n) for n in range(3)]
+    await store.keep(letters)
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(campaign, [letter.id for letter in letters])
+    await store.take_replay("c-1", limit=2)
+    watch = make(new_groups=False, growing=0, unreviewed=0, unsettled=600, again=3600)
+
+    await watch.look()
+    early = kinds(hook)
+    office_clock.advance(660)
+    await watch.look()
+    await watch.look()
+
+    assert early == []
+    [alert] = told(hook)
+    assert (alert["kind"], alert["count"]) == ("unsettled-letters", 2)
+    assert "2 letters of orders sent back without an outcome" in alert["text"]
+    assert "for more than 10 minutes: is a worker running?" in alert["text"]

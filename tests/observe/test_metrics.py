@@ -5,10 +5,12 @@ from typing import get_args
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deadletter.core.brake import BrakeKind
 from deadletter.core.decision import Reason
 from deadletter.core.events import (
     Alerted,
     AlertFailed,
+    Anchored,
     AnyEvent,
     BackInReach,
     BrakeClosed,
@@ -16,6 +18,7 @@ from deadletter.core.events import (
     Buried,
     Event,
     FailedForGood,
+    HandlerNoted,
     HandlerStuck,
     LeaseLost,
     LetterHandled,
@@ -191,12 +194,16 @@ def test_dlq_consumers_are_counted_and_timed_r3_77_to_r3_82(
 def test_the_brake_shows(metrics: Metrics, registry: CollectorRegistry) -> None:
     labels = {"mailbox": "orders"}
 
-    metrics(BrakeOpened(mailbox="orders", text="10 failures in a row"))
+    kind = BrakeKind.SYSTEMIC
+    metrics(BrakeOpened(mailbox="orders", text="all fail", kind=kind, cause="KeyError"))
     opened = registry.get_sample_value("dlq_breaker_state", labels)
-    metrics(BrakeClosed(mailbox="orders", seconds=3.0))
+    metrics(BrakeClosed(mailbox="orders", seconds=3.0, kind=kind, held=7))
     closed = registry.get_sample_value("dlq_breaker_state", labels)
 
     assert (opened, closed) == (1, 0)
+    openings = labels | {"kind": "systemic"}
+    assert registry.get_sample_value("dlq_brake_openings_total", openings) == 1
+    assert registry.get_sample_value("dlq_messages_held_total", labels) == 7
 
 
 def test_what_is_out_of_reach_shows_until_it_is_back(
@@ -346,7 +353,8 @@ def test_more_mailboxes_than_labels_are_still_counted(
 
 
 def test_no_event_is_forgotten_but_those_that_need_no_metric(metrics: Metrics) -> None:
-    assert set(get_args(AnyEvent)) - set(metrics._on) == {WorkerStarted, WorkerStopped}
+    unmeasured = {Anchored, HandlerNoted, WorkerStarted, WorkerStopped}
+    assert set(get_args(AnyEvent)) - set(metrics._on) == unmeasured
 
 
 def test_an_event_without_a_metric_is_no_error(metrics: Metrics) -> None:

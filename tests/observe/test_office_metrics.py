@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deadletter.core.campaign import Outcome
+from deadletter.core.campaign import Campaign, Outcome
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import By, GroupStatus, Standing, State
 from deadletter.observe.office_metrics import OfficeMetrics
@@ -22,7 +22,7 @@ from deadletter.ports import (
     ReplaySettled,
 )
 from deadletter.testing.fakes import FakeClock, SeededDice
-from office.making import BY, make_letter
+from office.making import BY, NOW, make_letter
 
 
 @pytest.fixture
@@ -86,6 +86,30 @@ async def test_the_depth_of_a_node_goes_by_its_own_id_r1_47(
 
     assert value(registry, "pipestream_dlq_depth", node_id=node) == 2
     assert value(registry, "dlq_queue_depth", mailbox=f"prod.{node}") == 1
+
+
+async def test_the_longest_wait_for_an_outcome_shows_by_source(
+    office: OfficeMetrics,
+    registry: CollectorRegistry,
+    store: LetterStore,
+    office_clock: FakeClock,
+) -> None:
+    letter = make_letter()
+    await store.keep([letter])
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(campaign, [letter.id])
+    (taken,) = await store.take_replay("c-1", limit=2)
+    office_clock.advance(100)
+    await office.refresh()
+    waiting = value(registry, "dlq_oldest_unsettled_age_seconds", source="orders")
+
+    news = ReplaySettled(letter.id, taken.generation, Outcome.CONFIRMED)
+    await store.settle_replays([news])
+    office_clock.advance(100)
+    await office.refresh()
+
+    assert waiting == 100
+    assert value(registry, "dlq_oldest_unsettled_age_seconds", source="orders") == 0
 
 
 async def test_the_oldest_unreviewed_letter_shows_its_age_by_source(
@@ -152,6 +176,22 @@ async def test_arrivals_show_even_if_a_consumer_empties_the_queue_at_once(
     assert value(registry, "dlq_arrivals_total", source="orders") == 5
     assert value(registry, "dlq_messages", state="pending", source="orders") == 0
     assert value(registry, "dlq_new_groups_total") == 1
+
+
+async def test_deaths_in_overflow_groups_are_counted(
+    registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
+) -> None:
+    store.group_limit.per_day = 2
+    await store.keep([make_letter(n, fingerprint=f"1-{n}") for n in range(3)])
+    office = OfficeMetrics(registry, store, office_clock)
+    await office.refresh()
+    before = value(registry, "dlq_overflow_arrivals_total", source="orders")
+
+    await store.keep([make_letter(n, fingerprint=f"1-{n}") for n in range(3, 8)])
+    await office.refresh()
+
+    assert before == 0
+    assert value(registry, "dlq_overflow_arrivals_total", source="orders") == 5
 
 
 async def test_what_was_there_before_has_not_arrived(

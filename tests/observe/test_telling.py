@@ -48,7 +48,6 @@ def alert(text: str = "ValueError in orders is new: 3 letters") -> Alert:
         last_seen=NOW,
         group="f1",
         error_type="ValueError",
-        link="https://dlq.test/groups/f1",
     )
 
 
@@ -71,7 +70,6 @@ async def test_a_webhook_carries_what_there_is_to_know(hook: Hook) -> None:
     assert one["count"] == 3
     assert one["first_seen"] == "2030-01-01T11:00:00Z"
     assert one["last_seen"] == "2030-01-01T12:00:00Z"
-    assert one["link"] == "https://dlq.test/groups/f1"
     assert hook.headers[0]["content-type"] == "application/json"
 
 
@@ -139,7 +137,6 @@ async def test_a_chat_room_gets_a_text_that_mentions_nobody(hook: Hook) -> None:
     assert "<!channel>" not in text
     assert "<https://evil" not in text
     assert "&lt;!channel&gt; &amp; " in first
-    assert first.endswith("<https://dlq.test/groups/f1|look>")
     assert last == "…and 2 more"
 
 
@@ -162,7 +159,6 @@ async def test_a_mail_reaches_everybody_it_is_for(post: PostOffice) -> None:
     assert mail["Message-ID"] == "<n-1@shop.test>"
     text = mail.get_content()
     assert "first 2030-01-01 11:00:00, last 2030-01-01 12:00:00 UTC" in text
-    assert "https://dlq.test/groups/f1" in text
     assert "...and 5 more" in text
 
 

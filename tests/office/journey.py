@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from deadletter.assembly import App
 from deadletter.cli.letters import head_fields
 from deadletter.core.burial import burial
+from deadletter.core.care import Care
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.documents import encode_document
 from deadletter.core.escaping import spelled
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
-from deadletter.core.message import LONGEST_TEXT, Message
+from deadletter.core.message import LONGEST_TEXT, RESERVED, Message
 from deadletter.core.query import parse, show
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.pattern import literal
@@ -51,7 +52,11 @@ messages = st.fixed_dictionaries(
         "content_type": texts.filter(bool),
         "reply_to": texts,
         "tracestate": texts,
-        "headers": st.dictionaries(texts, st.binary(max_size=60), max_size=4),
+        "headers": st.dictionaries(
+            texts.filter(lambda name: not name.lower().startswith(RESERVED)),
+            st.binary(max_size=60),
+            max_size=4,
+        ),
     },
 )
 batches = st.dictionaries(texts.filter(bool), messages, min_size=1, max_size=3)
@@ -141,7 +146,8 @@ async def _replayed(engine: Engine, mailbox: str) -> dict[str, Message]:
         postman=engine.postman,
     )
     await replay.plan(f"source:{mailbox}")
-    campaign = await replay.start(f"source:{mailbox}", BY)
+    # Nobody confirms anything here, which the next letter of a key would wait for.
+    campaign = await replay.start(f"source:{mailbox}", BY, care=Care(key_order=False))
     await replay.run(campaign.id)
     source = engine.broker.source(mailbox)
     deliveries = await source.receive(limit=100, wait=15, lease=60)

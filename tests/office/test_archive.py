@@ -176,7 +176,7 @@ def test_a_line_that_is_no_letter_is_refused(line: bytes) -> None:
     wrong, count = problems(file)
 
     assert wrong.startswith("line 2: ")
-    assert count == "line 4: 1 letters were exported, 2 are here"
+    assert count == "line 4: 1 letter was exported, 2 are here"
     file.seek(0)
     assert list(read_letters(file)) == [make_letter()]
 

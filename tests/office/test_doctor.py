@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deadletter.core.campaign import Campaign
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.message import Message
 from deadletter.office import doctor
@@ -61,6 +62,49 @@ async def test_old_unreviewed_letters_are_named(
 
     assert check.health is Health.WARN
     assert check.text.startswith("1 pending letter")
+
+
+async def test_letters_that_wait_long_for_an_outcome_are_named(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    letter = make_letter(1)
+    await store.keep([letter])
+    assert (await checked(engine, clock))["replays"].health is Health.OK
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(campaign, [letter.id])
+    await store.take_replay("c-1", limit=1)
+
+    fresh = (await checked(engine, clock))["replays"]
+    clock.advance(3 * 3600)
+    stale = (await checked(engine, clock))["replays"]
+
+    assert fresh == Check(
+        "replays", Health.OK, "1 letter waits for the outcome of a replay."
+    )
+    assert stale.health is Health.WARN
+    assert "the oldest for 3h" in stale.text
+    assert "--unconfirmed" in stale.text
+
+
+async def test_mailboxes_without_a_worker_are_named(
+    engine: Engine, clock: FakeClock
+) -> None:
+    await engine.broker.create(QueueOptions(name="dead"))
+    await engine.broker.create(QueueOptions(name="orders", dead_queue="dead"))
+    for name in ("dead", "orders"):
+        message = Message(id=f"m-{name}", body=b"x", sent_at=clock.now())
+        await engine.broker.sink(name).send([message])
+    assert (await checked(engine, clock))["workers"].health is Health.OK
+
+    clock.advance(120)
+    alone = (await checked(engine, clock))["workers"]
+    await engine.broker.source("orders").receive(limit=1, wait=0, lease=60)
+    worked = (await checked(engine, clock))["workers"]
+
+    assert alone.health is Health.WARN
+    assert "orders (1 ready)" in alone.text
+    assert "dead" not in alone.text, "copies of letters lie there"
+    assert worked.health is Health.OK
 
 
 async def test_letters_of_the_future_are_named(
@@ -228,8 +272,37 @@ async def test_an_engine_out_of_reach_is_a_finding_not_a_crash(
 
 
 def test_the_worst_counts() -> None:
-    ok, warn, fail = (Check("x", health, "") for health in Health)
+    ok, warn, fail, skipped = (Check("x", health, "") for health in Health)
 
     assert worst([ok]) is Health.OK
+    assert worst([ok, skipped]) is Health.OK
     assert worst([ok, warn]) is Health.WARN
     assert worst([fail, warn]) is Health.FAIL
+
+
+async def test_a_flood_of_groups_is_named(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    assert (await checked(engine, clock))["groups"].health is Health.OK
+    store.group_limit.per_day = 2
+
+    await store.keep([make_letter(n, fingerprint=f"1-{n}") for n in range(7)])
+
+    check = (await checked(engine, clock))["groups"]
+    assert check.health is Health.WARN
+    assert "TimeoutError in orders (5 open)" in check.text
+
+
+async def test_a_large_office_is_not_said_to_be_sound_unchecked(
+    engine: Engine,
+    store: LetterStore,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "VERIFIED", 3)
+    await store.keep([make_letter(n) for n in range(4)])
+
+    check = (await checked(engine, clock))["integrity"]
+
+    assert check.health is Health.SKIPPED
+    assert "4 letters were not checked here: `dlq verify`" in check.text

@@ -2,12 +2,13 @@ from datetime import timedelta
 
 import pytest
 
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
 from deadletter.core.letter import State
 from deadletter.office.letters import Letters
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock
-from office.making import BY, make_letter, make_letters
+from office.making import BY, NOW, make_letter, make_letters
 
 
 @pytest.fixture
@@ -152,6 +153,25 @@ async def test_a_letter_on_its_way_is_reopened_only_if_asked_for(
 
     assert (await letters.reopen([letter.id], BY)).moved == 0
     assert (await letters.reopen([letter.id], BY, unconfirmed=True)).moved == 1
+
+
+@pytest.mark.parametrize("verb", ["close", "discard", "reopen"])
+async def test_a_replay_ends_when_its_last_letter_is_put_away(
+    letters: Letters, store: LetterStore, verb: str
+) -> None:
+    stuck, pending = make_letters(2)
+    await store.keep([stuck, pending])
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(campaign, [stuck.id])
+    await store.take_replay("c-1", limit=1)
+    await store.sent_replay("c-1", [stuck.id])
+
+    assert (await getattr(letters, verb)([stuck.id], BY)).skipped == {"is replaying": 1}
+    await getattr(letters, verb)([stuck.id, pending.id], BY, unconfirmed=True)
+
+    (campaign,) = await store.campaigns()
+    assert campaign.state is CampaignState.DONE
+    assert campaign.counts == {Outcome.UNCONFIRMED: 1}
 
 
 async def test_every_move_is_in_the_audit_with_who_and_why(

@@ -79,9 +79,14 @@ async def test_a_canary_goes_first_and_the_others_when_it_was_handled(
 ) -> None:
     campaign = await ready(replay, store, 30, Care(canary=5))
     waited: list[int] = []
+    run = asyncio.create_task(replay.run(campaign.id, on_wait=waited.append))
 
+    async def is_waiting() -> bool:
+        return bool(waited)
+
+    await eventually(is_waiting)  # nobody consumes yet
     async with consumer(engine, store, lambda _: False) as seen:
-        campaign = await replay.run(campaign.id, on_wait=waited.append)
+        await run
         campaign = await replay.wait_confirmed(campaign.id, timeout=60)
 
     assert seen[0] == 5

@@ -7,7 +7,8 @@ import pytest
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import State
-from deadletter.office.replay import PLAN_DAYS, Replay
+from deadletter.office.campaigns import PLAN_DAYS
+from deadletter.office.replay import Replay
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, make_letters

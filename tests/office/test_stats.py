@@ -1,10 +1,12 @@
 from datetime import timedelta
 
+from deadletter.core.campaign import Campaign
 from deadletter.core.letter import State
 from deadletter.core.message import Message
 from deadletter.office.stats import collect
 from deadletter.ports import Acked, Engine, LetterStore
-from deadletter.testing.fakes import FakeClock
+from deadletter.testing.fakes import START, FakeClock
+from deadletter.testing.letters_bench import copy_that_died
 from office.making import NOW, make_letter
 
 
@@ -32,6 +34,23 @@ async def test_everything_is_counted(
     assert stats.open == 2
     assert [one.count for one in stats.arrivals] == [1, 2]
     assert not any(one.at_least for one in stats.arrivals)
+
+
+async def test_a_letter_that_died_again_counts_as_two_deaths(
+    engine: Engine, store: LetterStore, clock: FakeClock
+) -> None:
+    letter, other = make_letter(1, died=timedelta(hours=2)), make_letter(2)
+    await store.keep([letter, other])
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await store.plan_replay(campaign, [letter.id])
+    (taken,) = await store.take_replay("c-1", limit=1)
+    later = (NOW - timedelta(minutes=1) - START).total_seconds()
+    await store.keep([copy_that_died(taken, later=later)])
+
+    stats = await collect(engine.broker, store, clock)
+
+    assert stats.letters == {State.PENDING: 2}
+    assert [one.count for one in stats.arrivals] == [2, 3]
 
 
 async def test_an_empty_engine_has_nothing_to_count(

@@ -1,7 +1,11 @@
+from datetime import timedelta
+
 from msgspec.structs import replace
 
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.campaign import Campaign, Outcome
+from deadletter.core.dialects import Origin
+from deadletter.core.dialects.origin import marked
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Lineage
 from deadletter.office.letters import Letters
@@ -32,6 +36,18 @@ async def test_a_story_is_told_in_order(store: LetterStore, clock: FakeClock) ->
     ]
     assert story.moments[5].text == "ask Bo"
     assert not story.left_out
+
+
+async def test_a_drained_message_is_not_sent_after_its_death(
+    store: LetterStore,
+) -> None:
+    letter = make_letter()
+    found_at = letter.head.dead_at + timedelta(seconds=7)
+    message = replace(letter.message, sent_at=found_at)
+    origin = Origin("celery", "celery:dead")
+    story = await tell(store, replace(letter, message=marked(message, origin)))
+
+    assert Kind.SENT not in {moment.kind for moment in story.moments}
 
 
 async def test_looking_behind_the_mask_is_part_of_the_story(

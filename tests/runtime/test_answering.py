@@ -40,9 +40,8 @@ async def child(
 
 
 @pytest.fixture
-def gone(monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
-    """Where a child was: the supervisor still holds its socket."""
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+def gone() -> tuple[str, int]:
+    """Where a child was: nobody answers there."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address: tuple[str, int] = listener.getsockname()
     return address

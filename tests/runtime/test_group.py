@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.waiting import eventually
 from group_rig import Body, Turning, running, until_stopped
+from output.full_pipe import bounded_output
 
 RESTARTS = kept_alive.AGAIN
 
@@ -293,16 +295,37 @@ async def test_a_loop_that_waits_to_be_restarted_is_not_stuck(
 async def test_health_is_served_while_the_group_runs() -> None:
     async with running(Turning(), health_port=0) as (group, _, task):
         await eventually(lambda: not group.complaints())
-        assert group.health is not None
-        reader, writer = await asyncio.open_connection(*group.health.address)
-        writer.write(b"GET /health/ready HTTP/1.1\r\n\r\n")
 
-        answer = await reader.read()
+        assert await readiness(group) == {"status": "healthy"}
 
-        writer.close()
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert msgspec.json.decode(answer.partition(b"\r\n\r\n")[2]) == {
-            "status": "healthy"
-        }
         group.stop()
         assert await task == 0
+
+
+async def test_dropped_lines_of_output_are_a_note_of_a_healthy_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with bounded_output(monkeypatch) as output:
+        output.write(b"x" * 100_000 + b"\n")
+        for _ in range(5):
+            output.write(b"dropped\n")
+        async with running(Turning(), health_port=0) as (group, _, _):
+            await eventually(lambda: not group.complaints())
+            answer, dropped = await readiness(group), output.dropped
+
+    assert answer["status"] == "healthy"
+    (note,) = answer["notes"]
+    assert note["loop"] == "output"
+    assert note["reason"].startswith(f"{dropped} lines dropped since 20")
+
+
+async def readiness(group: LoopGroup) -> dict[str, Any]:
+    """What a healthy group answers."""
+    assert group.health is not None
+    reader, writer = await asyncio.open_connection(*group.health.address)
+    writer.write(b"GET /health/ready HTTP/1.1\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    found: dict[str, Any] = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2])
+    return found

@@ -17,13 +17,15 @@ from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.rules import DEFAULT
 from deadletter.runtime.attempt import TimeLimitExceeded
 from deadletter.runtime.context import Context
-from deadletter.runtime.held import Held
+from deadletter.runtime.held import Held, Noted
 from deadletter.runtime.isolation import ProcessRunner
 from deadletter.runtime.orphan_guard import OrphanGuard
 from deadletter.runtime.remote_error import WorkerLost
 from deadletter.system import SystemClock
 from deadletter.testing.waiting import eventually
 from isolation_rig import NOW, MiB, delivery, is_alive, running
+
+pytestmark = pytest.mark.slow
 
 
 async def test_a_process_stays_warm_and_is_not_ours() -> None:
@@ -102,6 +104,22 @@ async def test_signs_of_life_reach_the_worker() -> None:
         await runner(delivery())
 
         assert held.beaten > started
+
+
+async def test_notes_and_what_is_returned_reach_whoever_wants_them() -> None:
+    noted: list[Noted] = []
+    held = Held(delivery(), 0.0)
+    held.on_note = lambda held, note: noted.append(note)
+    message = msgspec.structs.replace(held.delivery.message, reply_to=None)
+    given = msgspec.structs.replace(held.delivery, message=message)
+    async with running("notes") as runner:
+        Context(held, SystemClock()).enter()
+        unasked = await runner(given)
+        Context(held, SystemClock(), keeps_results=True).enter()
+        result = await runner(given)
+
+    assert noted == [Noted(progress=b"50"), Noted(line="half of it")] * 2
+    assert (unasked, msgspec.json.encode(result)) == (None, b'{"sum":2}')
 
 
 async def test_a_crash_costs_one_message(capfd: pytest.CaptureFixture[str]) -> None:

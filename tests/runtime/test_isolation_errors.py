@@ -42,7 +42,7 @@ async def test_errors_are_raised_here_as_what_they_were_there(handler: str) -> N
         assert (there.trouble, there.code) == (here.trouble, here.code)
         assert there.error_type == here.error_type
         assert "isolated_handlers.py" in there.stack
-        assert there.frame == "isolated_handlers:raises"
+        assert there.frame.startswith("isolated_handlers:raises#")
 
 
 async def test_other_errors_have_a_stand_in_of_their_name() -> None:

@@ -137,7 +137,6 @@ def _with(body: bytes, key: str | None = None) -> Delivery:
         (_with(b"key=k-1"), "k-1"),
         (_with(b"key=k-1", key="given"), "given"),  # the producer knows best
         (_with(b"no key"), "m-1"),
-        (_with(b"\xff=k-1"), "m-1"),  # it cannot be read
     ],
 )
 def test_a_key_may_be_read_out_of_the_message(delivery: Delivery, key: str) -> None:

@@ -4,16 +4,20 @@ import asyncio
 import threading
 
 import msgspec
+import pytest
 
 from deadletter import (
     BrakePolicy,
+    Context,
     DLQPolicy,
     Fixed,
     NoBackoff,
 )
+from deadletter.core.errors import ConfigError
 from deadletter.core.events import (
     BrakeClosed,
     BrakeOpened,
+    HandlerNoted,
     HandlerStuck,
     Retried,
     Succeeded,
@@ -37,6 +41,34 @@ async def test_sync_handlers_run_beside_each_other() -> None:
         await rig.drained("orders")
 
         assert len(rig.seen(Succeeded)) == 3
+
+
+async def test_notes_of_handlers_are_told_before_their_end() -> None:
+    rig = Rig()
+
+    @rig.app.handler("orders")
+    async def handle(body: bytes, context: Context) -> None:
+        context.progress({"done": 1})
+        context.log("a line")
+
+    @rig.app.handler("threads")
+    def handle_there(body: bytes, context: Context) -> None:
+        context.log("from a thread")
+        with pytest.raises(ConfigError, match="progress must be a number"):
+            context.progress(object())
+
+    async with rig.working():
+        await rig.app.send("orders", b"a")
+        await rig.app.send("threads", b"b")
+        await rig.drained("orders")
+        await rig.drained("threads")
+
+    notes = {(one.mailbox, one.progress, one.text) for one in rig.seen(HandlerNoted)}
+    assert notes == {
+        ("orders", '{"done":1}', ""),
+        ("orders", "", "a line"),
+        ("threads", "", "from a thread"),
+    }
 
 
 async def test_no_more_handlers_run_than_there_are_slots() -> None:

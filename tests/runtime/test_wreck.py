@@ -19,6 +19,8 @@ from deadletter.runtime.remote_error import revive
 from deadletter.runtime.wreck import StarvationCheck, is_wreck
 from deadletter.testing.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 WORKER = """
 import asyncio, sys, threading
 from deadletter.assembly import App

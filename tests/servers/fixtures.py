@@ -36,10 +36,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByServer(config, log)
 
 
+def needing(kind: str) -> Any:
+    """The name of a server as a parameter, for tests that ask for it by and by."""
+    marks = [pytest.mark.engines, pytest.mark.xdist_group(f"{kind}_server")]
+    return pytest.param(kind, marks=marks)
+
+
 def needing_postgresql() -> Any:
     """The parameter `postgresql`, for tests that ask for its server by and by."""
-    marks = [pytest.mark.engines, pytest.mark.xdist_group("postgresql_server")]
-    return pytest.param("postgresql", marks=marks)
+    return needing("postgresql")
+
+
+def needing_mongodb() -> Any:
+    """The parameter `mongodb`, for tests that ask for its server by and by."""
+    return needing("mongodb")
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,10 @@
 """Worlds of the real runtime, with somebody in the office."""
 
-from deadletter.testing.plans import Plan
-from deadletter.testing.simulate import run_world
-from deadletter.testing.world import Verdict
 from simulation.operator_crew import is_replayed, operator
+from simulation.plans import Plan
 from simulation.real_crew import crew, memory
+from simulation.simulate import run_world
+from simulation.world import Verdict
 
 
 def happen(plan: Plan) -> Verdict:

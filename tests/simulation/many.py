@@ -10,10 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from deadletter.testing.faulty import Fault
-from deadletter.testing.plans import plan_of
-from deadletter.testing.simulate import shrink
+from simulation.faulty import Fault
 from simulation.happening import happen
+from simulation.plans import plan_of
+from simulation.simulate import shrink
 
 VERBS = ("broker.receive", "broker.settle", "broker.extend", "broker.sweep")
 VERBS += (

@@ -8,7 +8,7 @@ from deadletter.core.errors import BackendError, NotFound
 from deadletter.core.letter import By, State
 from deadletter.office.replay import Replay
 from deadletter.ports import Engine
-from deadletter.testing.world import Looping, Place
+from simulation.world import Looping, Place
 
 ME = By("operator", "fixed")
 

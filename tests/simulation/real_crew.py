@@ -11,8 +11,8 @@ from deadletter.runtime.options import WorkerOptions
 from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.sweep import Sweep
 from deadletter.runtime.worker import Worker
-from deadletter.testing.workload import LEASE, MAILBOXES, MAX_ATTEMPTS, TIME_LIMIT
-from deadletter.testing.world import Looping, Place
+from simulation.workload import LEASE, MAILBOXES, MAX_ATTEMPTS, TIME_LIMIT
+from simulation.world import Looping, Place
 
 POLICY = DLQPolicy(
     max_attempts=MAX_ATTEMPTS, backoff=Exponential(0.5, factor=2.0, cap=8.0, jitter=0.2)

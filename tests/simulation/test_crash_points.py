@@ -4,12 +4,12 @@ import pytest
 
 from deadletter.core.decision import Reason
 from deadletter.core.letter import State
-from deadletter.testing.crash_points import Scenario, crash_points
-from deadletter.testing.plans import Plan
-from deadletter.testing.scenarios import SCENARIOS, buried
-from deadletter.testing.workload import Kind, Parcel
+from simulation.crash_points import Scenario, crash_points
 from simulation.operator_crew import is_replayed, operator
+from simulation.plans import Plan
 from simulation.real_crew import crew, memory
+from simulation.scenarios import SCENARIOS, buried
+from simulation.workload import Kind, Parcel
 
 
 def replay_scenario(name: str, *, heals: bool, idempotent: bool) -> Scenario:

@@ -9,10 +9,10 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.ports import Broker, Ledger, LedgerKey
-from deadletter.testing.faulty import Call, Fault, Wire, far_broker, far_ledger
 from deadletter.testing.process import Process
-from deadletter.testing.trace import Trace
 from deadletter.testing.virtual_loop import run_virtual
+from simulation.faulty import Call, Fault, Wire, far_broker, far_ledger
+from simulation.trace import Trace
 
 
 class Notebook:

@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from deadletter.testing.plans import (
+from simulation import mutants
+from simulation.happening import broken
+from simulation.mutants import Mutant
+from simulation.plans import (
     Plan,
     calm_plan,
     frozen_plan,
@@ -12,9 +15,6 @@ from deadletter.testing.plans import (
     poison_plan,
     storm_plan,
 )
-from simulation import mutants
-from simulation.happening import broken
-from simulation.mutants import Mutant
 
 MOST_SEEDS = 300
 

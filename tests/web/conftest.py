@@ -8,6 +8,7 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 
 from deadletter.assembly import open_engine
+from deadletter.assembly.foreign import Ways
 from deadletter.core.access import Pass, Role
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
@@ -37,6 +38,8 @@ def place_of(
             dice,
             engine.ledger,
             postman=engine.postman,
+            ways=Ways((settings or Settings()).source_urls, clock=clock),
+            presume_after=(settings or Settings()).presume_after,
         ),
         items=engine.items if isinstance(engine, Lends) else None,
         access=engine.access if guarded and isinstance(engine, Guards) else None,

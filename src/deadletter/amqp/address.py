@@ -69,7 +69,8 @@ def read_url(url: str) -> Address:
 def _seconds(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 3600:
         raise ConfigError(
-            f"heartbeat={text} in the RabbitMQ URL is no number of seconds up to 3600"
+            "heartbeat in the RabbitMQ URL must be a number of seconds up to 3600,"
+            f" got {text!a}"
         )
     return int(text)
 

@@ -1,9 +1,16 @@
-"""One channel of a connection: questions and answers, deliveries, confirms."""
+"""
+One channel of a connection: questions and answers, deliveries, confirms.
+
+A channel that is told what cannot follow what it was told before raises a ValueError,
+and its connection ends. Something was changed on the way, and of what it was about
+nobody knows: a delivery that is overlooked would be with nobody for as long as the
+connection lasts.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from pamqp import commands as spec
 from pamqp import frame as rare
@@ -19,6 +26,8 @@ _PATIENCE: Final = 10.0  # seconds for any answer
 _STUCK: Final = 10.0
 
 Deliver = Callable[[Content], None]
+Target: TypeAlias = str | tuple[str, str]
+"""A queue, or an exchange and a routing key."""
 
 
 class Wire(Protocol):
@@ -29,6 +38,7 @@ class Wire(Protocol):
 
     def send(self, data: bytes) -> None: ...
     def send_rare(self, method: Frame, channel: int = 0) -> None: ...
+    def leave(self, channel: int) -> None: ...
     def end(self, error: Exception) -> None: ...
     async def drained(self) -> None: ...
 
@@ -36,19 +46,29 @@ class Wire(Protocol):
 class Batch:
     """Messages whose confirms are awaited together."""
 
-    def __init__(self, queues: set[str], left: int) -> None:
+    def __init__(self, queues: set[str], first: int, left: int) -> None:
         self.queues = queues
+        self.first = first  # number of its first message
         self.left = left
         self.nowhere: set[str] = set()  # queues that were not there
-        self.refused = False
+        self.returned: list[bytes] = []  # headers of messages that came back
+        self.refused: set[int] = set()  # places of messages that it did not take
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def confirm(self, *, taken: bool) -> None:
-        """One more is with the broker, or will never be."""
+    def confirm(self, number: int, *, taken: bool) -> None:
+        """Note that the broker has one more message, or that it never will."""
         self.left -= 1
-        self.refused |= not taken
+        if not taken:
+            self.refused.add(number - self.first)
         if not self.left and not self.done.done():
             self.done.set_result(None)
+
+
+class _Waiting(NamedTuple):
+    """Somebody who has asked, and the names of what the broker may answer."""
+
+    answer: "asyncio.Future[Frame | Content | None]"
+    names: Sequence[str]
 
 
 class Channel:
@@ -61,17 +81,19 @@ class Channel:
         self.on_deliver: Deliver = _nobody
         self.on_cancelled: Callable[[], None] = lambda: None
         self._wire = wire
-        self._answers: deque[asyncio.Future[Frame | Content | None]] = deque()
+        self._answers: deque[_Waiting] = deque()
         self._published = 0
         self._batches: dict[int, Batch] = {}  # by the number of each message
-        self._ways: dict[str, Publishing] = {}
+        self._ways: dict[Target, Publishing] = {}
         # The message that is coming in.
         self._tag = 0
         self._delivered = 0  # deliveries of this channel so far
         self._redelivered = False
         self._asked_for = False
+        self._returning: list[Batch] = []  # batches that it may have come back from
         self._header = b""
-        self._missing = 0
+        self._wants_header = False
+        self._missing = 0  # bytes of its body
         self._body: list[bytes] = []
 
     # What the connection calls.
@@ -79,6 +101,8 @@ class Channel:
     def take(self, kind: int, payload: bytes) -> None:
         """A frame for us."""
         if kind == frames.BODY:
+            if len(payload) > self._missing:
+                raise ValueError(f"{len(payload)} bytes instead of {self._missing}")
             self._missing -= len(payload)
             if self._missing > 0 or self._body:
                 self._body.append(payload)
@@ -88,11 +112,16 @@ class Channel:
                 self._body = []
             self._complete(payload)
         elif kind == frames.HEADER:
+            if not self._wants_header:
+                raise ValueError("a header without a message")
+            self._wants_header = False
             self._header = payload
             self._missing = frames.body_size(payload)
             if not self._missing:
                 self._complete(b"")
-        elif kind == frames.METHOD:
+        elif kind != frames.METHOD or self._wants_header or self._missing:
+            raise ValueError(f"a frame of kind {kind} within a message")
+        else:
             self._on_method(payload)
 
     def closed_by(self, error: Exception) -> None:
@@ -100,7 +129,7 @@ class Channel:
         if self.closed is not None:
             return
         self.closed = error
-        waiting: list[asyncio.Future[Any]] = [*self._answers]
+        waiting: list[asyncio.Future[Any]] = [one.answer for one in self._answers]
         waiting += {batch.done for batch in self._batches.values()}
         self._answers.clear()
         self._batches.clear()
@@ -125,7 +154,7 @@ class Channel:
         answer: asyncio.Future[Frame | Content | None]
         answer = asyncio.get_running_loop().create_future()
         self._wire.send_rare(method, self.number)
-        self._answers.append(answer)
+        self._answers.append(_Waiting(answer, method.valid_responses))
         done, _ = await asyncio.wait({answer}, timeout=patience)
         if not done:
             error = Closed(0, f"no answer to {method.name} for {patience:.0f} seconds")
@@ -133,23 +162,31 @@ class Channel:
             raise error
         return answer.result()
 
-    async def publish(self, messages: Iterable[tuple[str, bytes, bytes]]) -> Batch:
-        """Send (queue, properties, body) and wait until the broker has them all."""
+    async def publish(
+        self, messages: Iterable[tuple[Target, bytes, bytes]], *, after: bytes = b""
+    ) -> Batch:
+        """
+        Send (target, properties, body) and wait until the broker has them all.
+
+        A target is a queue, or an exchange with a routing key. The frames `after` are
+        written together with the messages, behind them.
+        """
         self.check()
         parts: list[bytes] = []
         queues: set[str] = set()
-        for queue, properties, body in messages:
-            way = self._ways.get(queue)
+        for target, properties, body in messages:
+            way = self._ways.get(target)
             if way is None:
-                way = Publishing(self.number, queue, self._wire.frame_max)
-                self._ways[queue] = way
+                exchange, key = ("", target) if isinstance(target, str) else target
+                way = Publishing(self.number, key, self._wire.frame_max, exchange)
+                self._ways[target] = way
             parts.append(way.frames(properties, body))
-            queues.add(queue)
-        batch = Batch(queues, len(parts))
+            queues.add(target if isinstance(target, str) else target[1])
+        batch = Batch(queues, self._published + 1, len(parts))
         for number in range(self._published + 1, self._published + len(parts) + 1):
             self._batches[number] = batch
         self._published += len(parts)
-        self._wire.send(b"".join(parts))
+        self._wire.send(b"".join((*parts, after)))
         await self._wire.drained()
         await self._confirmed(batch)
         return batch
@@ -175,6 +212,7 @@ class Channel:
         """Close it; what was delivered and not settled goes back."""
         if self.closed is None:
             self._wire.send_rare(_closing(), self.number)
+            self._wire.leave(self.number)
             self.closed_by(Closed(0, "the channel is closed"))
 
     async def leave(self) -> None:
@@ -204,11 +242,13 @@ class Channel:
 
     def _complete(self, body: bytes) -> None:
         if not self._tag:  # a message that came back
+            for batch in self._returning:
+                batch.returned.append(self._header)
             return
         asked_for = self._asked_for
         content = Content(self._tag, self._redelivered, self._header, body, asked_for)
         if asked_for:
-            self._resolve(content)
+            self._resolve(content, spec.Basic.GetOk.name)
         else:
             self.on_deliver(content)
 
@@ -218,20 +258,24 @@ class Channel:
             self._tag, self._redelivered = frames.delivered(payload)
             self._count_delivery()
             self._asked_for = False
+            self._wants_header = True
         elif method == frames.ACK:
             self._confirm(*frames.confirmed(payload), taken=True)
         elif method == frames.GET_OK:
             self._tag, self._redelivered = frames.got(payload)
             self._count_delivery()
             self._asked_for = True
+            self._wants_header = True
         elif method == frames.NACK:
             self._confirm(*frames.confirmed(payload), taken=False)
         elif method == frames.RETURN:
             self._tag = 0
+            self._wants_header = True
             queue = frames.returned(payload)
-            for batch in set(self._batches.values()):
-                if queue in batch.queues:
-                    batch.nowhere.add(queue)
+            batches = set(self._batches.values())
+            self._returning = [one for one in batches if queue in one.queues]
+            for batch in self._returning:
+                batch.nowhere.add(queue)
         else:
             self._on_rare(rare.unmarshal(frames.whole(payload))[2])
 
@@ -252,19 +296,21 @@ class Channel:
         elif isinstance(method, spec.Basic.Cancel):
             self.on_cancelled()
         elif isinstance(method, Frame):
-            self._resolve(None if isinstance(method, spec.Basic.GetEmpty) else method)
+            answer = None if isinstance(method, spec.Basic.GetEmpty) else method
+            self._resolve(answer, method.name)
 
-    def _resolve(self, answer: Frame | Content | None) -> None:
-        if self._answers:
-            future = self._answers.popleft()
-            if not future.done():
-                future.set_result(answer)
+    def _resolve(self, answer: Frame | Content | None, name: str) -> None:
+        if not self._answers or name not in self._answers[0].names:
+            raise ValueError(f"{name}, for which nobody has asked")
+        future = self._answers.popleft().answer
+        if not future.done():
+            future.set_result(answer)
 
     def _confirm(self, tag: int, multiple: bool, *, taken: bool) -> None:
+        if tag not in self._batches:
+            raise ValueError(f"a confirm of message {tag}, which is not awaited")
         if not multiple:
-            batch = self._batches.pop(tag, None)
-            if batch is not None:
-                batch.confirm(taken=taken)
+            self._batches.pop(tag).confirm(tag, taken=taken)
             return
         numbers = []
         for number in self._batches:  # in the order they were sent
@@ -272,7 +318,7 @@ class Channel:
                 break
             numbers.append(number)
         for number in numbers:
-            self._batches.pop(number).confirm(taken=taken)
+            self._batches.pop(number).confirm(number, taken=taken)
 
 
 def _closing() -> spec.Channel.Close:

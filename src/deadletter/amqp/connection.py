@@ -1,9 +1,10 @@
 """
 One connection to the broker: frames in, frames out, signs of life.
 
-It never reconnects. When it ends, everything that went through it is told so, and
-whoever needs the broker opens another: so nobody mistakes a new connection, where
-old deliveries are not ours any more, for the old one.
+It never reconnects. It ends at the first frame that cannot be right, and when one that
+has begun is not whole in time. When it ends, everything that went through it is told
+so, and whoever needs the broker opens another: so nobody mistakes a new connection,
+where old deliveries are not ours any more, for the old one.
 """
 
 import asyncio
@@ -53,8 +54,10 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._channels: dict[int, Channel] = {}
+        self._leaving: set[int] = set()  # channels that the broker is still closing
         self._last = 0
         self._rest = b""
+        self._began = 0.0  # when the frame began that is not whole yet
         self._heard = self._loop.time()
         self._ticker: asyncio.TimerHandle | None = None
         self._opening: asyncio.Future[Frame] | None = None
@@ -97,6 +100,8 @@ class Connection(asyncio.Protocol):
             while size - at > 7:
                 kind, number, length = prefix(data, at)
                 end = at + 7 + length
+                if length > self.frame_max:
+                    raise ValueError(f"a frame of {length:,} bytes")  # noqa: TRY301
                 if size <= end:
                     break
                 frames.check_end(data, end)
@@ -105,13 +110,13 @@ class Connection(asyncio.Protocol):
                 channel = channels.get(number)
                 if channel is not None:
                     channel.take(kind, payload)
-                elif kind == frames.METHOD and number == 0:
-                    self._on_method(payload)
-                elif number > self._last:
-                    raise ValueError(number)  # noqa: TRY301 -- never opened
+                else:
+                    self._take(kind, number, payload)
         except Exception as error:  # noqa: BLE001 -- nothing after it can be read
             self.end(Gone(f"it sent what cannot be read: {error!r}"))
             return
+        if at or not self._rest:
+            self._began = self._heard
         self._rest = data[at:]
 
     # What we do with it.
@@ -156,7 +161,7 @@ class Connection(asyncio.Protocol):
         """A channel number that is free, and was not used for long."""
         for _ in range(_CHANNELS):
             self._last = self._last % _CHANNELS + 1
-            if self._last not in self._channels:
+            if self._last not in self._channels and self._last not in self._leaving:
                 return self._last
         raise Gone(f"all {_CHANNELS} channels are in use")
 
@@ -170,6 +175,10 @@ class Connection(asyncio.Protocol):
         self.check()
         assert self._transport is not None
         self._transport.write(data)
+
+    def leave(self, channel: int) -> None:
+        """Expect whatever the broker still says on a channel, until it is closed."""
+        self._leaving.add(channel)
 
     def send_rare(self, method: Frame, channel: int = 0) -> None:
         """Write a method that is not worth being fast."""
@@ -230,6 +239,16 @@ class Connection(asyncio.Protocol):
         self.send_rare(method)
         return await self._opening
 
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        """Take a frame that is for none of the channels."""
+        if number in self._leaving:
+            if kind == frames.METHOD and frames.method_of(payload) == frames.CLOSE_OK:
+                self._leaving.discard(number)
+        elif number == 0 and kind == frames.METHOD:
+            self._on_method(payload)
+        elif number or kind != frames.HEARTBEAT or payload:
+            raise ValueError(f"a frame of kind {kind} on channel {number}")
+
     def _on_method(self, payload: bytes) -> None:
         method = rare.unmarshal(frames.whole(payload))[2]
         if isinstance(method, spec.Connection.Close):
@@ -242,6 +261,8 @@ class Connection(asyncio.Protocol):
             self.blocked = ""
         elif isinstance(method, Frame):
             if self._opening is None:
+                if self._ticker is not None:
+                    raise ValueError(f"{method.name}, for which nobody has asked")
                 self._opening = self._loop.create_future()
             if not self._opening.done():
                 self._opening.set_result(method)
@@ -254,8 +275,11 @@ class Connection(asyncio.Protocol):
         if self._loop.time() - self._heard > 2 * every:
             self.end(Gone(f"it has been silent for {2 * every} seconds"))
             return
+        if self._rest and self._loop.time() - self._began > _PATIENCE:
+            self.end(Gone(f"it has not ended a frame for {_PATIENCE:.0f} seconds"))
+            return
         self.send(frames.A_HEARTBEAT)
-        self._ticker = self._loop.call_later(every / 2, self._tick)
+        self._ticker = self._loop.call_later(min(every, _PATIENCE) / 2, self._tick)
 
 
 async def connect(address: Address) -> Connection:

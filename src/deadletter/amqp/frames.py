@@ -22,12 +22,14 @@ GET_EMPTY: Final = 60 << 16 | 72
 RETURN: Final = 60 << 16 | 50
 ACK: Final = 60 << 16 | 80
 NACK: Final = 60 << 16 | 120
+CLOSE_OK: Final = 20 << 16 | 41
+
+_BASIC: Final = 60  # the class of all methods that carry messages
 
 A_HEARTBEAT: Final = bytes((HEARTBEAT, 0, 0, 0, 0, 0, 0, END))
 
 prefix: Final = Layout(">BHI")  # kind, channel, size
 _number: Final = Layout(">I")
-_long: Final = Layout(">Q")
 _tagged: Final = Layout(">QB")
 _ack: Final = Layout(">BHIIQBB")
 _header: Final = Layout(">HHQ")
@@ -93,18 +95,21 @@ def check_end(data: bytes, at: int) -> None:
 
 def body_size(payload: bytes) -> int:
     """How many bytes of body follow a header."""
-    (size,) = _long.unpack_from(payload, 4)
+    class_id, _, size = _header.unpack_from(payload)
+    if class_id != _BASIC:
+        raise ValueError(f"header of class {class_id} instead of {_BASIC}")
     return int(size)
 
 
 class Publishing:
-    """How messages are written into one queue on one channel."""
+    """How messages are written to one queue or routing key on one channel."""
 
-    def __init__(self, channel: int, queue: str, frame_max: int) -> None:
-        name = queue.encode()
-        # Through the default exchange, and mandatory: without a queue of that name
-        # it must come back instead of being dropped.
-        args = b"\0\x3c\0\x28\0\0\0" + bytes((len(name),)) + name + b"\x01"
+    def __init__(
+        self, channel: int, queue: str, frame_max: int, exchange: str = ""
+    ) -> None:
+        # Mandatory: what leads to no queue must come back instead of being dropped.
+        way = _short(exchange) + _short(queue)
+        args = b"\0\x3c\0\x28\0\0" + way + b"\x01"
         self._method = _frame(METHOD, channel, args)
         self._channel = channel
         self._room = frame_max - OVERHEAD
@@ -152,6 +157,11 @@ def acks(channel: int, tags: set[int], unacked: Iterable[int]) -> Iterator[bytes
         for tag in sorted(tags):
             if tag > last:
                 yield ack(channel, tag)
+
+
+def _short(text: str) -> bytes:
+    name = text.encode()
+    return bytes((len(name),)) + name
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -38,15 +38,20 @@ from deadletter.runtime.options import (
     BRAKE,
     LEDGER_TTL,
     SLOTS,
+    CauseOf,
     KeyOf,
     WorkerOptions,
+    check_handler,
     check_isolation,
 )
-from deadletter.runtime.typed import encode, typed
+from deadletter.runtime.typed import can_read, encode, typed
 from deadletter.settings import OfficeDurability
 from deadletter.system import SystemClock, SystemDice, process_name
 
-from .engines import default_settings, key_ring, open_engine
+from .chores import anchoring, indexing
+from .engines import check_url, default_settings, key_ring, open_engine
+from .foreign import Ways
+from .home import Home
 from .intakes import Dead, intakes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,14 +87,16 @@ class App:
         self.rules: Sequence[Rule] = ()  # asked before those of any policy
         self.office_url = office or (None if url else default_settings().office)
         self.office_durability = office_durability  # None: as the settings say
+        for named in filter(None, (url, office)):  # here, where they are written
+            check_url(named)
         self._clock = clock or SystemClock()
         self._dice = dice or SystemDice()
         self._handlers: dict[str, Registration] = {}
         self._letter_handlers: dict[str, LetterHandler] = {}
+        self._cause_of: CauseOf | None = None
         self._dead: list[Dead] = []
-        self._engine: Engine | None = None
+        self._home = Home(self._open)
         self._ending = EndDeadline()
-        self._opening = asyncio.Lock()
 
     def handler(
         self,
@@ -118,6 +125,7 @@ class App:
         seconds; a function reads the key of messages that came without one. Another
         body under a handled key becomes a letter, unless `bodies_may_differ`.
         """
+        check_handler(mailbox, policy, brake, idempotent, middleware)
         check_isolation(isolation, memory_limit)
         chosen = policy or DLQPolicy()
 
@@ -185,6 +193,22 @@ class App:
 
         return register
 
+    def fingerprint(self, function: CauseOf) -> CauseOf:
+        """
+        Name causes yourself: letters of one mailbox and one name are one group.
+
+        The function is given the failure and the message of each failed attempt. It
+        returns the name of the cause, or None where the office should tell causes
+        apart by itself. If it raises, the office does so as well.
+        """
+        if not callable(function):
+            raise ConfigError(
+                f"@app.fingerprint takes a function, got {function!r}: write it without"
+                " parentheses, above a function of a failure and a message"
+            )
+        self._cause_of = function
+        return function
+
     def drain(self, server: str, *places: str, sources: Sequence[str] = ()) -> None:
         """
         Take in the dead letters of others while handlers run.
@@ -236,18 +260,17 @@ class App:
         self, mailbox: str, bodies: Iterable[object], *, delay: float = 0.0
     ) -> list[str]:
         """Send many messages at once: all of them, or none."""
-        now, new_id = self._clock.now(), self._dice.new_id
-        messages = []
-        for body in bodies:
-            data, natural = encode(body)
-            messages.append(
-                Message(id=new_id(), body=data, sent_at=now, content_type=natural)
-            )
+        now, encoded = self._clock.now(), [encode(body) for body in bodies]
+        ids = self._dice.new_ids(len(encoded))
+        messages = [
+            Message(id=id_, body=data, sent_at=now, content_type=natural)
+            for id_, (data, natural) in zip(ids, encoded, strict=True)
+        ]
         sink = (await self.engine()).broker.sink(mailbox)
         if self.sending is not None:
             sink = self.sending(sink, self._clock)
         await sink.send(messages, delay=as_seconds("delay", delay))
-        return [message.id for message in messages]
+        return ids
 
     async def handle(self, mailbox: str, message: Message) -> object:
         """
@@ -263,6 +286,13 @@ class App:
             Delivery(message=message, mailbox=mailbox),
             self._clock,
         )
+
+    def fits(self, mailbox: str, message: Message) -> bool:
+        """Tell whether the handler of a mailbox can read it; True where it has none."""
+        if mailbox not in self._handlers:
+            return True
+        delivery = Delivery(message=message, mailbox=mailbox)
+        return can_read(self._handlers[mailbox].function, delivery)
 
     async def work(
         self,
@@ -288,7 +318,10 @@ class App:
         crew = Crew(
             engine,
             letters,
-            handlers=[one.asking(self.rules) for one in self._handlers.values()],
+            handlers=[
+                one.asking(self.rules).naming(self._cause_of)
+                for one in self._handlers.values()
+            ],
             letter_handlers=list(self._letter_handlers.values()),
             clock=self._clock,
             dice=self._dice,
@@ -308,6 +341,14 @@ class App:
                 clock=self._clock,
                 dice=self._dice,
                 observe=observe,
+                ways=Ways(default_settings().source_urls, clock=self._clock),
+            )
+            settings = default_settings()
+            loops += indexing(
+                letters, settings.index_bodies, clock=self._clock, observe=observe
+            )
+            loops += anchoring(
+                letters, settings.anchors, clock=self._clock, observe=observe
             )
             group = LoopGroup(
                 loops,
@@ -352,18 +393,22 @@ class App:
             return asyncio.run(working())
 
     async def engine(self) -> Engine:
-        """The engine with its office, opened when first needed."""
-        if self._engine is None:
-            async with self._opening:
-                if self._engine is None:
-                    self._engine = await open_engine(
-                        self.url,
-                        office=self.office_url,
-                        office_durability=self.office_durability,
-                        clock=self._clock,
-                        dice=self._dice,
-                    )
-        return self._engine
+        """
+        The engine with its office, opened when first needed.
+
+        Opened again in a forked process, and in an event loop that comes after the one
+        it was opened in.
+        """
+        return await self._home.engine()
+
+    async def _open(self) -> Engine:
+        return await open_engine(
+            self.url,
+            office=self.office_url,
+            office_durability=self.office_durability,
+            clock=self._clock,
+            dice=self._dice,
+        )
 
     async def letters(self) -> LetterStore:
         """The office."""
@@ -373,9 +418,7 @@ class App:
 
     async def close(self) -> None:
         """Let go of what was opened."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
+        await self._home.close()
 
     async def __aenter__(self) -> Self:
         await self.engine()

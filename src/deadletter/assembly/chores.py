@@ -1,20 +1,26 @@
-"""What a server does beside answering: sweep, tidy, alert, let go of the finished."""
+"""Chores of servers, and some of workers as well: sweep, tidy, index, alert."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from deadletter.core.errors import BackendError, Conflict
+from deadletter.core.errors import BackendError, ConfigError, Conflict
 from deadletter.core.events import BackInReach, Observer, OutOfReach
-from deadletter.core.letter import By, State
+from deadletter.core.letter import AuditEntry, By, State
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.alerting import Alerting
+from deadletter.observe.telling import Untold, Webhook, check_url
+from deadletter.office.anchors import Anchoring, NotAnchored, Note, in_file
+from deadletter.office.regrouping import regroup_all
 from deadletter.office.replay import Replay
 from deadletter.office.retention import Retention
 from deadletter.ports import (
     AccessStore,
+    BodyIndexing,
     Clock,
     Dice,
     Engine,
@@ -26,13 +32,16 @@ from deadletter.runtime.heartbeat import Heartbeat
 from deadletter.runtime.loop import Loop
 from deadletter.runtime.solitude import Solitude
 from deadletter.runtime.sweep import Sweep
-from deadletter.settings import RetentionDays, Settings
+from deadletter.settings import Anchors, RetentionDays, Settings
 
 from .engines import key_ring
+from .foreign import Ways
 
 SWEEP_EVERY: Final = 5.0  # seconds
 INDEX_EVERY: Final = 5.0
+REGROUP_EVERY: Final = 60.0
 TIDY_EVERY: Final = 600.0
+_SETTLE_EVERY: Final = 15.0  # seconds between looks at copies sent to others
 _HOUR: Final = 3600.0
 _ACTOR: Final = "dlq serve"
 _BEAT: Final = 10.0  # seconds between signs of life: a chore may take its time
@@ -41,6 +50,10 @@ _BEAT: Final = 10.0  # seconds between signs of life: a chore may take its time
 class Chore:
     """
     Does something every `interval` seconds.
+
+    With `in_parts`, `once` returns whether there is more; then it goes on after a rest
+    as long as that part took, so that others get their turn. A stop ends such a part
+    where it is: it is one transaction, and done again.
 
     Neither an engine out of reach nor a refusal ends it: it says so once, and tries
     again. Any other error does end it.
@@ -52,6 +65,7 @@ class Chore:
         once: Callable[[], Awaitable[object]],
         *,
         interval: float,
+        in_parts: bool = False,
         clock: Clock,
         observe: Observer,
     ) -> None:
@@ -59,6 +73,7 @@ class Chore:
         self.heartbeat = Heartbeat(clock)
         self._once = once
         self._interval = interval
+        self._in_parts = in_parts
         self._clock = clock
         self._observe = observe
         self._trouble: Exception | None = None
@@ -74,21 +89,39 @@ class Chore:
         beating = asyncio.create_task(self._beat())
         try:
             while not stop.is_set():
-                await self._guarded()
+                began = self._clock.monotonic()
+                has_more = await self._part(stop) and self._in_parts
+                took = self._clock.monotonic() - began
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), self._interval)
+                    rest = took if has_more else self._interval
+                    await asyncio.wait_for(stop.wait(), rest)
         finally:
             beating.cancel()
+
+    async def _part(self, stop: asyncio.Event) -> bool:
+        if not self._in_parts:
+            return await self._guarded()
+        part = asyncio.create_task(self._guarded())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({part, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not part.done():
+                part.cancel()
+                await asyncio.wait({part})
+        return not part.cancelled() and part.result()
 
     async def _beat(self) -> None:
         while True:
             self.heartbeat.beat()
             await asyncio.sleep(_BEAT)
 
-    async def _guarded(self) -> None:
+    async def _guarded(self) -> bool:
         before = self._trouble
+        has_more = False
         try:
-            await self._once()
+            has_more = bool(await self._once())
         except (BackendError, Conflict) as error:
             self._trouble = error
             if before is None:
@@ -101,6 +134,7 @@ class Chore:
             if before is not None:
                 seconds = self._clock.monotonic() - self._since
                 self._observe(BackInReach(mailbox="*", what=self.name, seconds=seconds))
+        return has_more
 
 
 def chores(
@@ -118,20 +152,25 @@ def chores(
     def every(seconds: float, name: str, once: Callable[[], Awaitable[object]]) -> Loop:
         return Chore(name, once, interval=seconds, clock=clock, observe=observe)
 
-    replay = Replay(letters, engine.broker, clock, dice, engine.ledger)
+    ways = Ways(settings.source_urls, clock=clock)
+    replay = Replay(letters, engine.broker, clock, dice, engine.ledger, ways=ways)
 
     async def let_go_of_plans() -> None:
         await replay.let_go_of_plans(_ACTOR)
 
-    loops = [every(TIDY_EVERY, "plans", let_go_of_plans)]
+    loops = [
+        every(TIDY_EVERY, "plans", let_go_of_plans),
+        every(_SETTLE_EVERY, "outcomes", replay.settle_others),
+    ]
     if access is not None:
         loops.append(every(TIDY_EVERY, "tidying", access.tidy))
     # Elsewhere a burial takes two steps, which is for those who know the policies.
     if engine.undertaker is not None:
         sweeping = _sweeping(engine, letters, clock=clock, dice=dice, observe=observe)
         loops.append(every(SWEEP_EVERY, "sweep", sweeping))
-    if isinstance(letters, Indexing):
-        loops.append(every(INDEX_EVERY, "index", _indexing(letters, clock)))
+    loops.append(every(REGROUP_EVERY, "regroup", partial(regroup_all, letters)))
+    loops += indexing(letters, settings.index_bodies, clock=clock, observe=observe)
+    loops += anchoring(letters, settings.anchors, clock=clock, observe=observe)
     alerts, hours = settings.alerts, settings.serve.retention_every
     if alerts.targets:
         alerting = Alerting(
@@ -165,16 +204,75 @@ def retention_of(
     )
 
 
-def _indexing(letters: Indexing, clock: Clock) -> Callable[[], Awaitable[object]]:
-    """Indexing error texts, half of the time at most: others write meanwhile."""
+def indexing(
+    letters: LetterStore, largest: int | None, *, clock: Clock, observe: Observer
+) -> list[Loop]:
+    """
+    Return the chore that indexes texts, if this office has one.
 
-    async def once() -> None:
-        began = clock.monotonic()
-        while await letters.index_texts():
-            await asyncio.sleep(clock.monotonic() - began)
-            began = clock.monotonic()
+    Bodies of up to `largest` bytes are indexed, too; None leaves that as it is. Any
+    number of processes may run it: what one has indexed is done for all.
+    """
+    if largest and not isinstance(letters, BodyIndexing):
+        raise ConfigError(
+            f"index_bodies is {largest}, but this office cannot index bodies: use one"
+            " in SQLite or PostgreSQL, or remove the setting"
+        )
+    if not isinstance(letters, Indexing):
+        return []
 
-    return once
+    async def once() -> bool:
+        nonlocal largest
+        if largest is not None and isinstance(letters, BodyIndexing):
+            await letters.index_bodies(largest)
+            largest = None  # said: from now on it is as the office has it
+        return await letters.index_texts()
+
+    return [
+        Chore(
+            "index",
+            once,
+            interval=INDEX_EVERY,
+            in_parts=True,
+            clock=clock,
+            observe=observe,
+        )
+    ]
+
+
+def anchoring(
+    letters: LetterStore, anchors: Anchors, *, clock: Clock, observe: Observer
+) -> list[Loop]:
+    """
+    Return the chore that notes the end of the audit elsewhere, if the settings say so.
+
+    Any number of processes may run it: a line that is there twice does no harm.
+    """
+    places: dict[str, Note] = {}
+    if anchors.file is not None:
+        places["file"] = in_file(Path(anchors.file))
+    if anchors.webhook is not None:
+        check_url(anchors.webhook, "anchors")
+        webhook = Webhook(anchors.webhook, anchors.secret)
+
+        async def post(entry: AuditEntry) -> None:
+            data = {"seq": entry.seq, "seal": entry.hash}
+            id_ = f"anchor-{entry.seq}"
+            try:
+                await webhook.post("deadletter.anchor", id_, clock.now(), data)
+            except Untold as error:
+                raise NotAnchored(str(error)) from error
+
+        places["webhook"] = post
+    if not places:
+        return []
+
+    async def read(after: int, limit: int) -> Sequence[AuditEntry]:
+        return await letters.audit(after=after, limit=limit)
+
+    once = Anchoring(read, places, observe).once
+    interval = max(anchors.every, 1.0)
+    return [Chore("anchors", once, interval=interval, clock=clock, observe=observe)]
 
 
 def _sweeping(

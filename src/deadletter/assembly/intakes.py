@@ -12,7 +12,7 @@ from deadletter.ports import Clock, Dice, Drain, Foreign, LetterStore
 from deadletter.runtime.intake import Intake
 
 from .engines import key_ring
-from .foreign import opened_foreign
+from .foreign import Ways, opened_foreign
 
 
 class Dead(Struct, frozen=True):
@@ -23,10 +23,16 @@ class Dead(Struct, frozen=True):
     trusted: Trusted = NOBODY
 
 
-async def dead_places(foreign: Foreign, named: Sequence[str]) -> list[Drain]:
-    """The ways into the places that were named, or that can be told from others."""
+async def dead_places(
+    foreign: Foreign, named: Sequence[str], *, may_be_none: bool = False
+) -> list[Drain]:
+    """
+    The ways into the places that were named, or that can be told from others.
+
+    Raises NotFound if there are none: who goes on draining would drain nothing.
+    """
     places = named or await foreign.places()
-    if not places:
+    if not places and not may_be_none:
         raise NotFound(
             "no dead queue can be told from others there: name it, as in "
             "`dlq drain SERVER orders-dlq`"
@@ -42,12 +48,14 @@ async def intakes(
     clock: Clock,
     dice: Dice,
     observe: Observer,
+    ways: Ways,
 ) -> list[Intake]:
     """A loop for every dead place; their servers are let go of with the stack."""
     loops: list[Intake] = []
     for one in dead:
+        name = ways.named(one.server)
         foreign = await stack.enter_async_context(
-            opened_foreign(one.server, clock=clock)
+            opened_foreign(ways.url(name), clock=clock)
         )
         loops += [
             Intake(
@@ -58,6 +66,7 @@ async def intakes(
                 observe=observe,
                 ring=key_ring(letters),
                 trusted=one.trusted,
+                server=name,
             )
             for drain in await dead_places(foreign, one.places)
         ]

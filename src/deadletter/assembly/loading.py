@@ -38,8 +38,8 @@ def _imported(name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if _is_missing(name, error):
             text = (
-                f"there is no module {name!r} here: give dlq work the module "
-                "and the App in it, such as shop:app"
+                f"there is no module {name!r} here: name the module and the App "
+                "in it, such as shop:app"
             )
         else:
             text = f"{name} cannot be imported: {_where(error, name)}{_what(error)}"

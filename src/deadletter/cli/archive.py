@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError
 
-from .desk import AtDesk
+from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .files import new_file, readable
 from .interrupts import standard_input
@@ -84,8 +84,13 @@ async def import_(
     """
     name = "standard input" if file == STANDARD else Path(file).name
     with _reading(file) as given, readable(given) as archive:
+        times = 3 if desk.server and not salvage else 2  # checked there as well
         async with desk.office(make=True) as office:
-            with _naming(name), reading(desk, "taking in", archive) as letters:
+            with (
+                _naming(name),
+                _telling_notes(desk),
+                reading(desk, "taking in", archive, times=times) as letters,
+            ):
                 result = await office.take_in(
                     letters, desk.by(reason), name=name, salvage=salvage
                 )
@@ -101,6 +106,17 @@ async def import_(
     if more:
         desk.warn(f"... and {many(more, 'problem')} more")
     return ExitCode.CHECK_FAILED if result.wrong else ExitCode.OK
+
+
+@contextmanager
+def _telling_notes(desk: Desk) -> Iterator[None]:
+    """Say what was done before an error or an interrupt, however that ends us."""
+    try:
+        yield
+    except BaseException as error:
+        for note in getattr(error, "__notes__", ()):
+            desk.warn(note)
+        raise
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.safe import clean
 
 from .desk import Desk
-from .interrupts import interruptible
+from .interrupts import interruptible, wait_for_keys
 
 
 def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:
@@ -36,6 +36,7 @@ def _asked(desk: Desk, question: str) -> str:
     try:
         with interruptible():
             desk.err.print(words, end="", soft_wrap=True)
+            wait_for_keys()
             return input()
     except EOFError:
         return ""

@@ -1,15 +1,22 @@
 """dlq verify, dlq doctor: does it add up, and is it well?"""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
+from deadletter.assembly.engines import key_ring
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import AuditEntry
 from deadletter.core.safe import clean
+from deadletter.office.anchors import check_anchors
 from deadletter.office.doctor import Check, Health, examine, worst
-from deadletter.office.verify import CONFLICTS, Conflicts
+from deadletter.office.verify import CONFLICTS, Conflicts, Verified
 from deadletter.office.verify import verify as add_up
+from deadletter.ports import LetterStore
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
@@ -17,19 +24,32 @@ from .progress import bar
 from .tables import Name, name_column, number, number_column, table
 from .times import many
 
-_STYLES: Final = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "bold red"}
+_STYLES: Final = {
+    Health.OK: "green",
+    Health.WARN: "yellow",
+    Health.FAIL: "bold red",
+    Health.SKIPPED: "dim",
+}
 
 
-async def verify(*, desk: AtDesk) -> ExitCode:
+async def verify(*, anchors: Path | None = None, desk: AtDesk) -> ExitCode:
     """
     Add everything up: what came in must be what went out and what is still there.
 
     Exit code 6 when something is missing, doubled or was changed. Letters whose
     message id or key was used with another body as well are named; nothing is lost.
+    Says what it could not see.
+
+    Args:
+        anchors: A file of lines that `dlq audit head` has printed: the audit must
+            still hold these entries. Without it, the file that the settings name.
     """
     async with desk.engine() as engine:
         with bar(desk, "adding up", None):
             found = await add_up(engine.broker, engine.letters)
+            if engine.letters is not None:
+                named = desk.settings.anchors.file
+                found = await _anchored(found, anchors, named, engine.letters)
         counts = engine.broker.features.tallies
     code = ExitCode.OK if found.ok else ExitCode.CHECK_FAILED
     if desk.as_json:
@@ -37,6 +57,7 @@ async def verify(*, desk: AtDesk) -> ExitCode:
             {
                 "ok": found.ok,
                 "findings": found.findings,
+                "unseen": found.unseen,
                 "mailboxes": found.mailboxes,
                 "letters": found.letters,
                 "conflicts": found.conflicts,
@@ -60,17 +81,42 @@ async def verify(*, desk: AtDesk) -> ExitCode:
     for finding in found.findings:
         desk.show(Text(f"✗ {clean(finding)}", style="red"))
     if found.ok:
-        total = sum(line.sent for line in found.mailboxes)
-        messages = f"{many(total, 'message')} and " if counts else ""
-        desk.tell(
-            f"✓ {messages}{many(found.letters, 'letter')} "
-            "add up; the audit is unbroken.",
-            "green",
-        )
+        letters = f"{many(found.letters, 'letter')} add up; the audit is unbroken."
+        if counts:
+            total = sum(line.sent for line in found.mailboxes)
+            desk.tell(f"✓ {many(total, 'message')} and {letters}", "green")
+        else:  # without the sign: of messages nothing is known
+            desk.tell(letters)
     _show_conflicts(desk, found.conflicts)
-    if not counts:
-        desk.tell("This engine does not count messages: there is nothing to add up.")
+    for text in found.unseen:
+        desk.show(Text(clean(f"Not seen: {text}"), style="dim"))
     return code
+
+
+async def _anchored(
+    found: Verified, anchors: Path | None, named: str | None, store: LetterStore
+) -> Verified:
+    """Compare with the anchors of a file, or of the one that the settings name."""
+    if anchors is None:
+        if named is None:
+            return found
+        anchors = Path(named)
+        if not anchors.exists():
+            text = f"There is no file {named} yet, which the settings name for anchors."
+            return replace(found, unseen=(*found.unseen, text))
+
+    async def read(after: int, limit: int) -> Sequence[AuditEntry]:
+        return await store.audit(after=after, limit=limit)
+
+    wrong = await check_anchors(_lines(anchors), read)
+    return replace(found, findings=(*found.findings, *wrong))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _show_conflicts(desk: Desk, found: Conflicts) -> None:
@@ -97,7 +143,10 @@ async def doctor(*, desk: AtDesk) -> ExitCode:
     Exit code 6 when something is broken; warnings alone are 0.
     """
     async with desk.engine() as engine:
-        checks = await examine(engine, desk.clock, desk.file())
+        keys = None
+        if engine.letters is not None and not engine.features.owns_fields:
+            keys = await key_ring(engine.letters).keys()
+        checks = await examine(engine, desk.clock, desk.file(), keys)
     return show_checks(desk, checks)
 
 

@@ -14,17 +14,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deadletter.assembly import opened
+from deadletter.assembly.engines import check_file, file_of
+from deadletter.assembly.foreign import Ways
+from deadletter.assembly.pairing import Paired
 from deadletter.core.documents import encode_document
-from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
+from deadletter.core.message import Message
+from deadletter.core.redact import redact
 from deadletter.core.safe import clean, clean_json
 from deadletter.ports import Clock, Engine
 from deadletter.settings import Settings, load_settings
@@ -33,6 +38,9 @@ from deadletter.system import SystemClock, SystemDice
 from .local import LocalOffice
 from .office import Office
 from .token import given_token
+
+if TYPE_CHECKING:
+    from deadletter.assembly import App
 
 PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
 
@@ -111,12 +119,7 @@ class Desk:
 
     def check_file(self) -> None:
         """Refuse to go on where the office is a file that is not there."""
-        file = self.file()
-        if file is not None and not file.exists():
-            raise NotFound(
-                f"there is no office at {file} yet: `dlq work` and `dlq send` make "
-                "one, --url or DLQ_URL says where another is"
-            )
+        check_file(self.office_url or self.url)
 
     @cached_property
     def server(self) -> str | None:
@@ -152,16 +155,49 @@ class Desk:
     async def engine(self, *, make: bool = False) -> AsyncIterator[Engine]:
         """The engine, open; a file that is not there is made only if asked to."""
         self.check_here()
-        if not make:
-            self.check_file()
-        async with opened(self.url, office=self.office_url) as engine:
+        async with opened(self.url, office=self.office_url, make=make) as engine:
+            self.hint(f"Office: {redact(self._place(engine))}")
             yield engine
+
+    def _place(self, engine: Engine) -> str:
+        """Return the URL of the office that was opened with this engine."""
+        if self.office_url is None and isinstance(engine, Paired):
+            return self.settings.office or self.url
+        return self.office_url or self.url
 
     @asynccontextmanager
     async def here(self, *, make: bool = False) -> AsyncIterator[LocalOffice]:
         """The engine and its letters, open."""
         async with self.engine(make=make) as engine:
-            yield LocalOffice(engine, self.clock, self.dice)
+            yield LocalOffice(
+                engine,
+                self.clock,
+                self.dice,
+                ways=self.ways,
+                fits=self._fits,
+                presume_after=self.settings.presume_after,
+            )
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The servers of others that settings name."""
+        return Ways(self.settings.source_urls, clock=self.clock, home=self.url)
+
+    def _fits(self, mailbox: str, message: Message) -> bool:
+        return self.app is None or self.app.fits(mailbox, message)
+
+    @cached_property
+    def app(self) -> "App | None":
+        """The App that the settings name; one that cannot be loaded is told of."""
+        if self.settings.app is None:
+            return None
+        from deadletter.assembly import load_app  # noqa: PLC0415 -- the runtime
+
+        try:
+            return load_app(self.settings.app)
+        except ConfigError as error:
+            self.warn(f"Bodies are not checked against handlers: {error}")
+            return None
 
     @asynccontextmanager
     async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
@@ -172,6 +208,7 @@ class Desk:
             return
         from .remote import remote_office  # noqa: PLC0415 -- needs an extra
 
+        self.hint(f"Office: the one of {redact(self.server)}")
         async with remote_office(self.server, self.token) as remote:
             yield remote
 
@@ -202,14 +239,6 @@ def _shown(url: str) -> str:
     """A URL as a word for the shell, unless there may be a secret in it."""
     parts = urlsplit(url)
     return "…" if "@" in parts.netloc or parts.query else shlex.quote(url)
-
-
-def file_of(url: str) -> Path | None:
-    """The file a URL names, if it names one."""
-    parts = urlsplit(url)
-    if parts.scheme != "sqlite" or not parts.path.strip("/"):
-        return None
-    return Path(unquote(parts.path[1:]))
 
 
 class _Console(Console):

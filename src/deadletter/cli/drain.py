@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from msgspec import Struct
 from rich.table import Table
 
+from deadletter.assembly.chores import Chore
 from deadletter.assembly.foreign import opened_foreign
 from deadletter.assembly.intakes import dead_places
 from deadletter.core.dialects import Trusted, origin_of
@@ -16,9 +17,11 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter
 from deadletter.observe.logs import log_events
-from deadletter.ports import Drain, loss_of
+from deadletter.office.outcomes import settle_all
+from deadletter.ports import Drain, Foreign, Hidden, Hides, OutcomeProbe, loss_of
 from deadletter.runtime.group import LoopGroup
 from deadletter.runtime.intake import Intake, TakenIn
+from deadletter.runtime.loop import Loop
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
@@ -37,11 +40,12 @@ from .tables import (
     table,
     text_column,
 )
-from .times import many
+from .times import many, span
 from .work import log_lines
 
 LOOK: Final = 1_000  # things looked at without taking them, unless told otherwise
 _SAMPLES: Final = 20
+_SETTLE_EVERY: Final = 2.0  # seconds between looks at copies sent to others
 
 
 class Row(Struct, frozen=True):
@@ -60,6 +64,7 @@ class Sums:
         self.new = 0
         self.known = 0  # letters that were here already
         self.refused = 0  # by the office: they stay where they are
+        self.hidden: dict[str, Hidden] = {}  # by place: somebody else has them
 
     @property
     def taken(self) -> int:
@@ -93,11 +98,13 @@ async def drain(
 
     Reads what brokers and frameworks write about a death. A message leaves its dead
     place once its letter is kept; what cannot be read is kept too. Send letters back
-    with `dlq replay … --through SERVER`.
+    with `dlq replay`. Copies that a replay sent back, and that did not die again in
+    the time it states, are presumed to be handled.
 
     Args:
-        server: Where they are: sqs://, amqp://, kafka://, redis:// or valkey://,
-            nats://; with TLS amqps://, rediss://, tls://.
+        server: Where they are: a name of [sources.NAME] in the settings, or sqs://,
+            amqp://, kafka://, redis:// or valkey://, nats://; with TLS amqps://,
+            rediss://, tls://.
         queues: The dead queues, topics or registries, such as orders-dlq, rq:default,
             bullmq:mail, dramatiq:default, celery:dead; those that can be told from
             others without.
@@ -115,10 +122,16 @@ async def drain(
     if follow and (dry_run or limit is not None):
         raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
     desk.check_here()
-    async with opened_foreign(server, clock=desk.clock) as foreign:
-        drains = await dead_places(foreign, queues)
+    name = desk.ways.named(server)
+    async with opened_foreign(desk.ways.url(name), clock=desk.clock) as foreign:
+        drains = await dead_places(foreign, queues, may_be_none=not follow)
+        if not drains:
+            desk.hint(
+                "No place there is known to hold dead letters. Name other places, as in"
+                " `dlq drain SERVER orders-dlq`."
+            )
         async with desk.here(make=True) as office:
-            work = _Draining(desk, office, Trusted(source))
+            work = _Draining(desk, office, Trusted(source), name, foreign)
             if follow:
                 return await _follow(work, drains, health_port)
             if dry_run:
@@ -130,10 +143,19 @@ async def drain(
 class _Draining:
     """What the ways of draining have in common."""
 
-    def __init__(self, desk: Desk, office: LocalOffice, trusted: Trusted) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        office: LocalOffice,
+        trusted: Trusted,
+        server: str,
+        foreign: Foreign,
+    ) -> None:
         self.desk = desk
         self.office = office
         self._trusted = trusted
+        self._server = server
+        self._probe = foreign if isinstance(foreign, OutcomeProbe) else None
 
     def intake(self, drain: Drain, observe: Observer) -> Intake:
         """Make the loop that drains one place."""
@@ -145,7 +167,14 @@ class _Draining:
             observe=observe,
             ring=self.office.ring,
             trusted=self._trusted,
+            server=self._server,
         )
+
+    async def settle(self) -> int:
+        """Settle copies of replays that did not come back, or that are known."""
+        probes = {self._server: self._probe}
+        store, ways = self.office.store, self.office.ways
+        return await settle_all(store, self.desk.clock, ways, probes=probes)
 
 
 async def _take(
@@ -158,8 +187,9 @@ async def _take(
             break
         before = sums.taken
         await _empty(work, drain, left, sums)
-        detail = f"{sums.taken - before} letters"
+        detail = many(sums.taken - before, "letter")
         await work.office.store.record("drain", drain.place, desk.by(reason), detail)
+    await work.settle()
     _show(desk, sums)
     if sums.refused:
         desk.err.print(
@@ -180,6 +210,7 @@ async def _empty(work: _Draining, drain: Drain, left: int | None, sums: Sums) ->
             while left is None or left > 0:
                 taken = await intake.once(left or LOOK)
                 if not taken:
+                    await _count_hidden(drain, sums)
                     return
                 sums.add(drain.place, taken)
                 advance(len(taken))
@@ -188,10 +219,20 @@ async def _empty(work: _Draining, drain: Drain, left: int | None, sums: Sums) ->
         await intake.end()
 
 
+async def _count_hidden(drain: Drain, sums: Sums) -> None:
+    """Note what an empty place still has, and nobody sees: a drain may have died."""
+    if isinstance(drain, Hides):
+        hidden = await drain.hidden()
+        count = hidden.count - sums.refused  # those are held by us
+        if count > 0:
+            sums.hidden[drain.place] = Hidden(count, hidden.seconds)
+
+
 async def _look(work: _Draining, drains: Sequence[Drain], limit: int) -> None:
     desk, sums = work.desk, Sums()
     seen: list[DeadLetter] = []
     for drain in drains:
+        await drain.depth()  # raises if there is no such place
         intake = work.intake(drain, _nobody)
         letters = await intake.look(limit - len(seen))
         await intake.end()
@@ -225,7 +266,16 @@ async def _follow(
 ) -> ExitCode:
     desk = work.desk
     observe, metrics = metered(log_events(desk.clock, log=log_lines(desk)))
-    loops = [work.intake(drain, observe) for drain in drains]
+    loops: list[Loop] = [work.intake(drain, observe) for drain in drains]
+    loops.append(
+        Chore(
+            "outcomes",
+            work.settle,
+            interval=_SETTLE_EVERY,
+            clock=desk.clock,
+            observe=observe,
+        )
+    )
     group = LoopGroup(
         loops,
         clock=desk.clock,
@@ -252,10 +302,19 @@ def _show(desk: Desk, sums: Sums, *, is_look: bool = False) -> None:
             for r, n in sums.rows.most_common()
         ]
         counts = {"new": sums.new, "known": sums.known, "refused": sums.refused}
+        flight = sum(hidden.count for hidden in sums.hidden.values())
+        counts["in_flight"] = flight
         desk.document({"found": sums.taken, **counts, "places": places})
         return
+    for place, hidden in sums.hidden.items():
+        desk.tell(
+            f"{place}: {many(hidden.count, 'message')} in flight. What an interrupted"
+            f" drain held is visible again within {span(hidden.seconds)}: drain again."
+        )
+    if not sums.taken and sums.hidden:
+        return
     if not sums.taken:
-        desk.tell("Nothing lies there.")
+        desk.tell("Nothing is dead there.")
         return
     desk.show(_table(sums.rows))
     if is_look:

@@ -7,7 +7,7 @@ What the exit code of `dlq` says. Scripts may rely on these.
     3    no such letter, mailbox or replay
     4    it changed meanwhile, or its state does not allow this, or you said no
     5    the broker or database cannot be reached or used
-    6    a check failed, or a replay stopped by itself, did not end well or failed later
+    6    a check failed; or letters of a replay failed again, or have no outcome in time
     7    the file of the store was removed or replaced while it was in use
     130  interrupted
 """

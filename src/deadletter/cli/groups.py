@@ -16,6 +16,7 @@ from deadletter.core.safe import clean
 from deadletter.office.groups import GroupLine
 
 from .desk import AtDesk, Desk
+from .group_merging import merge, regroup, rules, split, undo
 from .options import AtMost, Flag, Reason
 from .paging import pages, tell_of_more
 from .tables import (
@@ -27,10 +28,12 @@ from .tables import (
     name_column,
     number,
     number_column,
+    percent,
     table,
     text_column,
 )
 from .times import ago, local, many
+from .variants import show_variants
 
 _NARROW: Final = 100
 _TIGHT: Final = 61  # columns; with fewer, there is no room for shares and times
@@ -93,7 +96,8 @@ async def groups(
                 desk.document(line)
     if lines:
         desk.show(group_table(lines, desk.clock.now(), desk.out.width))
-        name = group_name(lines[0], desk.out.width)
+        name = lines[0].fingerprint
+        desk.hint(f"{desk.dlq} groups show {name} says what its letters share.")
         desk.hint(f"{desk.dlq} list group:{name} shows the letters of a group.")
     elif not desk.as_json:
         desk.tell(_nothing(status, everything=all_))
@@ -106,7 +110,10 @@ async def groups(
 @app.command
 async def show(group: str, /, *, desk: AtDesk) -> None:
     """
-    How a group stands, and what was said about it when by whom.
+    How a group stands, what its letters share, and what was said about it by whom.
+
+    The newest letters are looked at. What nearly all of them have in common, and
+    letters of other groups of the mailbox do not, comes first. Secrets are masked.
 
     Args:
         group: Its name, or the beginning of it.
@@ -114,10 +121,12 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
     async with desk.office() as office:
         line = await office.group(group)
         said = await office.audit(line.fingerprint, limit=_MOST_SAID)
+        variants = await office.variants(line.fingerprint)
     if desk.as_json:
-        desk.document({"group": line, "said": said})
+        desk.document({"group": line, "said": said, "variants": variants})
         return
     _page(desk, line)
+    show_variants(desk, variants)
     for entry in said:
         desk.show(indented(_said(entry)))
 
@@ -194,6 +203,10 @@ async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
     await _say(desk, groups, GroupStatus.MUTED, reason)
 
 
+for command in (merge, split, undo, rules, regroup):
+    app.command(command)
+
+
 def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     """Groups, one line each."""
     # As long as nobody has said anything, there is nothing to show of it.
@@ -218,7 +231,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     for line in lines:
         cells: list[RenderableType] = [
             number(line.open, "bold"),
-            *([] if is_tight else [cell(f"{line.share:.0%}", "dim")]),
+            *([] if is_tight else [cell(percent(line.share), "dim")]),
             Name(line.source),
         ]
         if with_status:
@@ -228,12 +241,12 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
             cells += [number(line.total), cell(ago(line.first_seen, now))]
         if not is_tight:
             cells.append(cell(ago(line.last_seen, now)))
-        cells.append(cell(group_name(line, width), "cyan"))
+        cells.append(cell(_group_name(line, width), "cyan"))
         shown.add_row(*cells)
     return shown
 
 
-def group_name(line: GroupLine, width: int) -> str:
+def _group_name(line: GroupLine, width: int) -> str:
     """What to type after `group:`, the whole of it where there is room."""
     if width >= _NARROW or len(line.fingerprint) <= _SHORT:
         return line.fingerprint
@@ -275,6 +288,7 @@ async def _say(
 
 def _page(desk: Desk, line: GroupLine) -> None:
     now = desk.clock.now()
+    where = line.frame.partition("#")[0]  # the hash of its line is for grouping
     title = Text("Group ", style="bold")
     title.append(clean(line.fingerprint), style="bold cyan")
     title.append(f"  {line.status}", style=_STYLES.get(line.status, ""))
@@ -284,7 +298,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
     facts.add_column(overflow="fold")
     for name, text in (
         ("what broke", _what(line)),
-        ("where", " · ".join(part for part in (line.source, line.frame) if part)),
+        ("where", " · ".join(part for part in (line.source, where) if part)),
         ("letters", f"{line.open:,} open, {line.total:,} ever"),
         ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),
         ("stands", _standing(line) if line.since else ""),
@@ -318,10 +332,15 @@ def _standing(line: GroupLine) -> str:
 
 def _what(line: GroupLine) -> str:
     error = line.error_type.rpartition(".")[2]
-    return f"{error}: {line.text}" if line.text else error or line.code
+    text = f"overflow of many texts, the latest: {line.text}" if line.overflow else ""
+    return ": ".join(filter(None, (error, text or line.text))) or line.code
 
 
 def _nothing(status: GroupStatus | None, *, everything: bool) -> str:
     if status is not None:
         return f"No group is {status}."
-    return "Nothing has died here yet." if everything else "Nothing is open."
+    return (
+        "Nothing has died here yet."
+        if everything
+        else "No groups with open letters, snoozed and muted ones aside (--all)."
+    )

@@ -1,5 +1,7 @@
 """Ctrl-C while we wait for somebody: it ends the waiting, the first time already."""
 
+import os
+import select
 import signal
 import sys
 import threading
@@ -42,6 +44,31 @@ def left_to_child() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def wait_for_keys() -> None:
+    """
+    Wait until something is typed, where standard input is a terminal.
+
+    A read that begins just after an interrupt does not notice it: Python handles the
+    interrupt only when the read has ended. This notices both, in either order.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_main and sys.stdin.isatty()):
+        return
+    try:
+        keys = sys.stdin.fileno()
+    except OSError:  # replaced by something that only reads
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        select.select([keys, reader], [], [])
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
 def standard_input() -> BinaryIO:
     """The bytes of standard input; waiting for more of them can be interrupted."""
     return BufferedReader(_Standard())
@@ -64,6 +91,7 @@ class _Standard(RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         with interruptible():
+            wait_for_keys()
             data: bytes = self._buffer.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)

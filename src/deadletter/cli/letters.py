@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from deadletter.core.letter import LetterHead
+from deadletter.office.letters import LetterCount
 
 from .desk import AtDesk, Desk
 from .options import AtMost
@@ -40,11 +41,11 @@ async def list_(
 
     Fields: is, has, id, source, partition, message, key, business_key, reason,
     trouble, category, code, error, text, group, attempts, replays, version,
-    consumer, owner, trace, size, age, since, until, dead, first, header.NAME,
+    consumer, trace, size, age, since, until, dead, first, header.NAME,
     body.PATH.
 
     - dlq list is:pending
-    - dlq list 'error:TimeoutError age:<2d !has:owner'
+    - dlq list 'error:TimeoutError age:<2d !has:trace'
     - dlq list 'source:[orders,payments] body.amount:>100 refused'
 
     Where there is more, standard error says how to go on.
@@ -67,9 +68,14 @@ async def _show(
 ) -> str | None:
     """A table of so many letters; where it ended, if there is more."""
     async with desk.office() as office:
-        page = await office.letters.search(" ".join(query), limit=limit, after=after)
+        words = " ".join(query)
+        page = await office.letters.search(words, limit=limit, after=after)
+        total = LetterCount(len(page.heads))
+        if after is not None or page.after is not None:
+            total = await office.letters.count(words)
     if page.heads:
         desk.show(_letters(page.heads, desk.clock.now(), desk.out.width))
+        desk.tell(_total(len(page.heads), total), "dim")
         show = f"{desk.dlq} show {short(page.heads[0].id)}"
         desk.hint(f"{show} tells a letter's whole story.")
     else:
@@ -122,9 +128,16 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
             cell(error_of(head)),
         ]
         if width >= _NARROW:
-            cells += [number(head.attempts), number(head.replays)]
+            tries = number(head.attempts) if head.attempts else cell("unknown", "dim")
+            cells += [tries, number(head.replays)]
         shown.add_row(*cells, cell(ago(head.dead_at, now)))
     return shown
+
+
+def _total(shown: int, found: LetterCount) -> str:
+    if found.is_all:
+        return f"Showing {shown:,} of {found.letters:,}."
+    return f"Showing {shown:,} of more than {found.letters:,}."
 
 
 def _nothing(query: Sequence[str], *, cut: bool) -> str:
@@ -132,4 +145,4 @@ def _nothing(query: Sequence[str], *, cut: bool) -> str:
         return "Nothing found yet; there are more letters to look at."
     if query:
         return f"No letter matches {' '.join(query)}"
-    return "No dead letters. All is well."
+    return "No dead letters."

@@ -1,27 +1,42 @@
 """An office that is opened here: its engine, and what commands ask of it."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
 
 from deadletter.assembly.engines import key_ring
-from deadletter.assembly.foreign import WayBack
+from deadletter.assembly.foreign import Ways
 from deadletter.core.campaign import Campaign
+from deadletter.core.counts import many
 from deadletter.core.editing import Changes
 from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead
 from deadletter.core.message import Message
+from deadletter.core.unsettled import Unsettled
+from deadletter.core.variants import Variants
+from deadletter.office import group_merging as merging
 from deadletter.office import groups, mailboxes
 from deadletter.office.archive import ArchiveHead, write_archive
+from deadletter.office.group_merging import Regrouped, RuleLine
 from deadletter.office.groups import GroupLine, GroupPage
 from deadletter.office.letters import Letters
-from deadletter.office.preflight import Plan
+from deadletter.office.outages import (
+    Outage,
+    Released,
+    list_outages,
+    release_mailbox,
+)
+from deadletter.office.outcomes import Confirmed, confirm_messages
+from deadletter.office.preflight import Fits, LetterVerdict, Plan
+from deadletter.office.regrouping import regroup_all
 from deadletter.office.replay import Replay
+from deadletter.office.selection import Selected, check_not_elsewhere
 from deadletter.office.sheet import write_sheet
-from deadletter.office.stats import Stats, collect
+from deadletter.office.stats import Stats, collect, waiting
 from deadletter.office.story import reveal as record_reveal
 from deadletter.office.story import tell
 from deadletter.office.taking_in import TakenIn, take_in_archive
+from deadletter.office.variants import group_variants
 from deadletter.office.view import view
 from deadletter.ports import (
     Broker,
@@ -42,27 +57,35 @@ class LocalOffice:
     """An open engine, as commands use it."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, dice: Dice, outlet: WayBack | None = None
+        self,
+        engine: Engine,
+        clock: Clock,
+        dice: Dice,
+        *,
+        ways: Ways | None = None,
+        fits: Fits | None = None,
+        presume_after: float | None = None,
     ) -> None:
         assert engine.letters is not None  # none is opened without
         self.engine = engine
         self.store: LetterStore = engine.letters
-        self.outlet = outlet  # replays go through somebody else's server
+        self.ways = ways or Ways({}, clock=clock)  # to servers of others
         self._clock = clock
         self._letters = Letters(self.store, clock)
         self.ring = key_ring(self.store)
-        if outlet is None:
-            self._replay = Replay(
-                self.store,
-                self.broker,
-                clock,
-                dice,
-                self.ledger,
-                postman=engine.postman,
-                ring=self.ring,
-            )
-        else:
-            self._replay = Replay(self.store, outlet, clock, dice, ring=self.ring)
+        self._selected: tuple[Wish, Selected] | None = None
+        self._replay = Replay(
+            self.store,
+            self.broker,
+            clock,
+            dice,
+            self.ledger,
+            postman=engine.postman,
+            ring=self.ring,
+            fits=fits,
+            ways=self.ways,
+            presume_after=presume_after,
+        )
 
     @property
     def broker(self) -> Broker:
@@ -80,13 +103,15 @@ class LocalOffice:
     def replay(self) -> Replay:
         return self._replay
 
-    async def look(self, text: str, by: By, *, reveal: bool = False) -> Looked:
+    async def look(
+        self, text: str, by: By, *, reveal: bool = False, capture: bool = False
+    ) -> Looked:
         letter = await self._letters.get(text)
         if reveal:
             await record_reveal(self.store, letter, by)
         story = await tell(self.store, letter)
         return Looked(
-            view=view(letter, reveal=reveal),
+            view=view(letter, reveal=reveal, capture=capture),
             moments=story.moments,
             left_out=story.left_out,
             message=letter.message if reveal else None,
@@ -106,14 +131,24 @@ class LocalOffice:
         return edited.head
 
     async def plan(self, wish: Wish) -> Plan:
-        chosen = wish.chosen
-        return await self._replay.judge(
-            chosen.ids, query=chosen.said, to=wish.to, cap=wish.cap, more=chosen.more
-        )
+        return (await self._select(wish)).plan
+
+    async def verdicts(self, wish: Wish) -> AsyncIterator[Sequence[LetterVerdict]]:
+        async for some in self._replay.verdicts(
+            await self.store.sent_order(wish.chosen.ids),
+            to=wish.to,
+            cap=wish.cap,
+            limit=wish.limit,
+            care=wish.care,
+            through=wish.through,
+        ):
+            yield some
 
     async def begin(self, wish: Wish, *, hold: bool = False) -> Campaign:
+        selected = await self._select(wish)
+        check_not_elsewhere(selected)
         campaign = await self._replay.begin(
-            wish.chosen.ids,
+            selected.ids,
             wish.by,
             query=wish.chosen.said,
             to=wish.to,
@@ -121,8 +156,26 @@ class LocalOffice:
             rate=wish.rate,
             care=wish.care,
             hold=hold,
+            through=selected.plan.through,
         )
         return await self._replay.status(campaign.id)  # now with its counts
+
+    async def _select(self, wish: Wish) -> Selected:
+        """The letters of a wish; chosen once, also if they are asked for twice."""
+        if self._selected is None or self._selected[0] is not wish:
+            chosen = wish.chosen
+            selected = await self._replay.select(
+                chosen.ids,
+                query=chosen.said,
+                to=wish.to,
+                cap=wish.cap,
+                limit=wish.limit,
+                care=wish.care,
+                more=chosen.more,
+                through=wish.through,
+            )
+            self._selected = wish, selected
+        return self._selected[1]
 
     async def resume(
         self,
@@ -136,6 +189,9 @@ class LocalOffice:
 
     async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
         return await self.store.campaign_items(campaign_id, after=after)
+
+    async def confirm(self, message_ids: Sequence[str], by: By) -> Confirmed:
+        return await confirm_messages(self.store, message_ids, by)
 
     async def groups(
         self,
@@ -157,6 +213,9 @@ class LocalOffice:
 
     async def group(self, name: str) -> GroupLine:
         return await groups.line_of(self.store, name)
+
+    async def variants(self, name: str) -> Variants:
+        return await group_variants(self.store, name)
 
     async def say(
         self,
@@ -180,17 +239,52 @@ class LocalOffice:
         )
         return await groups.line_of(self.store, group.fingerprint)
 
+    async def merge_groups(self, into: str, others: Sequence[str], by: By) -> Regrouped:
+        return await merging.merge_groups(self.store, self._clock, into, others, by)
+
+    async def split_group(self, name: str, query: str, by: By) -> Regrouped:
+        return await merging.split_group(self.store, self._clock, name, query, by)
+
+    async def undo_grouping(self, name: str, by: By) -> Regrouped:
+        return await merging.undo_grouping(self.store, name, by)
+
+    async def group_rules(self) -> Sequence[RuleLine]:
+        return await merging.list_rules(self.store)
+
+    async def regroup(self, by: By) -> int:
+        return await regroup_all(self.store, by)
+
     async def audit(self, target: str, *, limit: int) -> Sequence[AuditEntry]:
         return await self.store.audit(target=target, limit=limit)
 
+    async def acts(self, after: int, limit: int) -> Sequence[AuditEntry]:
+        return await self.store.audit(after=after, limit=limit)
+
     async def stats(self) -> Stats:
         return await collect(self.broker, self.store, self._clock)
+
+    async def waiting(self) -> Sequence[Unsettled]:
+        return await waiting(self.store, await self.store.counts())
 
     async def queues(self) -> Sequence[QueueInfo]:
         return await self.broker.queues()
 
     async def queue(self, name: str) -> QueueInfo:
         return await mailboxes.find_mailbox(self.broker, name)
+
+    async def outages(
+        self, *, mailbox: str | None = None, only_open: bool = False, limit: int = 50
+    ) -> Sequence[Outage]:
+        return await list_outages(
+            self.store,
+            self._clock,
+            mailbox=mailbox,
+            only_open=only_open,
+            limit=limit,
+        )
+
+    async def release(self, mailbox: str, by: By) -> Released:
+        return await release_mailbox(self.store, mailbox, by)
 
     async def create_queue(self, options: QueueOptions, by: By) -> None:
         await mailboxes.create_mailbox(self.broker, self.store, options, by)
@@ -242,5 +336,5 @@ class LocalOffice:
     async def _exported(
         self, written: int, form: str, query: str, name: str, by: By
     ) -> None:
-        detail = f"{written} letters as {form}: {query or 'everything'}"
+        detail = f"{many(written, 'letter')} as {form}: {query or 'everything'}"
         await self.store.record("export", name, by, detail)

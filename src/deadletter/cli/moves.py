@@ -1,25 +1,32 @@
 """dlq review, note, close, reopen, discard, restore, purge: what people decide."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.letter import By
-from deadletter.office.letters import Moved
+from deadletter.core.letter import By, State
+from deadletter.office.letters import IS_REPLAYING, Moved
 
 from .asking import agreed
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import SomeLetters
-from .options import AtMost, Flag, Reason, Yes
+from .options import AtMost, Flag, FreeText, Reason, Yes
 from .progress import through
 from .targets import choose
 from .times import many
+
+_WAITING: Final = f"is:{State.REPLAYING}"
 
 Verb = Callable[[SomeLetters, Iterable[str], By], Awaitable[Moved]]
 
 
 async def review(
-    *letters: str, reason: Reason = "", limit: AtMost = None, desk: AtDesk
+    *letters: str,
+    reason: Reason = "",
+    text: FreeText = False,
+    limit: AtMost = None,
+    desk: AtDesk,
 ) -> ExitCode:
     """
     Say that you have looked at letters: pending ones become reviewed.
@@ -27,11 +34,13 @@ async def review(
     Args:
         letters: Ids, or a search.
         reason: What you found; goes into the audit.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
     """
     return await _change(
         desk,
         letters,
+        text,
         limit,
         reason,
         lambda some, ids, by: some.review(ids, by),
@@ -40,7 +49,12 @@ async def review(
 
 
 async def close(
-    *letters: str, reason: Reason = "", limit: AtMost = None, desk: AtDesk
+    *letters: str,
+    reason: Reason = "",
+    unconfirmed: Flag = False,
+    text: FreeText = False,
+    limit: AtMost = None,
+    desk: AtDesk,
 ) -> ExitCode:
     """
     Say that letters are done with.
@@ -48,22 +62,25 @@ async def close(
     Args:
         letters: Ids, or a search.
         reason: Why; goes into the audit.
+        unconfirmed: Also letters that wait for the outcome of a replay. If a copy
+            fails later, its letter is open again. A search for is:replaying means
+            them, too.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
     """
-    return await _change(
-        desk,
-        letters,
-        limit,
-        reason,
-        lambda some, ids, by: some.close(ids, by),
-        "closed",
-    )
+    unconfirmed = unconfirmed or _WAITING in " ".join(letters).split()
+
+    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+        return await some.close(ids, by, unconfirmed=unconfirmed)
+
+    return await _change(desk, letters, text, limit, reason, verb, "closed")
 
 
 async def reopen(
     *letters: str,
     reason: Reason = "",
     unconfirmed: Flag = False,
+    text: FreeText = False,
     limit: AtMost = None,
     desk: AtDesk,
 ) -> ExitCode:
@@ -73,38 +90,71 @@ async def reopen(
     Args:
         letters: Ids, or a search.
         reason: Why; goes into the audit.
-        unconfirmed: Also those whose replay has no outcome yet. Their copies may
-            still be on their way.
+        unconfirmed: Also letters that wait for the outcome of a replay. A letter
+            whose copy is handled later becomes replayed.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
     """
 
     async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
         return await some.reopen(ids, by, unconfirmed=unconfirmed)
 
-    return await _change(desk, letters, limit, reason, verb, "reopened")
+    return await _change(desk, letters, text, limit, reason, verb, "reopened")
+
+
+async def confirm(*messages: str, reason: Reason = "", desk: AtDesk) -> ExitCode:
+    """
+    Say that consumers have handled messages that were sent back to them.
+
+    Consumers that are not ours report nothing. A letter that waits for its outcome, or
+    that was presumed handled, is confirmed by this.
+
+    Args:
+        messages: Ids of messages, as their producers gave them.
+        reason: How you know; goes into the audit.
+    """
+    if not messages:
+        raise ConfigError("name the messages that were handled, by their ids")
+    async with desk.office() as office:
+        result = await office.confirm(messages, desk.by(reason))
+    if desk.as_json:
+        desk.document(result)
+    else:
+        desk.tell(f"{many(result.confirmed, 'letter')} confirmed.")
+        for id_ in result.unknown:
+            desk.tell(f"No letter waits for message {id_}.", "yellow")
+    return ExitCode.OK if result.confirmed else ExitCode.CONFLICT
 
 
 async def note(
-    text: str, /, *letters: str, limit: AtMost = None, desk: AtDesk
+    note: str,
+    /,
+    *letters: str,
+    text: FreeText = False,
+    limit: AtMost = None,
+    desk: AtDesk,
 ) -> ExitCode:
     """
     Write a note on letters, for whoever looks next.
 
     Args:
-        text: The note, in quotes.
+        note: The note, in quotes.
         letters: Ids, or a search.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
     """
 
     async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
-        return await some.note(ids, text, by)
+        return await some.note(ids, note, by)
 
-    return await _change(desk, letters, limit, "", verb, "noted")
+    return await _change(desk, letters, text, limit, "", verb, "noted")
 
 
 async def discard(
     *letters: str,
     reason: Reason = "",
+    unconfirmed: Flag = False,
+    text: FreeText = False,
     limit: AtMost = None,
     yes: Yes = False,
     desk: AtDesk,
@@ -115,15 +165,23 @@ async def discard(
     Args:
         letters: Ids, or a search.
         reason: Why; goes into the audit.
+        unconfirmed: Also letters that wait for the outcome of a replay. If a copy
+            fails later, its letter is open again.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
         yes: Do not ask.
     """
+
+    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+        return await some.discard(ids, by, unconfirmed=unconfirmed)
+
     return await _change(
         desk,
         letters,
+        text,
         limit,
         reason,
-        lambda some, ids, by: some.discard(ids, by),
+        verb,
         "discarded",
         "discard {}",
         yes=yes,
@@ -131,7 +189,11 @@ async def discard(
 
 
 async def restore(
-    *letters: str, reason: Reason = "", limit: AtMost = None, desk: AtDesk
+    *letters: str,
+    reason: Reason = "",
+    text: FreeText = False,
+    limit: AtMost = None,
+    desk: AtDesk,
 ) -> ExitCode:
     """
     Take discarded letters out of the bin: they are pending again.
@@ -139,11 +201,13 @@ async def restore(
     Args:
         letters: Ids, or a search.
         reason: Why; goes into the audit.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
     """
     return await _change(
         desk,
         letters,
+        text,
         limit,
         reason,
         lambda some, ids, by: some.restore(ids, by),
@@ -154,6 +218,7 @@ async def restore(
 async def purge(
     *letters: str,
     reason: Reason = "",
+    text: FreeText = False,
     limit: AtMost = None,
     yes: Yes = False,
     desk: AtDesk,
@@ -164,6 +229,7 @@ async def purge(
     Args:
         letters: Ids, or a search.
         reason: Why; needed, and kept in the audit.
+        text: Also take letters that contain the words which name no field.
         limit: At most so many of what the search finds.
         yes: Do not ask.
     """
@@ -172,6 +238,7 @@ async def purge(
     return await _change(
         desk,
         letters,
+        text,
         limit,
         reason,
         lambda some, ids, by: some.purge(ids, by),
@@ -184,6 +251,7 @@ async def purge(
 async def _change(  # noqa: PLR0917 -- seven commands in one shape
     desk: Desk,
     words: tuple[str, ...],
+    text: bool,
     limit: int | None,
     reason: str,
     verb: Verb,
@@ -193,7 +261,7 @@ async def _change(  # noqa: PLR0917 -- seven commands in one shape
     yes: bool = False,
 ) -> ExitCode:
     async with desk.office() as office:
-        chosen = await choose(office.letters, words, limit=limit)
+        chosen = await choose(office.letters, words, text=text, limit=limit)
         count = len(chosen.ids)
         if danger:
             what = danger.replace("{}", many(count, "letter"))
@@ -218,3 +286,8 @@ def _report(desk: Desk, result: Moved, done: str) -> None:
         desk.tell(f"{many(result.moved, 'letter')} {done}.")
     for why, count in result.skipped.items():
         desk.tell(f"{many(count, 'letter')} left alone: {why}.", "yellow")
+    if IS_REPLAYING in result.skipped:
+        desk.warn(
+            "A replay has sent them, and no outcome has come yet. `close`, `discard`,"
+            " `reopen` and `replay` take them with --unconfirmed."
+        )

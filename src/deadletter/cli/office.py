@@ -18,15 +18,22 @@ from deadletter.core.editing import Changes
 from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query.ast import Node
+from deadletter.core.unsettled import Unsettled
+from deadletter.core.variants import Variants
+from deadletter.office.campaigns import ReplayPage
 from deadletter.office.choosing import Chosen
+from deadletter.office.group_merging import Regrouped, RuleLine
 from deadletter.office.groups import GroupLine, GroupPage
-from deadletter.office.letters import Moved
-from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP, ReplayPage
+from deadletter.office.letters import LetterCount, Moved
+from deadletter.office.outages import Outage, Released
+from deadletter.office.outcomes import Confirmed
+from deadletter.office.preflight import LetterVerdict, Plan
+from deadletter.office.replay import CAP
 from deadletter.office.stats import Stats
 from deadletter.office.story import Moment
 from deadletter.office.taking_in import TakenIn
 from deadletter.office.view import LetterView
+from deadletter.office.watch import PATIENCE
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 
 
@@ -45,10 +52,12 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     chosen: Chosen
     by: By
+    limit: int | None = None  # letters that are sent
     to: str | None = None
     cap: int = CAP
     rate: float | None = None
     care: Care = AT_ONCE
+    through: str | None = None  # a server of others; None: the one they came from
 
 
 class SomeLetters(Protocol):
@@ -67,6 +76,9 @@ class SomeLetters(Protocol):
     async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
         """The ids a search finds now."""
 
+    async def count(self, query: str = "") -> LetterCount:
+        """How many letters a search finds, as far as it is cheap to know."""
+
     async def head(self, text: str) -> LetterHead:
         """What a list shows of one letter, by its id or the beginning of it."""
 
@@ -76,7 +88,9 @@ class SomeLetters(Protocol):
     async def review(self, ids: Iterable[str], by: By) -> Moved:
         """Somebody has looked at these."""
 
-    async def close(self, ids: Iterable[str], by: By) -> Moved:
+    async def close(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
         """These are done with."""
 
     async def reopen(
@@ -84,7 +98,9 @@ class SomeLetters(Protocol):
     ) -> Moved:
         """These need somebody again."""
 
-    async def discard(self, ids: Iterable[str], by: By) -> Moved:
+    async def discard(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
         """Throw these away."""
 
     async def restore(self, ids: Iterable[str], by: By) -> Moved:
@@ -108,6 +124,7 @@ class SomeReplays(Protocol):
         stop: asyncio.Event | None = None,
         on_progress: Callable[[int], None] | None = None,
         on_wait: Callable[[int], None] | None = None,
+        patience: float = PATIENCE,
     ) -> Campaign:
         """See to it that what is left of a campaign is sent, or `stop` is set."""
 
@@ -145,7 +162,9 @@ class Office(Protocol):
     def replay(self) -> SomeReplays:
         """Its replays."""
 
-    async def look(self, text: str, by: By, *, reveal: bool = False) -> Looked:
+    async def look(
+        self, text: str, by: By, *, reveal: bool = False, capture: bool = False
+    ) -> Looked:
         """One letter and its story; what is masked is shown if asked for, audited."""
 
     async def message(
@@ -163,6 +182,9 @@ class Office(Protocol):
     async def plan(self, wish: Wish) -> Plan:
         """What a replay would do: a verdict for each letter, and the sums."""
 
+    def verdicts(self, wish: Wish) -> AsyncIterator[Sequence[LetterVerdict]]:
+        """What to expect of each letter, some at a time."""
+
     async def begin(self, wish: Wish, *, hold: bool = False) -> Campaign:
         """Record a campaign over these letters; with `hold` it is only planned."""
 
@@ -179,6 +201,9 @@ class Office(Protocol):
     async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
         """What became of some of a campaign's letters, in the order they go."""
 
+    async def confirm(self, message_ids: Sequence[str], by: By) -> Confirmed:
+        """Say that consumers have handled messages that were sent back to them."""
+
     async def groups(
         self,
         *,
@@ -193,6 +218,9 @@ class Office(Protocol):
     async def group(self, name: str) -> GroupLine:
         """One group, by its name or the beginning of it."""
 
+    async def variants(self, name: str) -> Variants:
+        """What the letters of a group have in common, and in what they differ."""
+
     async def say(
         self,
         name: str,
@@ -205,17 +233,46 @@ class Office(Protocol):
     ) -> GroupLine:
         """Say how a group stands."""
 
+    async def merge_groups(self, into: str, others: Sequence[str], by: By) -> Regrouped:
+        """Merge groups into one; letters to come follow."""
+
+    async def split_group(self, name: str, query: str, by: By) -> Regrouped:
+        """Make letters that a search finds a group of their own."""
+
+    async def undo_grouping(self, name: str, by: By) -> Regrouped:
+        """Take back the last merge or split of a group."""
+
+    async def group_rules(self) -> Sequence[RuleLine]:
+        """Merges and splits that letters to come follow."""
+
+    async def regroup(self, by: By) -> int:
+        """Move letters of older fingerprints to their groups; how many moved."""
+
     async def audit(self, target: str, *, limit: int) -> Sequence[AuditEntry]:
         """What was done to something, oldest first."""
 
+    async def acts(self, after: int, limit: int) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+
     async def stats(self) -> Stats:
         """Everything that can be counted cheaply."""
+
+    async def waiting(self) -> Sequence[Unsettled]:
+        """Letters that wait for the outcome of a replay, by source."""
 
     async def queues(self) -> Sequence[QueueInfo]:
         """All mailboxes, by name."""
 
     async def queue(self, name: str) -> QueueInfo:
         """One mailbox and what is in it."""
+
+    async def outages(
+        self, *, mailbox: str | None = None, only_open: bool = False, limit: int = 50
+    ) -> Sequence[Outage]:
+        """Times that mailboxes were held back by the brake, the latest first."""
+
+    async def release(self, mailbox: str, by: By) -> Released:
+        """Tell a mailbox's workers to go on."""
 
     async def create_queue(self, options: QueueOptions, by: By) -> None:
         """Make a mailbox."""

@@ -11,6 +11,9 @@ Yes: TypeAlias = Annotated[
 ]
 Reason: TypeAlias = Annotated[str, Parameter(show_default=False)]
 Text: TypeAlias = Annotated[str, Parameter(show_default=False)]
+FreeText: TypeAlias = Annotated[
+    bool, Parameter(name="--text", negative="", show_default=False)
+]
 Shown: TypeAlias = Annotated[
     int, Parameter(name=["--limit", "-n"], validator=Number(gte=1))
 ]

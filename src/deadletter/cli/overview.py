@@ -1,15 +1,22 @@
 """dlq without anything: what is open now, and what to type next."""
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from rich.table import Table
 from rich.text import Text
 
 from deadletter.core.letter import State, still_open
 from deadletter.core.safe import clean
+from deadletter.core.unsettled import Unsettled, together
+from deadletter.office.mailboxes import unworked
+from deadletter.ports import QueueInfo
 
 from .desk import AtDesk, Desk
-from .groups import group_name, group_table
+from .groups import group_table
+from .outages import show_open
 from .tables import indented
-from .times import many
+from .times import ago, many, span
 
 _TOP = 5
 
@@ -24,10 +31,13 @@ async def overview(*, desk: AtDesk) -> None:
         counts = await office.letters.counts()
         top = await office.groups(limit=_TOP)
         queues = await office.queues()
+        held_back = await office.outages(only_open=True)
+        unsettled = await office.waiting()
     totals = {
         state: sum(states.get(state, 0) for states in counts.values())
         for state in State
     }
+    now = desk.clock.now()
     waiting = sum(queue.ready + queue.delayed for queue in queues)
     suspects = sum(queue.suspects for queue in queues)
     if desk.as_json:
@@ -38,21 +48,53 @@ async def overview(*, desk: AtDesk) -> None:
                 "groups": top.groups,
                 "waiting": waiting,
                 "suspects": suspects,
+                "held_back": held_back,
+                "unsettled": unsettled,
+                "unworked": [one.options.name for one in unworked(queues, now)],
             }
         )
         return
     opened = still_open(totals)
+    show_open(desk, held_back)
     if not opened:
-        desk.tell("Nothing is open. All is well.", "green")
+        desk.tell("No open letters.", "" if unsettled or held_back else "green")
+    elif not top.groups:
+        desk.tell(f"{many(opened, 'open letter')} in snoozed or muted groups.", "bold")
+        desk.tell(f"  {desk.dlq} groups --all", "dim")
     else:
         desk.tell(f"{many(opened, 'open letter')}, by cause:", "bold")
-        shown = group_table(top.groups, desk.clock.now(), desk.out.width - 2)
+        shown = group_table(top.groups, now, desk.out.width - 2)
         desk.show(indented(shown))
         if top.after is not None:
             desk.tell(f"  … and more: {desk.dlq} groups", "dim")
+    if unsettled:
+        desk.tell(f"{said_of_waits(unsettled, now)}.", "yellow")
+        desk.tell(f"  {desk.dlq} list is:{State.REPLAYING}", "dim")
+    for queue in unworked(queues, now)[:_TOP]:
+        desk.tell(f"{said_of_unworked(queue, now)}.", "yellow")
     desk.tell(_elsewhere(totals, waiting, suspects), "dim")
-    first = group_name(top.groups[0], desk.out.width) if top.groups else ""
-    _show_next(desk, first)
+    _show_next(desk, top.groups[0].fingerprint if top.groups else "")
+
+
+def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
+    """How many letters wait for an outcome, and for how long."""
+    letters, since = together(waits)
+    text = f"{letters:,} {'letter waits' if letters == 1 else 'letters wait'}"
+    text += " for the outcome of a replay"
+    if since is None:
+        return text
+    waited = span(max((now - since).total_seconds(), 0.0))
+    return f"{text}, {'' if letters == 1 else 'the oldest '}for {waited}"
+
+
+def said_of_unworked(queue: QueueInfo, now: datetime) -> str:
+    """That nobody seems to work a mailbox, and why we think so."""
+    ready = f"{queue.ready:,} {'message is' if queue.ready == 1 else 'messages are'}"
+    name = clean(queue.options.name)
+    text = f"Is a worker running for {name}? {ready} ready, and no worker holds any"
+    if queue.oldest_at is None:
+        return text
+    return f"{text}; the oldest was sent {ago(queue.oldest_at, now)}"
 
 
 def _elsewhere(totals: dict[State, int], waiting: int, suspects: int) -> str:
@@ -82,7 +124,8 @@ def _show_next(desk: Desk, group: str) -> None:
     if group:
         query = f"group:{clean(group)}"
         rows = [
-            (f"{dlq} list {query}", "the letters of the first"),
+            (f"{dlq} groups show {clean(group)}", "what the first have in common"),
+            (f"{dlq} list {query}", "its letters"),
             (f"{dlq} show ID", "one letter's whole story"),
             (f"{dlq} replay {query} --dry-run", "what sending them back would do"),
         ]

@@ -80,12 +80,12 @@ def through(desk: Desk, what: str, ids: Sequence[str]) -> Iterator[Iterable[str]
 
 
 @contextmanager
-def reading(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
-    """The same file, with a bar that moves as it is read, which it is twice."""
+def reading(desk: Desk, what: str, file: BinaryIO, *, times: int) -> Iterator[BinaryIO]:
+    """The same file, with a bar that moves as it is read that many times."""
     if not desk.is_watched:
         yield file
         return
-    with bar(desk, what, 2 * _size(file), in_bytes=True) as advance:
+    with bar(desk, what, times * _size(file), in_bytes=True) as advance:
         yield BufferedReader(_Counting(file, advance))
 
 

@@ -11,7 +11,7 @@ from deadletter.core.letter import By, LetterHead, State
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
 from deadletter.office.batches import batched
-from deadletter.office.letters import Moved
+from deadletter.office.letters import LetterCount, Moved
 from deadletter.office.patience import PATIENCE
 from deadletter.ports import Page
 
@@ -52,6 +52,9 @@ class RemoteLetters:
         text = query if isinstance(query, str) else show(query)
         return [head.id async for head in self._letters.all(text, limit=limit)]
 
+    async def count(self, query: str = "") -> LetterCount:
+        return await self._letters.count(query)
+
     async def head(self, text: str) -> LetterHead:
         return (await self._letters.get(text)).head
 
@@ -63,8 +66,15 @@ class RemoteLetters:
             ids, lambda some: self._letters.review(some, reason=by.reason)
         )
 
-    async def close(self, ids: Iterable[str], by: By) -> Moved:
-        return await _all(ids, lambda some: self._letters.close(some, reason=by.reason))
+    async def close(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
+        return await _all(
+            ids,
+            lambda some: self._letters.close(
+                some, reason=by.reason, unconfirmed=unconfirmed
+            ),
+        )
 
     async def reopen(
         self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
@@ -76,9 +86,14 @@ class RemoteLetters:
             ),
         )
 
-    async def discard(self, ids: Iterable[str], by: By) -> Moved:
+    async def discard(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
         return await _all(
-            ids, lambda some: self._letters.discard(some, reason=by.reason)
+            ids,
+            lambda some: self._letters.discard(
+                some, reason=by.reason, unconfirmed=unconfirmed
+            ),
         )
 
     async def restore(self, ids: Iterable[str], by: By) -> Moved:

@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from deadletter.client import Client
 from deadletter.client.replays import Planned
 from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
-from deadletter.office.preflight import Plan
-from deadletter.office.replay import ReplayPage
+from deadletter.office.campaigns import ReplayPage
+from deadletter.office.choosing import Chosen
+from deadletter.office.preflight import LetterVerdict, Plan
+from deadletter.office.watch import PATIENCE
 
 from .office import Wish
 
@@ -29,6 +32,25 @@ class RemoteReplays:
 
     async def plan(self, wish: Wish) -> Plan:
         return (await self._plan(wish)).plan
+
+    async def verdicts(self, wish: Wish) -> AsyncIterator[Sequence[LetterVerdict]]:
+        left, after = wish.limit, 0
+        while True:
+            page = await self._replays.judge(
+                **_named(wish.chosen),
+                limit=left,
+                to=wish.to,
+                cap=wish.cap,
+                care=wish.care,
+                through=wish.through,
+                after=after,
+            )
+            yield page.letters
+            if left is not None:
+                left -= sum(wish.care.sends(one.verdict) for one in page.letters)
+            if page.after is None or left == 0:
+                return
+            after = page.after
 
     async def begin(self, wish: Wish, *, hold: bool = False) -> Campaign:
         replay = (await self._plan(wish)).replay
@@ -50,6 +72,7 @@ class RemoteReplays:
         stop: asyncio.Event | None = None,
         on_progress: Callable[[int], None] | None = None,
         on_wait: Callable[[int], None] | None = None,
+        patience: float = PATIENCE,
     ) -> Campaign:
         left: int | None = None
 
@@ -58,7 +81,7 @@ class RemoteReplays:
             sent = 0 if left is None else left - unsent(now)
             if on_progress is not None and sent:
                 on_progress(sent)
-            elif on_wait is not None and now.care.in_steps and unsettled(now):
+            elif on_wait is not None and unsettled(now):
                 on_wait(unsettled(now))
             left = unsent(now)
             stopped = stop is not None and stop.is_set()
@@ -120,15 +143,23 @@ class RemoteReplays:
         chosen, count = wish.chosen, len(wish.chosen.ids)
         found = bool(chosen.query)
         planned = await self._replays.plan(
-            None if found else chosen.ids,
-            query=chosen.query if found else None,
-            limit=count if found and chosen.more else None,
-            expect=count if found else None,  # else somebody else was faster
+            **_named(chosen),
+            limit=wish.limit,
+            # Else somebody else was faster; a limit says how many anyway.
+            expect=count if found and wish.limit is None else None,
             to=wish.to,
             rate=wish.rate,
             cap=wish.cap,
             care=wish.care,
+            through=wish.through,
             reason=wish.by.reason,
         )
         self._planned[planned.replay.id] = wish, planned
         return planned
+
+
+def _named(chosen: Chosen) -> dict[str, Any]:
+    """Letters as requests name them; whether words may stand there was asked here."""
+    if chosen.query:
+        return {"query": chosen.query, "free_text": True}
+    return {"ids": chosen.ids}

@@ -8,28 +8,44 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
+from msgspec import structs
 
 from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
-from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.office.preflight import Verdict
+from deadletter.office.choosing import WIDEST
 from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
+from deadletter.office.watch import PATIENCE
 
 from .asking import agreed
-from .campaigns import cancel, pause, show_campaign, show_plan, status
-from .caring import Caring, Waiting, how_it_went, tell_why
+from .campaigns import (
+    cancel,
+    elsewhere_hint,
+    pause,
+    show_campaign,
+    show_plan,
+    status,
+)
+from .caring import Caring, Treated, Waiting, how_it_went, tell_doubles, tell_why
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .office import Office, SomeReplays, Wish
-from .options import AtMost, Flag, Reason, Seconds, Yes
+from .options import AtMost, Flag, FreeText, Reason, Seconds, Yes
 from .progress import bar
+from .remaining import tell_remaining
 from .report import report
 from .targets import choose
 from .times import many
-from .way_back import check_way_back, way_back
+from .unconfirmed import stop_waiting
+from .verdicts import show_verdicts
+from .way_back import (
+    Presume,
+    check_way_back,
+    name_way,
+    presumption,
+    resume_command,
+)
 
 ASK_FROM = 100  # letters; fewer are sent without a question
-_DOUBTFUL = frozenset({Verdict.PROCESSED, Verdict.EXPIRED})  # never without one
 
 app = App(name="replay", help_format="markdown")
 for command in (status, report, pause, cancel):
@@ -38,19 +54,25 @@ for command in (status, report, pause, cancel):
 Rate = Annotated[float | None, Parameter(validator=Number(gt=0, lte=FASTEST))]
 Cap = Annotated[int, Parameter(validator=Number(gte=1, lte=HIGHEST_CAP))]
 AT_ONCE = Caring()
+KEY_PATIENCE = 15.0  # seconds that letters of a key wait for the one before them
+NAMED_NONE = Treated()
 
 
 @app.default
 async def replay(
     *letters: str,
+    text: FreeText = False,
     dry_run: Flag = False,
     limit: AtMost = None,
     rate: Rate = None,
     to: str | None = None,
     through: str | None = None,
+    presume: Presume = None,
     cap: Cap = CAP,
     how: Caring = AT_ONCE,
+    treated: Treated = NAMED_NONE,
     wait: Seconds = None,
+    unconfirmed: Flag = False,
     reason: Reason = "",
     yes: Yes = False,
     desk: AtDesk,
@@ -65,35 +87,53 @@ async def replay(
 
     Args:
         letters: Ids, or a search.
+        text: Also take letters that contain the words which name no field.
         dry_run: Only say what would happen.
-        limit: At most so many letters.
+        limit: Send at most this many letters, the oldest; those left out do not count.
         rate: Letters a second; as fast as it goes without.
-        to: Another mailbox than the one each came from.
-        through: The server that `dlq drain` found them on; each goes back there in
-            the form it had.
+        to: Another mailbox than the one each came from. Letters that were drained from
+            a server of others go to a mailbox of ours only with this.
+        through: The server that `dlq drain` found them on, a name of [sources.NAME] or
+            a URL; each goes back there in the form it had. Letters of a server that is
+            named in the settings find it by themselves.
+        presume: How long after sending a letter counts as presumed handled, where its
+            consumer reports nothing, such as 10m; or never. Otherwise `presume_after`
+            of the settings.
         cap: Letters that were replayed so often are quarantined instead.
         wait: Seconds to wait for the outcome of every letter.
+        unconfirmed: Also letters that wait for the outcome of an earlier replay. If
+            that copy is handled as well, the message is handled twice.
         reason: Why; goes into the audit.
         yes: Do not ask.
     """
-    by, care = desk.by(reason), how.care()
-    if through is not None:
-        _check_outcomes(care)
-    async with desk.office() as here, way_back(here, through, desk) as office:
-        chosen = await choose(office.letters, letters, limit=limit)
-        await check_way_back(office, chosen.ids, to)
-        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate, care=care)
+    by, care = desk.by(reason), treated.care(how)
+    care = structs.replace(care, presume_after=presumption(presume))
+    async with desk.office() as office:
+        way = name_way(office, through)
+        chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
+        await check_way_back(office, way, chosen.ids, to)
+        if unconfirmed and not dry_run:
+            await stop_waiting(desk, office, chosen, by, yes=yes)
+        wish = Wish(
+            chosen=chosen,
+            by=by,
+            limit=limit,
+            to=to,
+            cap=cap,
+            rate=rate,
+            care=care,
+            through=way,
+        )
         plan = await office.plan(wish)
         if dry_run:
             show_plan(desk, plan)
             return ExitCode.OK
         if not plan.sendable:
             show_plan(desk, plan)
-            raise Conflict("none of these letters can be sent")
+            raise Conflict(f"none of these letters can be sent{elsewhere_hint(plan)}")
         if not desk.as_json:
             show_plan(desk, plan, brief=True)
-        doubtful = plan.verdicts.keys() & _DOUBTFUL
-        if len(chosen.ids) > ASK_FROM or doubtful:
+        if plan.sendable > ASK_FROM or plan.asked:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
             agreed(desk, what, yes=yes, count=plan.sendable)
         return await _run(desk, office, office.begin(wish), wait=wait)
@@ -102,35 +142,59 @@ async def replay(
 @app.command
 async def plan(
     *letters: str,
+    text: FreeText = False,
     limit: AtMost = None,
     to: str | None = None,
+    through: str | None = None,
     cap: Cap = CAP,
+    treated: Treated = NAMED_NONE,
+    per_letter: Annotated[bool, Parameter(name="--letters", negative="")] = False,
     desk: AtDesk,
 ) -> None:
     """
     Say what a replay would do, with a verdict for every letter; sends nothing.
 
+    Where `app` in deadletter.toml or DLQ_APP names the App, bodies that its handlers
+    cannot read have a verdict of their own.
+
     Args:
         letters: Ids, or a search.
-        limit: At most so many letters.
+        text: Also take letters that contain the words which name no field.
+        limit: Send at most this many letters, the oldest; those left out do not count.
         to: Another mailbox than the one each came from.
+        through: The server of others that they go back to: a name or a URL.
         cap: Letters that were replayed so often are quarantined instead.
+        per_letter: List each letter with its verdict; with --json, one line each.
     """
     async with desk.office() as office:
-        chosen = await choose(office.letters, letters, limit=limit)
-        wish = Wish(chosen=chosen, by=desk.by(), to=to, cap=cap)
-        found = await office.plan(wish)
-    show_plan(desk, found)
+        chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
+        wish = Wish(
+            chosen=chosen,
+            by=desk.by(),
+            limit=limit,
+            to=to,
+            cap=cap,
+            care=treated.care(),
+            through=name_way(office, through),
+        )
+        if per_letter:
+            await show_verdicts(desk, office, wish)
+        if not per_letter or not desk.as_json:
+            show_plan(desk, await office.plan(wish))
 
 
 @app.command
 async def start(
     *letters: str,
+    text: FreeText = False,
     limit: AtMost = None,
     rate: Rate = None,
     to: str | None = None,
+    through: str | None = None,
+    presume: Presume = None,
     cap: Cap = CAP,
     how: Caring = AT_ONCE,
+    treated: Treated = NAMED_NONE,
     reason: Reason = "",
     expect: int | None = None,
     yes: Yes = False,
@@ -141,9 +205,13 @@ async def start(
 
     Args:
         letters: Ids, or a search.
-        limit: At most so many letters.
+        text: Also take letters that contain the words which name no field.
+        limit: Send at most this many letters, the oldest; those left out do not count.
         rate: Letters a second; as fast as it goes without.
         to: Another mailbox than the one each came from.
+        through: The server of others that they go back to: a name or a URL.
+        presume: How long after sending a letter counts as presumed handled, where its
+            consumer reports nothing, such as 10m; or never.
         cap: Letters that were replayed so often are quarantined instead.
         reason: Why; goes into the audit.
         expect: Refuse unless it is exactly this many letters.
@@ -151,16 +219,26 @@ async def start(
     """
     by = desk.by(reason)
     async with desk.office() as office:
-        chosen = await choose(office.letters, letters, limit=limit)
-        count = len(chosen.ids)
+        chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
+        count = len(chosen.ids) if limit is None else min(limit, len(chosen.ids))
         if expect is not None and count != expect:
-            raise Conflict(f"{count:,} letters match now, not {expect:,}")
+            match = many(count, "letter matches", "letters match")
+            raise Conflict(f"{match} now, not {expect:,}")
         if count > ASK_FROM and expect is None:
             agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
-        wish = Wish(chosen=chosen, by=by, to=to, cap=cap, rate=rate, care=how.care())
+        wish = Wish(
+            chosen=chosen,
+            by=by,
+            limit=limit,
+            to=to,
+            cap=cap,
+            rate=rate,
+            care=structs.replace(treated.care(how), presume_after=presumption(presume)),
+            through=name_way(office, through),
+        )
         campaign = await office.begin(wish, hold=True)
     show_campaign(desk, campaign)
-    desk.hint(f"Nothing is sent yet. Send it: {desk.dlq} replay resume {campaign.id}")
+    desk.hint(f"Nothing is sent yet. Send it: {resume_command(desk, campaign)}")
     return ExitCode.OK
 
 
@@ -183,14 +261,15 @@ async def resume(
         campaign: The replay's id, or the beginning of it.
         rate: Letters a second; as it was planned without.
         wait: Seconds to wait for the outcome of every letter.
-        through: The server it was sent through so far, if it was.
+        through: The URL of the server of others that it goes through, if settings do
+            not name it.
         take_over: The process that was sending it is gone for sure. Were it not,
             letters could be sent twice.
         reason: Why; goes into the audit.
     """
-    async with desk.office() as here, way_back(here, through, desk) as office:
-        if through is not None:
-            _check_outcomes((await office.replay.status(campaign)).care)
+    async with desk.office() as office:
+        if (way := name_way(office, through)) is not None:
+            await _check_way(office, campaign, way)
         resuming = office.resume(
             campaign, desk.by(reason), rate=rate, take_over=take_over
         )
@@ -214,24 +293,28 @@ async def _run(
                 rate=rate,
                 stop=stop,
                 on_progress=shown,
-                on_wait=Waiting(desk, shown),
+                on_wait=Waiting(desk, shown, campaign),
+                patience=_patience(campaign, wait),
             )
         if wait is not None and unsettled(campaign) and not stop.is_set():
             campaign = await _watch(desk, replay, campaign, wait, stop)
     if stop.is_set() and campaign.state is CampaignState.RUNNING and unsent(campaign):
         campaign = await replay.pause(campaign.id, desk.by("interrupted"))
         show_campaign(desk, campaign)
-        resume = f"{desk.dlq} replay resume {campaign.id}"
+        resume = resume_command(desk, campaign)
         desk.err.print(f"Paused. Go on with: {resume}", soft_wrap=True)
         return ExitCode.INTERRUPTED
     show_campaign(desk, campaign)
+    await tell_doubles(desk, office, campaign)
     if campaign.state is CampaignState.PAUSED:
-        return await tell_why(desk, office, campaign)
+        code = await tell_why(desk, office, campaign)
+        return max(code, await tell_remaining(desk, office, campaign))
     if unsettled(campaign) and (wait is None or stop.is_set()):
         desk.hint(f"What became of them: {desk.dlq} replay status {campaign.id}")
     if stop.is_set():
         return ExitCode.INTERRUPTED
-    return ExitCode.OK if wait is None else how_it_went(desk, campaign, wait)
+    code = ExitCode.OK if wait is None else how_it_went(desk, campaign, wait)
+    return max(code, await tell_remaining(desk, office, campaign))
 
 
 async def _watch(
@@ -269,12 +352,18 @@ def _interrupts() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(one)
 
 
-def _check_outcomes(care: Care) -> None:
-    if care.in_steps:
-        raise ConfigError(
-            "what becomes of letters sent --through a server of others is not told to"
-            " us: with --canary, --ramp or --halt-on it would wait for ever"
-        )
+def _patience(campaign: Campaign, wait: float | None) -> float:
+    """Seconds without any outcome after which the command stops waiting for some."""
+    if campaign.care.in_steps:
+        return PATIENCE
+    return max(KEY_PATIENCE, wait or 0.0)
+
+
+async def _check_way(office: Office, campaign: str, way: str) -> None:
+    planned = (await office.replay.status(campaign)).through
+    if way != planned:
+        goes = f"through {planned}" if planned else "to mailboxes of ours"
+        raise ConfigError(f"this replay goes {goes}, not through {way}: start another")
 
 
 def _targets(targets: dict[str, int]) -> str:

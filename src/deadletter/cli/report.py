@@ -1,8 +1,9 @@
 """dlq replay report: what became of each letter of a replay."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
+from cyclopts import Parameter
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,9 @@ from deadletter.office.batches import batched
 from .campaigns import OUTCOMES, show_campaign
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .office import Office, SomeLetters
+from .office import SomeLetters
+from .options import Flag
+from .remaining import items_of
 from .tables import NARROW, Name, cell, error_of, short, table
 from .times import ago, local, many
 
@@ -24,14 +27,24 @@ _NAMED: Final = 50  # letters in one search, which must not be too long
 _SAID: Final = {
     **{outcome: said for outcome, (said, _) in OUTCOMES.items()},
     Outcome.SENT: "sent",
+    Outcome.PRESUMED: "presumed",
+    Outcome.REFUSED: "refused",
+    Outcome.UNCONFIRMED: "unconfirmed",
+    Outcome.WAITING: "waiting",
     Outcome.SKIPPED: "skipped",
+    Outcome.HELD: "held",
 }
 
 _LATE: Final = "confirmed, then failed again"
 
 
 async def report(
-    campaign: str, /, *, outcome: Outcome | None = None, desk: AtDesk
+    campaign: str,
+    /,
+    *,
+    outcome: Annotated[tuple[Outcome, ...], Parameter(negative="")] = (),
+    ids: Flag = False,
+    desk: AtDesk,
 ) -> ExitCode:
     """
     What became of each letter of a replay, in the order they go.
@@ -43,21 +56,26 @@ async def report(
 
     Args:
         campaign: The replay's id, or the beginning of it.
-        outcome: Only letters with this outcome; confirmed is handled, failed is
-            failed again.
+        outcome: Only letters with this outcome; confirmed is handled, presumed did not
+            die again in time, failed is failed again, refused was never sent. Can be
+            given several times.
+        ids: Only the ids, one a line, for other commands.
     """
     named = 0
     late: list[ReplayItem] = []
     async with desk.office() as office:
         found = await office.replay.status(campaign)
-        if not desk.as_json:
+        if not desk.as_json and not ids:
             show_campaign(desk, found)
-        async for page in _pages(office, found.id):
+        async for page in items_of(office, found.id):
             late += (one for one in page if one.failed_late)
-            items = [one for one in page if outcome in {None, one.outcome}]
+            items = [one for one in page if not outcome or one.outcome in outcome]
             if not items:
                 continue
-            if desk.as_json:
+            if ids:
+                for item in items:
+                    desk.tell(item.letter_id)
+            elif desk.as_json:
                 for item in items:
                     desk.document(item)
             else:
@@ -65,18 +83,10 @@ async def report(
                 shown = _table(desk, items, heads, with_header=not named)
                 desk.show(shown if named else Padding(shown, (1, 0, 0, 0)))
             named += len(items)
-    if not desk.as_json:
+    if not desk.as_json and not ids:
         _tell_late(desk, late)
         _tell_rest(desk, found, outcome, named)
     return ExitCode.CHECK_FAILED if late else ExitCode.OK
-
-
-async def _pages(office: Office, campaign: str) -> AsyncIterator[Sequence[ReplayItem]]:
-    after: int | None = 0
-    while after is not None:
-        page = await office.outcomes(campaign, after=after)
-        after = page.after
-        yield page.items
 
 
 async def _heads(
@@ -117,7 +127,9 @@ def _table(
             Text(_LATE if item.failed_late else _SAID[item.outcome], style=style),
             cell(ago(at, now) if at else ""),
             *([Name(head.source if head else "")] if width >= NARROW else []),
-            cell(error_of(head) if head else ""),
+            cell(
+                f"refused: {item.why}" if item.why else error_of(head) if head else ""
+            ),
         )
     return shown
 
@@ -134,14 +146,14 @@ def _tell_late(desk: Desk, late: Sequence[ReplayItem]) -> None:
 
 
 def _tell_rest(
-    desk: Desk, campaign: Campaign, outcome: Outcome | None, named: int
+    desk: Desk, campaign: Campaign, outcome: tuple[Outcome, ...], named: int
 ) -> None:
     gone = sum(campaign.counts.values()) - named
-    if outcome is not None:
+    if outcome:
         if not named:
-            desk.tell(f"No letter of it has the outcome {outcome}.")
+            desk.tell(f"No letter of it has the outcome {' or '.join(outcome)}.")
     elif gone > 0:
         desk.tell(f"{many(gone, 'letter')} of it purged since: not named.", "dim")
-    if outcome is None and 0 < campaign.counts.get(Outcome.FAILED, 0) < named:
+    if not outcome and 0 < campaign.counts.get(Outcome.FAILED, 0) < named:
         only = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
         desk.hint(f"Only those that failed again: {only}")

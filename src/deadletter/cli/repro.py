@@ -41,14 +41,14 @@ async def repro(
         original: The message as it died, if it was edited since.
         reveal: Mask nothing. Mind where the file goes.
         force: Overwrite the files if they are there.
-        reason: Why; goes into the audit.
+        reason: Why; goes into the audit with --reveal.
     """
     app = app or default_settings().app
     if app is None:
         raise ConfigError("say where the application is, as in: dlq repro ID shop:app")
     async with desk.office() as office:
         head, message = await office.message(
-            letter_id(letter), desk.by(reason), original=original
+            letter_id(letter), desk.by(reason), original=original, shown=reveal
         )
     files = files_of(head, message, app, reveal=reveal)
     _write(into, files, force=force)

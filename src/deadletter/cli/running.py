@@ -5,16 +5,20 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
-from cyclopts import CycloptsError
+from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
-from deadletter.core.errors import DeadLetterError, QueryError
+from deadletter.core.errors import ConfigError, DeadLetterError, QueryError
 from deadletter.core.safe import clean, clean_lines
 
 from .app import NAMES, build
 from .exit_codes import ExitCode, code_for
 from .streams import restored_streams, take_everything
+
+_HELP: Final = frozenset({"--help", "-h"})
 
 
 def run(words: Sequence[str]) -> int:
@@ -26,7 +30,9 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        code = build(words).meta(
+        app = build(words)
+        _check_command(app, words)
+        code = app.meta(
             words,
             exit_on_error=False,
             print_error=False,
@@ -58,6 +64,27 @@ def _run(words: Sequence[str]) -> int:
     return int(code or 0)
 
 
+def _check_command(app: App, words: Sequence[str]) -> None:
+    """Refuse words that are no command, where `--help` would hide the mistake."""
+    if not _HELP.intersection(words):
+        return
+    others = [word for word in words if word not in _HELP]
+    with suppress(CycloptsError):  # something is missing: help says what
+        _, bound, _ = app.meta.parse_args(
+            others, exit_on_error=False, print_error=False
+        )
+        try:
+            app.parse_args(bound.args, exit_on_error=False, print_error=False)
+        except UnusedCliTokensError as error:
+            raise ConfigError(_misunderstood(error)) from error
+
+
+def _no_command(word: str) -> str:
+    near = difflib.get_close_matches(word, NAMES, n=1)
+    hint = f"did you mean `dlq {near[0]}`?" if near else "see `dlq --help`"
+    return f"there is no command {word[:40]!r}; {hint}"
+
+
 def _say(text: str) -> None:
     sys.stderr.write(f"dlq: {clean_lines(text)}\n")
 
@@ -81,10 +108,7 @@ def _misunderstood(error: CycloptsError) -> str:
     error.verbose = False
     chain = list(error.command_chain or ())
     if isinstance(error, UnusedCliTokensError) and not chain and error.unused_tokens:
-        word = error.unused_tokens[0]
-        near = difflib.get_close_matches(word, NAMES, n=1)
-        hint = f"did you mean `dlq {near[0]}`?" if near else "see `dlq --help`"
-        return f"there is no command {word[:40]!r}; {hint}"
+        return _no_command(error.unused_tokens[0])
     text = str(error).strip()
     return f"{text} See `{' '.join(['dlq', *chain])} --help`."
 

@@ -11,10 +11,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from msgspec import structs
 
+from deadletter.assembly import App, load_app
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
 from deadletter.observe.lines import line
 from deadletter.observe.logs import Log, log_events
+from deadletter.office.doctor import Check, Health
 from deadletter.settings import Settings
 
 from .checks import show_checks
@@ -30,6 +32,8 @@ Port = Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))]
 
 
 async def serve(
+    app: str | None = None,
+    /,
     *,
     host: str | None = None,
     port: Port = None,
@@ -47,6 +51,8 @@ async def serve(
     the second does not wait.
 
     Args:
+        app: Where the App is, as module:name; otherwise `app` in deadletter.toml. Plans
+            of replays check bodies against its handlers, which do not run here.
         host: Where to listen; otherwise `serve.host`, 127.0.0.1.
         port: Which port; 0 is one that is free. Otherwise `serve.port`, 8418.
         access: Whether callers must show a token; off is for this machine only.
@@ -67,13 +73,15 @@ async def serve(
     }
     with _extra():
         from deadletter.web import checking, server  # noqa: PLC0415 -- an extra
+    known = desk.app if app is None else load_app(app)
     if check:
         found = await checking.check(settings, file=desk.file(), **stands_on)
-        return show_checks(desk, found)
+        return show_checks(desk, [*found, _bodies(app or settings.app, known)])
     never_wait(desk.clock, as_json=desk.as_json)
     with _heard(log):
         ending = await server.serve(
             settings,
+            fits=known.fits if known is not None else None,
             log=None if quiet else log,
             tell=lambda listening: _tell(desk, listening),
             **stands_on,
@@ -83,6 +91,17 @@ async def serve(
         server.Ending.BADLY: ExitCode.UNEXPECTED,
         server.Ending.HURRIED: ExitCode.INTERRUPTED,
     }[ending]
+
+
+def _bodies(name: str | None, known: App | None) -> Check:
+    """Whether plans of replays check bodies against handlers."""
+    if known is not None:
+        text = f"plans of replays check bodies against the handlers of {name}."
+        return Check("bodies", Health.OK, text)
+    text = "plans of replays do not check bodies against handlers: "
+    if name is None:
+        return Check("bodies", Health.OK, f"{text}no App is named.")
+    return Check("bodies", Health.WARN, f"{text}{name} is not loaded.")
 
 
 def _told(settings: Settings, **given: Any) -> Settings:

@@ -8,6 +8,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.text import Text
 
+from deadletter.core.dialects import unmarked
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message
 from deadletter.office.view import MessageView
@@ -27,6 +28,7 @@ async def show(
     reveal_: Annotated[Flag, Parameter(name="--reveal")] = False,
     raw: Flag = False,
     original: Flag = False,
+    capture: Flag = False,
     stacks: Flag = False,
     desk: AtDesk,
 ) -> None:
@@ -39,6 +41,8 @@ async def show(
         raw: Write the body as it is, and nothing else, into a file or a pipe. Goes
             into the audit.
         original: With --raw: the body that died, if it was edited since.
+        capture: Show the header `dlq-found` of a drained letter: everything that is
+            needed to send it back.
         stacks: Show the stack of every attempt, not only of the last.
     """
     if raw and sys.stdout.isatty():
@@ -53,22 +57,25 @@ async def show(
             sys.stdout.buffer.write(message.body)
             sys.stdout.buffer.flush()
             return
-        found = await office.look(letter, by, reveal=reveal_)
+        found = await office.look(letter, by, reveal=reveal_, capture=capture)
     if desk.as_json:
-        desk.document(_fields(found))
+        desk.document(_fields(found, capture=capture))
         return
     for part in told(found, desk.clock.now(), stacks=stacks):
         desk.show(part)
     desk.show(Text())
-    desk.tell(next_steps(found.view, desk.dlq), "dim")
+    ways = desk.ways if desk.server is None else None
+    desk.tell(next_steps(found.view, desk.dlq, ways), "dim")
 
 
-def _fields(found: Looked) -> dict[str, Any]:
+def _fields(found: Looked, *, capture: bool) -> dict[str, Any]:
     view = found.view
     fields = head_fields(view.head)
-    fields["message"] = _message(view.message, found.message)
+    fields["message"] = _message(view.message, found.message, capture=capture)
     if view.original is not None:
-        fields["original"] = _message(view.original, found.original)
+        fields["original"] = _message(view.original, found.original, capture=capture)
+    if view.origin is not None:
+        fields["origin"] = msgspec.to_builtins(view.origin)
     fields["position"] = view.position
     fields["frame"] = view.frame
     fields["first_received_at"] = view.first_received_at
@@ -76,9 +83,12 @@ def _fields(found: Looked) -> dict[str, Any]:
     return fields
 
 
-def _message(view: MessageView, revealed: Message | None) -> dict[str, Any]:
+def _message(
+    view: MessageView, revealed: Message | None, *, capture: bool
+) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(view)
     if revealed is not None:
+        revealed = revealed if capture else unmarked(revealed)
         fields["body"] = b64encode(revealed.body).decode()
         fields["raw_headers"] = [
             [name, b64encode(value).decode()] for name, value in revealed.headers

@@ -10,6 +10,7 @@ from deadletter.core.letter import State
 from deadletter.office.stats import Arrivals, Stats
 
 from .desk import AtDesk
+from .overview import said_of_waits
 from .tables import Counts, Name, count_tables, indented, number, state
 from .times import many, span
 
@@ -39,6 +40,9 @@ async def stats(*, desk: AtDesk) -> None:
     desk.show(Text("Letters", style="bold"))
     for above, shown in enumerate(_letters(found, width)):
         desk.show(indented(shown, above=min(above, 1)))
+    if found.unsettled:
+        text = f"{said_of_waits(found.unsettled, desk.clock.now())}."
+        desk.show(indented(Text(text, style="yellow"), above=1))
     arrived = " · ".join(_arrived(one) for one in found.arrivals)
     if arrived:
         desk.show(indented(Text(arrived, style="dim"), above=1))

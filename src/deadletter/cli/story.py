@@ -9,13 +9,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from deadletter.assembly.foreign import Ways
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.counts import attempts_of
 from deadletter.core.letter import OPEN, AuditEntry, State
 from deadletter.core.replaying import OUT
 from deadletter.core.safe import clean, clean_lines
 from deadletter.office.story import Kind, Moment
-from deadletter.office.view import LetterView
+from deadletter.office.view import LetterView, OriginView
 
 from .campaigns import OUTCOMES
 from .edit import told as changed
@@ -49,6 +51,9 @@ def told(story: Looked, now: datetime, *, stacks: bool) -> Iterator[RenderableTy
     letter = story.view
     yield _title(letter)
     yield indented(_facts(letter, now))
+    if letter.origin is not None:
+        yield _heading(f"Found in {clean(letter.origin.place)}")
+        yield indented(_origin(letter.origin))
     yield _heading("Body")
     yield _lines(letter.message.preview)
     if letter.message.headers:
@@ -87,14 +92,14 @@ def _facts(letter: LetterView, now: datetime) -> Table:
     fact(
         "died",
         f"{ago(head.dead_at, now)} in {head.source}",
-        f"after {many(head.attempts, 'attempt')}",
+        attempts_of(head.attempts),
         f"replayed {many(head.replays, 'time')}" if head.replays else "",
     )
     fact(
         "handler",
         head.consumer,
         f"version {head.version}" if head.version else "",
-        letter.frame,
+        "" if letter.frame == head.consumer else letter.frame.partition("#")[0],
     )
     fact(
         "message",
@@ -109,9 +114,20 @@ def _facts(letter: LetterView, now: datetime) -> Table:
     fact("position", " ".join(filter(None, [head.partition, letter.position])))
     fact("trace", head.trace_id or "")
     fact("group", head.fingerprint)
-    fact("owner", head.owner or "")
     fact("conflict", "its message id was reused with another body" * head.conflict)
     return facts
+
+
+def _origin(origin: OriginView) -> Table:
+    fields = Table.grid(padding=(0, 2, 0, 0))
+    fields.add_column(style="dim", no_wrap=True)
+    fields.add_column(overflow="fold")
+    fields.add_row("dialect", Text(clean(origin.dialect) or "unknown"))
+    if origin.claim:
+        fields.add_row("claim", Text(clean(origin.claim)))
+    for name, text in origin.fields.items():
+        fields.add_row(Text(clean(name)), Text(clean_lines(text)))
+    return fields
 
 
 def _timeline(story: Looked) -> Table:
@@ -150,7 +166,8 @@ def _attempt(attempt: Attempt) -> Text:
     if attempt.outcome == "cut":
         return Text(f"… {clean(attempt.text)}", style="dim")
     replay = f"replay {attempt.generation}, " if attempt.generation else ""
-    text = Text(f"{replay}attempt {attempt.number} ")
+    number = f" {attempt.number}" if attempt.number else ""
+    text = Text(f"{replay}attempt{number} ")
     text.append(clean(attempt.outcome), style="red")
     if attempt.seconds:
         text.append(f" after {span(attempt.seconds)}", style="dim")
@@ -172,7 +189,9 @@ def _replay(moment: Moment, item: ReplayItem) -> Text:
     name = f"replay {item.generation}"
     if moment.kind is Kind.OUTCOME:
         said, style = OUTCOMES[Outcome(moment.text)]
-        return Text(f"{name if item.generation else 'replay'} {said}", style=style)
+        why = f" ({clean(item.why)})" if item.why else ""
+        whole = f"{name if item.generation else 'replay'} {said}{why}"
+        return Text(whole, style=style)
     text = Text(clean(item.actor), style="cyan")
     text.append(f" sent it back to {clean(moment.text)}", style="default")
     if item.reason:
@@ -206,7 +225,8 @@ def _deed(entry: AuditEntry) -> str:
 def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
     with_stack = [attempt for attempt in letter.attempts if attempt.stack]
     for attempt in with_stack if every else with_stack[-1:]:
-        yield _heading(f"Stack of attempt {attempt.number}")
+        which = f"attempt {attempt.number}" if attempt.number else "the last attempt"
+        yield _heading(f"Stack of {which}")
         lines = clean_lines(attempt.stack).rstrip("\n").split("\n")
         shown = lines[-MOST_STACK:]
         if len(lines) > MOST_STACK:
@@ -214,11 +234,26 @@ def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
         yield _lines("\n".join(shown))
 
 
-def next_steps(letter: LetterView, dlq: str) -> str:
-    """What to type next, with commands that begin with `dlq`."""
+def next_steps(letter: LetterView, dlq: str, ways: Ways | None = None) -> str:
+    """
+    What to type next, with commands that begin with `dlq`.
+
+    A letter that was drained goes back through its server: of those here, `ways`
+    knows the name.
+    """
     name = short(letter.head.id)
     if letter.head.state in OPEN:
-        steps = [f"{dlq} {verb} {name}" for verb in ("replay", "review", "discard")]
+        replay = f"replay {name}"
+        server = letter.drained_from
+        if server is not None and ways is not None and ways.way_of(server) is None:
+            replay += f" --through {clean(server) or 'SERVER'}"
+        # What does not say where it came from goes only where somebody says.
+        origin = letter.origin
+        if server is not None and origin and origin.place == letter.head.source:
+            replay += " --to QUEUE"
+        steps = [
+            f"{dlq} {verb}" for verb in (replay, f"review {name}", f"discard {name}")
+        ]
         text = f"Next: {' · '.join(steps)}"
     elif letter.head.state is State.DISCARDED:
         text = f"Next: {dlq} restore {name} · {dlq} purge {name}"

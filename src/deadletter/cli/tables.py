@@ -47,6 +47,14 @@ def indented(what: RenderableType, *, above: int = 0, below: int = 0) -> Padding
     return Padding(what, (above, 0, below, 2), expand=False)
 
 
+def percent(share: float) -> str:
+    """A share in percent: nearly all is not all, and hardly any is not none."""
+    text = f"{share:.0%}"
+    if text == "100%" and share < 1:
+        return ">99%"
+    return "<1%" if text == "0%" and share else text
+
+
 def text_column(table: Table, name: str) -> None:
     """A column of text that gives way when there is no room."""
     # Neither its name nor its cells wrap, they end in an ellipsis.
@@ -168,6 +176,4 @@ def error_of(head: LetterHead) -> str:
     """What went wrong, in one line."""
     if not head.error_type and not head.error_text:
         return head.reason_text or head.reason
-    if not head.error_text:
-        return head.error_name
-    return f"{head.error_name}: {head.error_text}"
+    return ": ".join(filter(None, (head.error_name, head.error_text)))

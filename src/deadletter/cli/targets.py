@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from deadletter.core.errors import ConfigError, NotFound
-from deadletter.office.choosing import Chosen, found_by
+from deadletter.office.choosing import MOST, Chosen, check_words, found_by
 from deadletter.office.letters import SHORTEST_PREFIX
 
 from .office import SomeLetters
@@ -24,13 +24,19 @@ def letter_id(word: str) -> str:
 
 
 async def choose(
-    letters: SomeLetters, words: Sequence[str], *, limit: int | None = None
+    letters: SomeLetters,
+    words: Sequence[str],
+    *,
+    text: bool,
+    limit: int | None = None,
+    widest: int = MOST,
 ) -> Chosen:
     """
     The letters that words on the command line stand for.
 
     Words that are all ids, or beginnings of them, name letters; anything else is
-    a search. Nothing at all is refused: `'*'` says everything.
+    a search. Nothing at all is refused: `'*'` says everything. Free words are
+    refused, unless they are said to be `text`.
     """
     if not words:
         raise ConfigError(
@@ -40,7 +46,9 @@ async def choose(
     named = await _named(letters, words)
     if named is not None:
         return Chosen(named[:limit], "", limit is not None and len(named) > limit)
-    return await found_by(letters, " ".join(words), limit=limit)
+    query = " ".join(words)
+    check_words(query, allowed=text, how="add --text")
+    return await found_by(letters, query, limit=limit, widest=widest)
 
 
 async def _named(letters: SomeLetters, words: Sequence[str]) -> tuple[str, ...] | None:
@@ -54,7 +62,7 @@ async def _named(letters: SomeLetters, words: Sequence[str]) -> tuple[str, ...] 
         except NotFound as error:
             missing.append(error)
     if not ids:
-        return None  # plain words: a search for them
+        return None  # plain words
     if missing:
         raise missing[0]
     return tuple(dict.fromkeys(ids))

@@ -3,6 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from deadletter.core.counts import many
+
+__all__ = ["ago", "local", "many", "size", "span", "time_zone"]
+
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -42,8 +46,3 @@ def size(count: int) -> str:
     if count < 10_000_000:
         return f"{count / 1_000:,.0f} kB"
     return f"{count / 1_000_000:,.0f} MB"
-
-
-def many(count: int, one: str, more: str | None = None) -> str:
-    """A count and its noun."""
-    return f"{count:,} {one if count == 1 else more or one + 's'}"

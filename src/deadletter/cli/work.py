@@ -1,11 +1,13 @@
 """dlq work: run the handlers of an App."""
 
+import asyncio
 import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +16,7 @@ from cyclopts.validators import Number
 from rich.text import Text
 
 from deadletter.assembly import App, load_app, read_rules
-from deadletter.core.errors import ConfigError, StoreLost
+from deadletter.core.errors import BackendError, ConfigError, StoreLost
 from deadletter.core.safe import clean
 from deadletter.observe.fan import fan_out
 from deadletter.observe.gathering import gathered
@@ -70,12 +72,13 @@ def work(
     loaded.rules = read_rules(settings.rules)
     if port is not None and not can_count() and PLACE not in os.environ:
         desk.err.print(MISSING)
-    if count > 1:
-        return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
     if desk.given_url:
         loaded.url = desk.given_url
     if desk.given_url or desk.given_office:
         loaded.office_url = desk.given_office
+    if count > 1:
+        asyncio.run(_check(loaded))
+        return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
     if not quiet:
         _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
     metrics = None
@@ -93,6 +96,13 @@ def work(
         sys.stderr.write(f"dlq: {clean(str(error))}\n")
         code = ExitCode.STORE_LOST
     return _leave(code)
+
+
+async def _check(app: App) -> None:
+    """Raise ConfigError for what no child could open, so that it is said once."""
+    with suppress(BackendError):  # unreachable now is not unreachable for ever
+        async with app:
+            pass
 
 
 def _leave(code: int) -> int:

@@ -15,6 +15,7 @@ from .events import Happening, listen
 from .groups import Groups
 from .letters import Letters
 from .mailboxes import Queues
+from .outages import Outages
 from .replays import Replays
 from .tokens import Tokens
 
@@ -42,6 +43,7 @@ class Client(Connected):
         self.groups = Groups(connection)
         self.replays = Replays(connection)
         self.queues = Queues(connection)
+        self.outages = Outages(connection)
         self.tokens = Tokens(connection)
 
     async def stats(self) -> Stats:
@@ -85,17 +87,19 @@ class Client(Connected):
         archive: str = "request",
         reason: str = "",
         salvage: bool = False,
+        dry_run: bool = False,
     ) -> TakenIn:
         """
         Take in an archive that `export` wrote; letters there already stay as they are.
 
         The server checks all of it first and takes nothing of a damaged one, unless
-        `salvage` asks for the letters that are intact.
+        `salvage` asks for the letters that are intact. With `dry_run` it only checks.
         """
+        wish = {"salvage": salvage, "dry_run": dry_run}
         response = await self._connection.send(
             "POST",
             f"{API}/import",
-            params={"archive": archive, "reason": reason, "salvage": salvage},
+            params={"archive": archive, "reason": reason, **wish},
             content=lines,
             headers={"content-type": "application/x-ndjson"},
             again=True,  # taking in the same again is fine

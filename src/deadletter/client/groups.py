@@ -1,8 +1,11 @@
 """Groups behind a server: what broke, by cause, and how each cause stands."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from deadletter.core.letter import GroupStatus
+from deadletter.core.variants import Variants
+from deadletter.office.group_merging import Regrouped, RuleLine
 from deadletter.office.groups import GroupLine, GroupPage
 
 from .connection import API, Connection, part
@@ -38,6 +41,12 @@ class Groups:
         """One group, by its fingerprint or the beginning of it."""
         return await self._connection.get(f"{API}/groups/{part(name)}", GroupLine)
 
+    async def variants(self, name: str) -> Variants:
+        """What the letters of a group have in common, and in what they differ."""
+        return await self._connection.get(
+            f"{API}/groups/{part(name)}/variants", Variants
+        )
+
     async def say(
         self,
         name: str,
@@ -58,3 +67,24 @@ class Groups:
         }
         path = f"{API}/groups/{part(name)}/standing"
         return await self._connection.post(path, said, GroupLine, method="PUT")
+
+    async def merge(self, into: str, *others: str, reason: str = "") -> Regrouped:
+        """Merge other groups into one; letters to come follow."""
+        asked = {"others": list(others), "reason": reason}
+        path = f"{API}/groups/{part(into)}/merge"
+        return await self._connection.post(path, asked, Regrouped)
+
+    async def split(self, name: str, query: str, *, reason: str = "") -> Regrouped:
+        """Make letters of a group that a search finds a group of their own."""
+        asked = {"query": query, "reason": reason}
+        path = f"{API}/groups/{part(name)}/split"
+        return await self._connection.post(path, asked, Regrouped)
+
+    async def undo(self, name: str, *, reason: str = "") -> Regrouped:
+        """Take back the last merge or split of a group."""
+        path = f"{API}/groups/{part(name)}/undo"
+        return await self._connection.post(path, {"reason": reason}, Regrouped)
+
+    async def rules(self) -> Sequence[RuleLine]:
+        """Merges and splits that letters to come follow."""
+        return await self._connection.get(f"{API}/group-rules", tuple[RuleLine, ...])

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, structs
 from deadletter.core.editing import Changes
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
-from deadletter.office.letters import Moved
+from deadletter.office.letters import LetterCount, Moved
 from deadletter.office.story import Moment
 from deadletter.office.view import LetterView
 from deadletter.ports import Page
@@ -27,10 +27,12 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 
 def selected(
-    ids: Iterable[str] | None, query: str | None, **more: Any
+    ids: Iterable[str] | None, query: str | None, free_text: bool, **more: Any
 ) -> dict[str, Any]:
     """Some letters as requests name them: by ids, or by what a search finds."""
     named = {"ids": None if ids is None else list(ids), "query": query, **more}
+    if free_text:
+        named["free_text"] = True
     return {name: value for name, value in named.items() if value is not None}
 
 
@@ -39,7 +41,8 @@ class Letters:
     The letters of one office.
 
     What changes letters takes either `ids` or a `query`; a query that throws letters
-    away also takes `expect`, the number somebody has agreed to.
+    away also takes `expect`, the number somebody has agreed to. A query names fields;
+    `free_text` allows words that letters contain.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -51,6 +54,12 @@ class Letters:
         """Up to `limit` letters, newest death first; `after` of the page continues."""
         return await self._connection.get(
             f"{API}/letters", Page, query=query, limit=limit, after=after
+        )
+
+    async def count(self, query: str = "") -> LetterCount:
+        """How many letters a search finds, as far as it is cheap to know."""
+        return await self._connection.get(
+            f"{API}/letters/count", LetterCount, query=query
         )
 
     async def all(
@@ -68,9 +77,14 @@ class Letters:
             if after is None:
                 return
 
-    async def get(self, id: str) -> LetterView:
-        """One letter, by its id or the beginning of it; its secrets are masked."""
-        return await self._connection.get(_path(id), LetterView)
+    async def get(self, id: str, *, capture: bool = False) -> LetterView:
+        """
+        One letter, by its id or the beginning of it; its secrets are masked.
+
+        With `capture` the headers of a drained letter include `dlq-found`.
+        """
+        asked = True if capture else None
+        return await self._connection.get(_path(id), LetterView, capture=asked)
 
     async def timeline(self, id: str) -> Timeline:
         """A letter's whole story."""
@@ -106,31 +120,36 @@ class Letters:
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         reason: str = "",
     ) -> Moved:
         """Say that somebody has looked."""
-        return await self._do("review", selected(ids, query, reason=reason))
+        return await self._do("review", selected(ids, query, free_text, reason=reason))
 
     async def close(
         self,
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         reason: str = "",
+        unconfirmed: bool = False,
     ) -> Moved:
-        """Say that they are done with."""
-        return await self._do("close", selected(ids, query, reason=reason))
+        """Say that they are done with; also `unconfirmed` ones if asked to."""
+        chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
+        return await self._do("close", chosen)
 
     async def reopen(
         self,
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         reason: str = "",
         unconfirmed: bool = False,
     ) -> Moved:
         """Make them pending again; also `unconfirmed` ones if asked to."""
-        chosen = selected(ids, query, reason=reason, unconfirmed=unconfirmed)
+        chosen = selected(ids, query, free_text, reason=reason, unconfirmed=unconfirmed)
         return await self._do("reopen", chosen)
 
     async def note(
@@ -139,20 +158,34 @@ class Letters:
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
     ) -> Moved:
         """Write a note on them, for whoever looks next."""
-        return await self._do("notes", selected(ids, query, text=text))
+        return await self._do("notes", selected(ids, query, free_text, text=text))
 
     async def discard(
         self,
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         expect: int | None = None,
         reason: str = "",
+        unconfirmed: bool = False,
     ) -> Moved:
-        """Throw them away; they can be restored until they are purged."""
-        chosen = selected(ids, query, expect=expect, reason=reason)
+        """
+        Throw them away; they can be restored until they are purged.
+
+        Also `unconfirmed` ones if asked to.
+        """
+        chosen = selected(
+            ids,
+            query,
+            free_text,
+            expect=expect,
+            reason=reason,
+            unconfirmed=unconfirmed,
+        )
         return await self._do("discard", chosen)
 
     async def restore(
@@ -160,21 +193,23 @@ class Letters:
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         reason: str = "",
     ) -> Moved:
         """Take them out of the bin."""
-        return await self._do("restore", selected(ids, query, reason=reason))
+        return await self._do("restore", selected(ids, query, free_text, reason=reason))
 
     async def purge(
         self,
         ids: Iterable[str] | None = None,
         *,
         query: str | None = None,
+        free_text: bool = False,
         expect: int | None = None,
         reason: str,
     ) -> Moved:
         """Delete them for good."""
-        chosen = selected(ids, query, expect=expect, reason=reason)
+        chosen = selected(ids, query, free_text, expect=expect, reason=reason)
         return await self._do("purge", chosen)
 
     async def _do(self, verb: str, chosen: dict[str, Any]) -> Moved:

@@ -6,25 +6,27 @@ through chat rooms and mail servers of others.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
-from urllib.parse import quote
 
 from msgspec import Struct
 
+from deadletter.core.counts import many
+
 from .alerts import Alerts
+from .brake_window import BrakeWindow, WindowState, merged
+from .group_limit import is_overflow
 from .grouping import HIDDEN
-from .letter import Group, GroupStatus, LetterHead, State
+from .letter import Group, GroupStatus, LetterHead
 from .plain import cut, plain_line
-from .query import All, Node, Op, Term, literal, parse, show
+from .unsettled import Unsettled
 
 MEMORY: Final = timedelta(days=30)
 """How long it is remembered that people were told; older news is no news."""
 
 _LONGEST: Final = 200  # characters of a name
-_PENDING: Final = parse(f"is:{State.PENDING}")
 
 
 class AlertKind(StrEnum):
@@ -33,7 +35,10 @@ class AlertKind(StrEnum):
     NEW_GROUP = "new-group"
     REGRESSED = "regressed-group"
     GROWING = "growing-group"
+    OVERFLOW = "overflow-group"
     UNREVIEWED = "unreviewed-letters"
+    HELD_BACK = "mailbox-held-back"
+    UNSETTLED = "unsettled-letters"
 
 
 class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +53,6 @@ class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_seen: datetime
     group: str = ""  # fingerprint
     error_type: str = ""
-    link: str = ""
     round: int = 0  # how often it could have been told before
 
 
@@ -57,15 +61,33 @@ def about_groups(
 ) -> list[Alert]:
     """What there is to tell of groups; `grown` are deaths within the window."""
     found: list[Alert] = []
-    for group in groups:
+    for group in _kinds_in_turn(groups):
         if group.standing.status in HIDDEN:
             continue
-        if alerts.new_groups and (news := _news(group, alerts, now)) is not None:
+        if alerts.new_groups and (news := _news(group, now)) is not None:
             found.append(news)
         deaths = grown.get(group.fingerprint, 0)
         if alerts.growing and deaths >= alerts.growing:
             found.append(_growing(group, deaths, alerts, now))
     return found
+
+
+def about_outages(windows: Iterable[BrakeWindow], now: datetime) -> list[Alert]:
+    """What there is to tell of mailboxes that are held back: each opening once."""
+    return [
+        Alert(
+            id=f"{AlertKind.HELD_BACK}:{one.id}",
+            kind=AlertKind.HELD_BACK,
+            text=f"{_shown(one.mailbox)} is held back by the brake ({one.kind}): "
+            f"{plain_line(cut(one.text, 2 * _LONGEST))}",
+            source=one.mailbox,
+            count=one.held,
+            first_seen=one.opened_at,
+            last_seen=one.seen_at,
+        )
+        for one in merged(windows)
+        if one.state(now) is WindowState.OPEN
+    ]
 
 
 def about_waiting(
@@ -97,39 +119,83 @@ def about_waiting(
             count=counts[source],
             first_seen=oldest[source],
             last_seen=last[source],
-            link=_link(alerts, "letters?q=", show(_pending(source))),
             round=_round(oldest[source], alerts, now),
         )
         for source in last
     ]
 
 
-def _news(group: Group, alerts: Alerts, now: datetime) -> Alert | None:
+def about_unsettled(
+    waits: Sequence[Unsettled], alerts: Alerts, now: datetime
+) -> list[Alert]:
+    """What there is to tell of letters that wait too long for a replay's outcome."""
+    begin = now - timedelta(seconds=alerts.unsettled)
+    return [
+        Alert(
+            id=f"{AlertKind.UNSETTLED}:{one.source}",
+            kind=AlertKind.UNSETTLED,
+            text=f"{_letters(one.letters)} of {_shown(one.source)} sent back without an"
+            f" outcome, for more than {_long(alerts.unsettled)}: is a worker running?",
+            source=one.source,
+            count=one.letters,
+            first_seen=one.since,
+            last_seen=now,
+            round=_round(one.since, alerts, now),
+        )
+        for one in waits
+        if one.since is not None and one.since < begin
+    ]
+
+
+def _kinds_in_turn(groups: Sequence[Group]) -> list[Group]:
+    """One group of each source, error and frame first, then a second of each, …"""
+    turns: Counter[tuple[str, str, str]] = Counter()
+    placed: list[tuple[int, Group]] = []
+    for group in groups:
+        kind = group.source, group.error_type, group.frame
+        placed.append((turns[kind], group))
+        turns[kind] += 1
+    return [group for _, group in sorted(placed, key=lambda one: one[0])]
+
+
+def _overflow(group: Group, now: datetime) -> Alert | None:
+    if group.last_seen <= now - MEMORY:
+        return None
+    text = (
+        f"{_what(group)} has too many different error texts: {_letters(group.total)} "
+        "of it are in one overflow group"
+    )
+    day = f"{group.last_seen:%Y%m%d}"
+    return _of(group, AlertKind.OVERFLOW, text, group.total, said=day)
+
+
+def _news(group: Group, now: datetime) -> Alert | None:
+    if is_overflow(group.fingerprint):
+        return _overflow(group, now)
     status, since = group.standing.status, group.standing.since
     if status is GroupStatus.REGRESSED and since is not None:
         if since <= now - MEMORY:
             return None
         said = f"{since:%Y%m%dT%H%M%S}"
         text = f"{_what(group)} was resolved, and happens again"
-        return _of(group, AlertKind.REGRESSED, text, alerts, group.total, said=said)
+        return _of(group, AlertKind.REGRESSED, text, group.total, said=said)
     if status is GroupStatus.NEW and group.first_seen > now - MEMORY:
-        text = f"{_what(group)} is new: {_letters(group.total)}"
-        return _of(group, AlertKind.NEW_GROUP, text, alerts, group.total)
+        text = f"{_what(group)} is new: {_deaths(group.total)}"
+        return _of(group, AlertKind.NEW_GROUP, text, group.total)
     return None
 
 
 def _growing(group: Group, deaths: int, alerts: Alerts, now: datetime) -> Alert:
     within = _long(alerts.growing_within)
-    text = f"{_what(group)} grows: {_letters(deaths)} within {within}"
+    text = f"{_what(group)} grows: {_deaths(deaths)} within {within}"
     number = _round(group.first_seen, alerts, now)
-    return _of(group, AlertKind.GROWING, text, alerts, deaths, number=number)
+    return _of(group, AlertKind.GROWING, text, deaths, number=number)
 
 
 def _of(
     group: Group,
     kind: AlertKind,
     text: str,
-    alerts: Alerts,
     count: int,
     *,
     said: str = "",
@@ -145,7 +211,6 @@ def _of(
         last_seen=group.last_seen,
         group=group.fingerprint,
         error_type=_shown(group.error_type),
-        link=_link(alerts, "groups/", group.fingerprint),
         round=number,
     )
 
@@ -165,7 +230,11 @@ def _shown(name: str) -> str:
 
 
 def _letters(count: int) -> str:
-    return f"{count:,} {'letter' if count == 1 else 'letters'}"
+    return many(count, "letter")
+
+
+def _deaths(count: int) -> str:
+    return f"{count:,} {'death' if count == 1 else 'deaths'}"
 
 
 def _long(seconds: float) -> str:
@@ -173,13 +242,3 @@ def _long(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"
     return f"{seconds:g} seconds"
-
-
-def _pending(source: str) -> Node:
-    return All((_PENDING, Term("source", Op.IS, (literal(source),))))
-
-
-def _link(alerts: Alerts, page: str, what: str) -> str:
-    if alerts.link is None:
-        return ""
-    return f"{alerts.link.rstrip('/')}/{page}{quote(what, safe='')}"

@@ -42,11 +42,12 @@ class Alerts(Struct, frozen=True, kw_only=True):
 
     every: Seconds = 30.0  # seconds between two looks
     new_groups: bool = True  # tell of groups that are new, or regressed
+    outages: bool = True  # tell of mailboxes that the brake holds back
     growing: Number = 100  # deaths of one group that are too many; 0: never tell
     growing_within: Seconds = 300.0  # ...in so many seconds
     unreviewed: Seconds = 86_400.0  # a letter nobody looked at for so long; 0: never
+    unsettled: Seconds = 3_600.0  # a replayed letter without an outcome; 0: never
     again: Seconds = 3_600.0  # what goes on is told again after so many seconds
-    link: Text | None = None  # where people reach this server, for links
     targets: tuple[AlertTarget, ...] = ()
 
 
@@ -89,10 +90,24 @@ RULES: Final = (
         description="Nothing is lost: messages stay where they are. See /health of it.",
     ),
     AlertRule(
+        name="MailboxHeldBack",
+        expr="max by (mailbox) (dlq_breaker_state) > 0",
+        lasting="1m",
+        severity=Severity.PAGE,
+        summary="Nearly everything in {{ $labels.mailbox }} fails, and it is held back",
+        description="Nothing is lost or buried. `dlq outages` says why.",
+    ),
+    AlertRule(
         name="DeadLetterGroupNew",
         expr="max(increase(dlq_new_groups_total[10m])) > 0",
         summary="Something fails that has not failed before",
         description="`dlq groups --status new` shows what.",
+    ),
+    AlertRule(
+        name="DeadLetterGroupOverflow",
+        expr="max by (source) (increase(dlq_overflow_arrivals_total[10m])) > 0",
+        summary="{{ $labels.source }} fails with too many different error texts",
+        description="`dlq groups` shows them as one overflow group.",
     ),
     AlertRule(
         name="DeadLettersArriving",
@@ -112,6 +127,14 @@ RULES: Final = (
         lasting="5m",
         summary="Dead letters of {{ $labels.source }} have waited for somebody for "
         "{{ $value | humanizeDuration }}",
+    ),
+    AlertRule(
+        name="DeadLettersUnsettled",
+        expr="max by (source) (dlq_oldest_unsettled_age_seconds) > 3600",
+        lasting="5m",
+        summary="Replayed letters of {{ $labels.source }} have waited for an outcome "
+        "for {{ $value | humanizeDuration }}",
+        description="`dlq list is:replaying` shows them. Is a worker running?",
     ),
     AlertRule(
         name="DeadLetterMismatch",

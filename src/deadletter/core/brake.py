@@ -1,12 +1,15 @@
 """
-The brake: an outage is not a flood.
+The brake: an outage is not a flood, and a bad deploy is not poison.
 
-When a downstream is down every message fails, and none of them is to blame. After
-enough transient failures in a row, of enough different messages, fetching stops;
-single probes find out when it may go on. A `Brake` is a value: each thing that
-happens makes the next one, time and chance handed in.
+When a downstream is down, or a deploy breaks the handler, every message fails and
+none of them is to blame. Then fetching stops; single probes find out when it may
+go on. A `Brake` is a value: each attempt makes the next one, time and chance
+handed in. `judge` is the rule, over the latest attempts alone.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
 from sys import maxsize
 from typing import Final
 
@@ -20,16 +23,35 @@ from .failure import Trouble
 MANY: Final = maxsize
 """As many as there is room for."""
 
-# The other side answered, if only to say no. A malformed body or an expired
-# message was never put to it; an unknown error may be anything.
-_ANSWERS: Final = frozenset({Trouble.PERMANENT, Trouble.LOGICAL})
+RELEASE: Final = 86_400.0
+"""Seconds for which a cause that was let pass does not open the brake again."""
+
+_QUIET: Final = 2  # messages that fail alike are an outage, if nothing else happens
+
+# The other side answered, if only to say no.
+_ANSWERS: Final = frozenset({None, Trouble.PERMANENT, Trouble.LOGICAL})
+# May be the handler's fault. A malformed, expired or circling message is a verdict
+# on that message, and one that kills its worker runs alone: they say nothing here.
+_HANDLER: Final = frozenset({Trouble.UNKNOWN, Trouble.PERMANENT})
+_HELD: Final = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN})
+
+
+class BrakeKind(StrEnum):
+    """Why the brake is open."""
+
+    OUTAGE = "outage"  # transient failures: something is down
+    SYSTEMIC = "systemic"  # one cause, nearly everything: the handler is broken
 
 
 class BrakePolicy(Struct, frozen=True, kw_only=True):
-    """What counts as an outage, and how often to look whether it is over."""
+    """What counts as an outage or a broken handler, and how often to probe."""
 
-    threshold: int = 10  # transient failures in a row
+    threshold: int = 10  # failures among the latest attempts
     distinct: int = 3  # different messages among them; one alone is just poison
+    share: float = 0.9  # of the latest attempts that must have failed
+    quiet: bool = True  # False: two messages that are given up are no outage yet
+    systemic: bool = True  # False: only transient failures open the brake
+    hold: float | None = 86_400.0  # seconds that `systemic` lasts; None: no limit
     probe_after: float = 1.0  # seconds, doubling with every failed probe
     cap: float = 30.0
     jitter: float = 0.2
@@ -40,11 +62,26 @@ class BrakePolicy(Struct, frozen=True, kw_only=True):
                 f"BrakePolicy(threshold={self.threshold}, distinct={self.distinct}) "
                 "would brake without a failure: use 1 or more for both."
             )
+        if not 0 < self.share <= 1:
+            raise ConfigError(
+                f"BrakePolicy(share={self.share}) is not a share of all attempts: "
+                "use a number above 0, up to 1; 0.9 is nine of ten."
+            )
+        if self.hold is not None and not self.hold > 0:
+            raise ConfigError(
+                f"BrakePolicy(hold={self.hold}) would hold nothing: use seconds "
+                "above 0, None for no limit, or systemic=False."
+            )
         if self.pause(1, 0.0) <= 0:
             raise ConfigError(
                 f"BrakePolicy(probe_after={self.probe_after}, cap={self.cap}) would "
                 "probe without a pause: use seconds above 0 for both."
             )
+
+    @property
+    def memory(self) -> int:
+        """How many of the latest attempts are judged."""
+        return 2 * max(self.threshold, self.distinct)
 
     def pause(self, probe: int, draw: float) -> float:
         """How long to wait before the `probe`-th probe, in seconds."""
@@ -52,25 +89,107 @@ class BrakePolicy(Struct, frozen=True, kw_only=True):
         return pauses.delay(probe, draw)
 
 
+class AttemptResult(Struct, frozen=True, gc=False):
+    """How one attempt ended, as far as the brake cares."""
+
+    message_id: str
+    trouble: Trouble | None = None  # None: it was handled
+    cause: str = ""  # the same for failures of one cause
+    is_first: bool = True  # no attempt has been charged before, and it is no replay
+    is_last: bool = False  # its attempts are used up: it would be buried now
+
+
+class Finding(Struct, frozen=True):
+    """Why the brake opens."""
+
+    kind: BrakeKind
+    cause: str
+    failed: int  # transient attempts of an outage, messages of a broken handler
+    of: int
+
+
 class Brake(Struct, frozen=True):
     """Whether messages may be fetched, and what that is concluded from."""
 
     policy: BrakePolicy = BrakePolicy()
-    failures: int = 0  # transient, in a row
-    messages: frozenset[str] = frozenset()  # the first few different ones of them
-    opened_at: float | None = None  # monotonic; None while all is well
+    recent: tuple[AttemptResult, ...] = ()  # oldest first; empty if none of them failed
+    finding: Finding | None = None  # while it is open
+    opened_at: float = 0.0  # monotonic, as all of these
+    proven_at: float | None = None  # the latest probe succeeded then
     probe_at: float = 0.0
     probes: int = 0  # failed since it opened
     probing: bool = False
+    passing: tuple[BrakeKind, str] | None = None  # what was let pass
+    passing_until: float = 0.0
 
     @property
     def is_open(self) -> bool:
         """Whether fetching has stopped."""
-        return self.opened_at is not None
+        return self.finding is not None
 
-    def spares(self, trouble: Trouble) -> bool:
-        """Whether a failure is the outage's fault and costs no attempt."""
-        return self.is_open and trouble is Trouble.TRANSIENT
+    def spares(self, result: AttemptResult) -> bool:
+        """Whether a failure is not the message's fault and costs no attempt."""
+        if self.finding is None:
+            return False
+        is_same = self.finding.cause == result.cause
+        by_handler = self.finding.kind is BrakeKind.SYSTEMIC and is_same
+        return result.trouble in _HELD or (by_handler and result.trouble in _HANDLER)
+
+
+def judge(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | None:
+    """Say whether the latest attempts, oldest first, are nobody's fault but ours."""
+    return _outage(policy, recent) or _systemic(policy, recent)
+
+
+def _outage(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | None:
+    failed = [one for one in recent if one.trouble is Trouble.TRANSIENT]
+    if len(failed) < _QUIET:
+        return None
+    answers = sum(one.trouble in _ANSWERS for one in recent)
+    of = len(failed) + answers
+    messages = len({one.message_id for one in failed})
+    is_busy = (
+        len(failed) >= policy.threshold
+        and messages >= policy.distinct
+        and len(failed) >= policy.share * of
+    )
+    # Before the first message of a quiet queue is given up: did anything work?
+    is_quiet = (
+        policy.quiet and failed[-1].is_last and messages >= _QUIET and not answers
+    )
+    if not (is_busy or is_quiet):
+        return None
+    ((cause, _),) = Counter(one.cause for one in failed).most_common(1)
+    return Finding(BrakeKind.OUTAGE, cause, len(failed), of)
+
+
+def _systemic(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | None:
+    if not policy.systemic or len(recent) < policy.threshold:
+        return None
+    failed, handled = _by_message(recent)
+    causes = Counter(one.cause for one in failed if one.trouble in _HANDLER)
+    if not causes:
+        return None
+    ((cause, count),) = causes.most_common(1)
+    of = len(failed) + handled
+    if count < max(policy.threshold, policy.distinct) or count < policy.share * of:
+        return None
+    return Finding(BrakeKind.SYSTEMIC, cause, count, of)
+
+
+def _by_message(
+    recent: Sequence[AttemptResult],
+) -> tuple[Sequence[AttemptResult], int]:
+    """The latest failure of each message that still fails; how many were handled."""
+    failed: dict[str, AttemptResult] = {}
+    handled = 0
+    for one in recent:
+        failed.pop(one.message_id, None)
+        if one.trouble is None or one.trouble is Trouble.LOGICAL:
+            handled += 1
+        else:
+            failed[one.message_id] = one
+    return list(failed.values()), handled
 
 
 def may_fetch(brake: Brake, now: float) -> int:
@@ -86,35 +205,97 @@ def on_probe(brake: Brake, now: float, draw: float) -> Brake:
     return replace(brake, probing=True, probe_at=now + pause)
 
 
-def on_success(brake: Brake) -> Brake:
-    """Something was handled: whatever was down is up."""
-    return Brake(brake.policy)
-
-
-def on_failure(
-    brake: Brake, trouble: Trouble, message_id: str, now: float, draw: float
-) -> Brake:
-    """An attempt has failed; only transient trouble counts towards an outage."""
-    if trouble in _ANSWERS:
-        return on_success(brake)
-    if trouble is not Trouble.TRANSIENT:
+def on_time(brake: Brake, now: float) -> Brake:
+    """Close a brake that has nothing left to wait for."""
+    policy, finding = brake.policy, brake.finding
+    if finding is None:
         return brake
-    if brake.is_open:
-        return _failed_while_open(brake, now, draw)
-    messages = brake.messages
-    if len(messages) < brake.policy.distinct:  # more are not needed
-        messages |= {message_id}
-    failures = brake.failures + 1
-    braked = replace(brake, failures=failures, messages=messages)
-    if failures < brake.policy.threshold or len(messages) < brake.policy.distinct:
-        return braked
+    if brake.proven_at is not None and now - brake.proven_at >= policy.cap:
+        return closed(brake)
+    is_limited = finding.kind is BrakeKind.SYSTEMIC and policy.hold is not None
+    if is_limited and now - brake.opened_at >= (policy.hold or 0.0):
+        return released(brake, now)
+    return brake
+
+
+def on_result(brake: Brake, result: AttemptResult, now: float, draw: float) -> Brake:
+    """An attempt has ended."""
+    if result.trouble is None or result.trouble is Trouble.LOGICAL:
+        return _on_success(brake, result, now)
+    if not _says_something(result, is_open=brake.is_open):
+        return brake
+    recent = (*brake.recent, result)[-brake.policy.memory :]
+    seen = replace(brake, recent=recent)
+    if brake.finding is not None:
+        return _failed_while_open(seen, result, now, draw)
+    finding = judge(brake.policy, recent)
+    if finding is None or _is_passing(brake, finding, now):
+        return seen
     pause = brake.policy.pause(1, draw)
-    return replace(braked, opened_at=now, probe_at=now + pause)
+    return replace(
+        seen,
+        finding=finding,
+        opened_at=now,
+        probe_at=now + pause,
+        passing=None,
+    )
 
 
-def _failed_while_open(brake: Brake, now: float, draw: float) -> Brake:
+def closed(brake: Brake) -> Brake:
+    """Go on, and begin to count anew."""
+    return Brake(brake.policy, passing=brake.passing, passing_until=brake.passing_until)
+
+
+def released(brake: Brake, now: float) -> Brake:
+    """Go on, and let this cause pass for a day: policies decide alone."""
+    if brake.finding is None:
+        return brake
+    passing = (brake.finding.kind, brake.finding.cause)
+    return Brake(brake.policy, passing=passing, passing_until=now + RELEASE)
+
+
+def _says_something(result: AttemptResult, *, is_open: bool) -> bool:
+    if result.trouble is Trouble.TRANSIENT:
+        return True
+    # Retries say nothing new: a few messages that fail again and again are poison.
+    return result.trouble in _HANDLER and (is_open or result.is_first)
+
+
+def _is_passing(brake: Brake, finding: Finding, now: float) -> bool:
+    if brake.passing is None or now >= brake.passing_until:
+        return False
+    kind, cause = brake.passing
+    return kind is finding.kind and (kind is BrakeKind.OUTAGE or cause == finding.cause)
+
+
+def _on_success(brake: Brake, result: AttemptResult, now: float) -> Brake:
+    if not brake.recent:
+        return brake
+    if brake.finding is not None and brake.finding.kind is BrakeKind.OUTAGE:
+        return closed(brake)  # whatever was down is up
+    recent = (*brake.recent, result)[-brake.policy.memory :]
+    failed, handled = _by_message(recent)
+    if brake.finding is None:
+        return replace(brake, recent=recent if failed else ())
+    if len(failed) < brake.policy.share * (len(failed) + handled):
+        return closed(brake)
+    return replace(brake, recent=recent, probing=False, probe_at=now, proven_at=now)
+
+
+def _failed_while_open(
+    brake: Brake, result: AttemptResult, now: float, draw: float
+) -> Brake:
+    if brake.finding is None or not brake.spares(result):
+        is_outage = brake.finding is None or brake.finding.kind is BrakeKind.OUTAGE
+        return closed(brake) if is_outage else brake  # it answered, if only with a no
     # What was under way when it opened fails late and says nothing new.
     if not brake.probing and now < brake.probe_at:
         return brake
     pause = brake.policy.pause(brake.probes + 2, draw)
-    return replace(brake, probes=brake.probes + 1, probing=False, probe_at=now + pause)
+    return replace(
+        brake,
+        probes=brake.probes + 1,
+        probing=False,
+        proven_at=None,
+        probe_at=now + pause,
+    )

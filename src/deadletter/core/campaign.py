@@ -12,11 +12,16 @@ class Outcome(StrEnum):
     """What became of one letter in one campaign."""
 
     PLANNED = "planned"
+    WAITING = "waiting"  # for the letter before it of its key to be confirmed
     SENDING = "sending"  # intent recorded; the send may or may not have happened
     SENT = "sent"  # the broker has it; its consumer has not settled it yet
     CONFIRMED = "confirmed"  # handled
+    PRESUMED = "presumed"  # it did not die again in the time that was stated
     FAILED = "failed"  # back in the office, perhaps after it was confirmed
-    SKIPPED = "skipped"  # no longer in a state to be replayed, or past the cap
+    UNCONFIRMED = "unconfirmed"  # somebody stopped waiting; an outcome may still come
+    SKIPPED = "skipped"  # not open any more, past the cap, or processed meanwhile
+    REFUSED = "refused"  # not sent: the server it goes to does not take it
+    HELD = "held"  # not sent: one before it of its key was not confirmed
 
 
 class CampaignState(StrEnum):
@@ -48,19 +53,29 @@ class Campaign(Struct, frozen=True, kw_only=True):
     rate: float | None = None  # letters a second; None is as fast as it goes
     cap: int = 5  # replays of one letter before it is quarantined
     care: Care = AT_ONCE
+    through: str = ""  # the server of others that its letters go back to
     counts: dict[Outcome, int] = {}
 
 
 def unsent(campaign: Campaign) -> int:
     """Letters of it that have yet to be sent."""
     counts = campaign.counts
-    return counts.get(Outcome.PLANNED, 0) + counts.get(Outcome.SENDING, 0)
+    return sum(
+        counts.get(outcome, 0)
+        for outcome in (Outcome.PLANNED, Outcome.WAITING, Outcome.SENDING)
+    )
 
 
 def unsettled(campaign: Campaign) -> int:
     """Copies whose consumer has not settled them yet."""
     counts = campaign.counts
     return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)
+
+
+def handled(campaign: Campaign) -> int:
+    """Copies that were handled, as far as is known or presumed."""
+    counts = campaign.counts
+    return counts.get(Outcome.CONFIRMED, 0) + counts.get(Outcome.PRESUMED, 0)
 
 
 class ReplayItem(Struct, frozen=True, kw_only=True):
@@ -83,6 +98,7 @@ class ReplayItem(Struct, frozen=True, kw_only=True):
     sent_at: datetime | None = None
     settled_at: datetime | None = None
     confirmed_at: datetime | None = None  # only of one that failed again later
+    why: str = ""  # it was refused
 
     @property
     def failed_late(self) -> bool:

@@ -70,6 +70,7 @@ def _described(error: BaseException, verdict: Verdict) -> Failure:
         rule=verdict.rule,
         retry_after=verdict.retry_after,
         trace=marked(error),
+        broken=verdict.broken,
     )
 
 
@@ -86,7 +87,12 @@ def _type_of(error: BaseException) -> str:
 
 
 def _text_of(error: BaseException, limit: int) -> str:
-    return cut(redact(plain(text_of(error, limit + _MARGIN))), limit)
+    return safe_text(text_of(error, limit + _MARGIN), limit)
+
+
+def safe_text(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return what somebody else wrote, bounded, escaped and redacted."""
+    return cut(redact(plain(text[: limit + _MARGIN])), limit)
 
 
 def _stack(error: BaseException, own: str) -> str:

@@ -4,13 +4,14 @@ How carefully letters are sent back, and when that stops by itself.
 A few go first. What became of them decides whether more go, and how many.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from .errors import ConfigError
+from .verdicts import Treatment, Verdict, check_verdicts, treatment
 
 ENOUGH: Final = 20  # outcomes from which on a share says something
 USUAL: Final = 0.5
@@ -37,12 +38,58 @@ Share: TypeAlias = Annotated[
 ]
 
 
+KeyOrder: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="Send letters of one key one after the other: the next one when"
+        " the one before it was confirmed. False: only oldest first."
+    ),
+]
+Skipped: TypeAlias = Annotated[
+    tuple[Verdict, ...],
+    Meta(max_length=8, description="Verdicts whose letters are left out."),
+]
+Included: TypeAlias = Annotated[
+    tuple[Verdict, ...],
+    Meta(
+        max_length=8,
+        description="Verdicts whose letters are sent, without a question:"
+        " `already-processed` is left out otherwise, `expired` is asked about."
+        " `id-in-use` is left out otherwise, and is sent under a new id.",
+    ),
+]
+
+
+PresumeAfter: TypeAlias = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=1e7,
+        description="Seconds after which a letter that went back to a server of"
+        " others is presumed to be handled, unless it died again. 0 is never. Not"
+        " said, it is `presume_after` of the settings.",
+    ),
+]
+
+
 class Care(Struct, frozen=True, kw_only=True):
     """How careful a campaign is: all at once, unless it is told otherwise."""
 
     canary: Canary | None = None
     ramp: bool = False  # then ten times as many at each step: 1, 10, 100 …
     halt_on: Share | None = None
+    key_order: KeyOrder = True
+    skip: Skipped = ()
+    include: Included = ()
+    presume_after: PresumeAfter | None = None  # only where a campaign goes `through`
+
+    def treats(self, verdict: Verdict) -> Treatment:
+        """Return what is done with letters of a verdict."""
+        return treatment(verdict, self.skip, self.include)
+
+    def sends(self, verdict: Verdict) -> bool:
+        """Whether letters of a verdict are sent, though somebody may be asked first."""
+        return self.treats(verdict) is not Treatment.LEAVE_OUT
 
     @property
     def in_steps(self) -> bool:
@@ -97,9 +144,11 @@ AT_ONCE: Final = Care()
 def checked(care: Care) -> Care:
     """The same, once it is known to make sense."""
     try:
-        return msgspec.convert(msgspec.to_builtins(care), Care)
+        made = msgspec.convert(msgspec.to_builtins(care), Care)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a replay cannot be sent with this care: {error}") from error
+    check_verdicts(made.skip, made.include)
+    return made
 
 
 def written(care: Care) -> str | None:
@@ -146,6 +195,27 @@ def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
     if bound is None:
         return Send()
     return Send(bound - sent) if sent < bound else Wait(bound - settled)
+
+
+def judge_whole_keys(care: Care, settled: int, failed: int) -> Halt | None:
+    """Return why to stop after a step that took whole keys; None: go on."""
+    if settled and care.is_too_much(failed, settled):
+        return Halt(f"{_failed(failed, f'the first {settled:,}')}, {_allowed(care)}")
+    return None
+
+
+def whole_keys(sizes: Sequence[int], most: int) -> int:
+    """
+    Return how many keys to start so that at least `most` letters go in all.
+
+    A size is the number of letters of a key; a letter without a key is one of its own.
+    """
+    letters = 0
+    for keys, size in enumerate(sizes):
+        if letters >= most:
+            return keys
+        letters += size
+    return len(sizes) if most > 0 else 0
 
 
 def _failed(failed: int, of: str) -> str:

@@ -15,12 +15,13 @@ from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from .clues import Clues, is_bare, look, wait_asked_for
+from .errors import ConfigError
 from .failure import Trouble, Verdict
 from .raised import declared, is_alone, lineage, plain_name
-from .rule import Rule
+from .rule import Rule, RuleFailed
 from .rule_file import rules_from_toml
 from .words import hint_of
 
@@ -65,6 +66,15 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
     rules: tuple[Rule, ...] = ()
     default: Trouble = Trouble.UNKNOWN
 
+    def __post_init__(self) -> None:
+        _check_rules(self.rules)
+        force_setattr(self, "rules", tuple(self.rules))
+        if self.default not in tuple(Trouble):
+            raise ConfigError(
+                f"default={self.default!r} cannot be: use one of "
+                f"{', '.join(f'Trouble.{one.name}' for one in Trouble)}."
+            )
+
     def extended(self, *rules: Rule) -> "ErrorClassifier":
         """One that asks these rules before its own."""
         return ErrorClassifier((*rules, *self.rules), self.default)
@@ -80,6 +90,8 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
             if is_alone(error) or (verdict.rule and verdict.retry_after is not None):
                 return verdict
             return self._look_behind(error, verdict, now)
+        except RuleFailed as failed:
+            return Verdict(Trouble.UNKNOWN, "UNCLASSIFIABLE", broken=str(failed))
         except BaseException:  # noqa: BLE001 -- an error may run any code at all
             return Verdict(self.default, "UNCLASSIFIABLE")
 
@@ -141,6 +153,16 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
         if plan is None:
             plan = kind.plans[has] = _planned(self.rules, kind.cls, *has)
         return plan
+
+
+def _check_rules(given: object) -> None:
+    if not isinstance(given, tuple | list) or not all(
+        isinstance(one, Rule) for one in given
+    ):
+        raise ConfigError(
+            f"The rules of a classifier cannot be {given!r}: write "
+            "ErrorClassifier((Rule(...), Rule(...)))."
+        )
 
 
 def _planned(

@@ -6,6 +6,7 @@ runtime carries it out, and the two are tested separately.
 """
 
 from enum import StrEnum
+from math import inf
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -58,3 +59,13 @@ class Continue(Struct, frozen=True, tag="continue"):
 
 
 Decision: TypeAlias = Ack | Retry | Bury | Fail | Continue
+
+
+def checked_decision(decision: Decision) -> Decision:
+    """Return a decision that can be carried out; raise TypeError or ValueError else."""
+    if isinstance(decision, Retry):
+        if not 0 <= decision.delay < inf:
+            raise ValueError(f"a delay of {decision.delay!r} seconds cannot be waited")
+    elif not isinstance(decision, Decision):
+        raise TypeError(f"{decision!r} is no decision")
+    return decision

@@ -10,6 +10,7 @@ What can go wrong, and what a handler may ask for.
         Unavailable         ...for now: trying again may help
           StoreLost         ...its file was removed or replaced: stop the process
         Refused             ...for good: trying again will not
+        PartlySent          ...to some messages of a batch; says which were sent
       Malformed             a body that cannot be what the handler asked for
       LostLease             somebody else has this delivery now
 
@@ -17,7 +18,7 @@ What can go wrong, and what a handler may ask for.
       RetryLater, GiveUp, Ignore, LogicalFailure
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -67,6 +68,29 @@ class StoreLost(Unavailable):
 
 class Refused(BackendError):
     """...for good: trying again will not."""
+
+
+class PartlySent(BackendError):
+    """
+    Not all messages of a batch were sent.
+
+    `sent` and the keys of `refused` are places in the batch. Messages that are in
+    neither may or may not have been sent: `cause` says what interrupted the sending.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        sent: Iterable[int] = (),
+        refused: Mapping[int, DeadLetterError] | None = None,
+        cause: DeadLetterError | None = None,
+    ) -> None:
+        self.sent = frozenset(sent)
+        self.refused = dict(refused or {})
+        self.cause = cause
+        first = cause or next(iter(self.refused.values()), None)
+        super().__init__(text or str(first or "not all messages were sent"))
 
 
 class Malformed(DeadLetterError):

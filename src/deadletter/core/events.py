@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from .brake import BrakeKind
 from .decision import Reason
 from .failure import Failure
 
@@ -98,6 +99,22 @@ class HandlerStuck(Event, frozen=True, tag="handler-stuck"):
     seconds: float
 
 
+class HandlerNoted(Event, frozen=True, tag="handler-noted"):
+    """A handler said how far it has got, or wrote a line to the log of its message."""
+
+    message_id: str
+    attempt: int
+    progress: str = ""  # JSON
+    text: str = ""
+
+
+class PolicyFailed(Event, frozen=True, tag="policy-failed"):
+    """A function of the application that decides something raised; we went on."""
+
+    message_id: str
+    text: str
+
+
 class SuspectsFound(Event, frozen=True, tag="suspects-found"):
     """Deliveries of a lost worker will be run alone, one at a time."""
 
@@ -105,15 +122,21 @@ class SuspectsFound(Event, frozen=True, tag="suspects-found"):
 
 
 class BrakeOpened(Event, frozen=True, tag="brake-opened"):
-    """Everything fails: fetching stops, and nothing is charged or buried."""
+    """Nearly everything fails: fetching stops, and nothing is charged or buried."""
 
     text: str
+    kind: BrakeKind
+    cause: str
+    version: str = ""  # of the application
 
 
 class BrakeClosed(Event, frozen=True, tag="brake-closed"):
-    """A probe went through: fetching goes on."""
+    """Fetching goes on; `text` says why."""
 
     seconds: float
+    kind: BrakeKind
+    held: int = 0  # messages that were given back meanwhile
+    text: str = ""
 
 
 class OutOfReach(Event, frozen=True, tag="out-of-reach"):
@@ -156,6 +179,7 @@ class HeadersIgnored(Event, frozen=True, tag="headers-ignored"):
 
     message_id: str
     what: str  # lineage, attempts, letter
+    key: str = ""  # that signed a lineage, and is not one of ours
 
 
 ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
@@ -236,6 +260,21 @@ class AlertFailed(Event, frozen=True, tag="alert-failed"):
     text: str
 
 
+class Anchored(Event, frozen=True, tag="anchored"):
+    """The end of the audit was noted outside of the database."""
+
+    target: str  # file, webhook
+    seq: int  # of the last entry
+    seal: str
+
+
+class AnchorFailed(Event, frozen=True, tag="anchor-failed"):
+    """The end of the audit could not be noted outside; it is tried again later."""
+
+    target: str
+    text: str
+
+
 AnyEvent: TypeAlias = (
     WorkerStarted
     | WorkerStopped
@@ -245,7 +284,9 @@ AnyEvent: TypeAlias = (
     | Buried
     | FailedForGood
     | LeaseLost
+    | HandlerNoted
     | HandlerStuck
+    | PolicyFailed
     | SuspectsFound
     | BrakeOpened
     | BrakeClosed
@@ -263,5 +304,7 @@ AnyEvent: TypeAlias = (
     | ItemDeleted
     | Alerted
     | AlertFailed
+    | Anchored
+    | AnchorFailed
 )
 Observer: TypeAlias = Callable[[Event], None]

@@ -47,6 +47,7 @@ class Verdict(Struct, frozen=True):
     code: str  # short, stable, upper case: TIMEOUT, HTTP_503, NONCE_TOO_LOW …
     rule: str = ""  # the rule that matched; empty when none did
     retry_after: float | None = None  # seconds the other side asked us to wait
+    broken: str = ""  # why a rule could not be asked; then it is unknown
 
 
 class Failure(Struct, frozen=True, kw_only=True, gc=False):
@@ -57,10 +58,12 @@ class Failure(Struct, frozen=True, kw_only=True, gc=False):
     error_type: str  # fully qualified
     text: str
     stack: str = ""
-    frame: str = ""  # top application frame, module:function, for grouping
+    frame: str = ""  # top application frame, module:function#line, for grouping
     rule: str = ""
     retry_after: float | None = None
     trace: str = ""  # W3C traceparent of the span it happened in
+    broken: str = ""  # why a rule could not be asked
+    cause: str = ""  # the application's own name for it, see `App.fingerprint`
 
     @property
     def category(self) -> ErrorCategory:

@@ -4,8 +4,7 @@ How groups stand: what people may say of one, and what a death makes of that.
 All stores follow these rules.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +15,7 @@ from .audit import act
 from .errors import ConfigError
 from .letter import AuditEntry, By, Group, GroupStatus, LetterHead, Standing
 from .paging import group_place, place_of_group
+from .versions import Seen, compare
 
 HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 """Somebody knows and does not want to be told: not listed unless asked for."""
@@ -26,8 +26,6 @@ SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
 _PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # paging.GroupPlace
 LONGEST_NOTE: Final = 4_000
 _LONGEST_NAME: Final = 200
-# Bounded, and each part starts where the one before it ended: linear.
-_RELEASE: Final = re.compile(r"v?(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -83,20 +81,35 @@ def as_of(standing: Standing, now: datetime) -> Standing:
     return replace(standing, status=GroupStatus.ONGOING, until=None)
 
 
-def regresses(standing: Standing, deaths: Iterable[LetterHead]) -> bool:
+def regresses(standing: Standing, deaths: Iterable[LetterHead], seen: Seen) -> bool:
     """
     Whether these deaths show that a resolved group is not resolved.
 
     They do if one came after it was said, in a version that should have been
-    better. A version whose order nobody can tell counts as one that should.
+    better. A version whose order is not known counts as one that should.
     """
     if standing.status is not GroupStatus.RESOLVED:
         return False
     return any(
         (standing.since is None or head.dead_at > standing.since)
-        and not _is_older(head.version, standing.version)
+        and not _is_older(head, standing.version, seen)
         for head in deaths
     )
+
+
+def versions_to_compare(
+    standings: Mapping[str, Standing], deaths: Iterable[LetterHead]
+) -> list[tuple[str, str]]:
+    """Name the versions, by source, whose first appearance `regresses` has to know."""
+    wanted: dict[tuple[str, str], None] = {}
+    for head in deaths:
+        standing = standings.get(head.fingerprint)
+        if standing is None or standing.status is not GroupStatus.RESOLVED:
+            continue
+        versions = head.version, standing.version
+        if all(versions) and compare(*versions, head.source, {}) is None:
+            wanted |= dict.fromkeys((head.source, version) for version in versions)
+    return list(wanted)
 
 
 def regressed(standing: Standing, now: datetime) -> Standing:
@@ -126,11 +139,6 @@ def blanked(fingerprint: str, by: By, *, at: datetime) -> AuditEntry:
     return act("blank", fingerprint, by, at=at, detail="its last letter is gone")
 
 
-def _is_older(version: str, than: str) -> bool:
-    one, other = _release(version), _release(than)
-    return bool(one and other) and one < other
-
-
-def _release(version: str) -> tuple[int, ...]:
-    found = _RELEASE.match(version)
-    return tuple(map(int, found[1].split("."))) if found else ()
+def _is_older(head: LetterHead, than: str, seen: Seen) -> bool:
+    order = compare(head.version, than, head.source, seen)
+    return order is not None and order < 0

@@ -13,6 +13,9 @@ from .items import SOON, Death
 
 Thing = TypeVar("Thing")
 
+CLOCK_SLACK: Final = timedelta(seconds=1)
+"""Clocks that agree differ by less."""
+
 _DIGITS: Final = 16
 _LARGEST: Final = (1 << 63) - 1
 _HEX: Final = "0123456789abcdef"
@@ -84,6 +87,19 @@ def dies_at(
     if not mortal:
         return None
     return now if 0 < max_attempts <= attempts else expires
+
+
+def shortened_lease(
+    leased_at: datetime, until: datetime, now: datetime
+) -> datetime | None:
+    """
+    When a lease ends that a clock wrote which was ahead; None for any other.
+
+    It lasts as long as it was to last, from now on.
+    """
+    if leased_at - now <= CLOCK_SLACK:
+        return None
+    return now + max(until - leased_at, timedelta())
 
 
 def least_loaded(loads: Sequence[int]) -> int:

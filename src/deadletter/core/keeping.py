@@ -23,9 +23,9 @@ from .ids import body_digest, letter_id
 from .letter import AuditEntry, DeadLetter, LetterHead, State
 from .message import Lineage
 from .replaying import came_back, is_out
+from .seals import EDITED, KEPT, Sealing
 
 _DECIDED: Final = frozenset({State.CLOSED, State.DISCARDED})
-_HANDLED: Final = frozenset({State.REPLAYED, State.CLOSED})
 _NOT_RUN: Final = frozenset({"worker-lost", "expired", "id-conflict", "cut"})
 
 
@@ -53,6 +53,20 @@ class Known(Struct, frozen=True, kw_only=True, gc=False):
     def is_about(self, digest: bytes) -> bool:
         """Whether a body of this digest is the letter's, before or after an edit."""
         return digest in (self.digest, self.edited)
+
+
+def message_seal(
+    known: Known, letter: DeadLetter, rest: bytes, sealing: Sealing
+) -> bytes:
+    """Return the seal of a new letter's message, whose rest is packed."""
+    kind = KEPT if letter.original is None else EDITED
+    return sealing.message(known.head, known.current, rest, kind)
+
+
+def story_seal(known: Known, sealing: Sealing) -> bytes:
+    """Return the seal of a letter's story."""
+    more = (known.frame, known.history, known.generation, known.spent)
+    return sealing.story(known.head, more)
 
 
 class Copy(Struct, frozen=True, gc=False):
@@ -320,9 +334,7 @@ def _copy(
     if not died or not head.replays:
         return None
     is_later = letter.head.dead_at > head.dead_at
-    if head.state is State.REPLAYING or (head.state in _HANDLED and is_later):
-        return head.replays
-    return None
+    return head.replays if head.state is State.REPLAYING or is_later else None
 
 
 def _news(told: str, story: str) -> str:
@@ -362,7 +374,7 @@ def _after(
         head=replace(
             _last_seen(head, new) if latest else head,
             state=_state(before) if died and not late else head.state,
-            attempts=head.attempts + grown,
+            attempts=head.attempts + (grown if new.attempts else 0),
             first_failed_at=min(head.first_failed_at, new.first_failed_at),
             revision=head.revision + 1,
         ),

@@ -43,7 +43,10 @@ MOVES: Final[dict[State, frozenset[State]]] = {
         {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}
         | {State.QUARANTINED}
     ),
-    State.REPLAYING: frozenset({State.REPLAYED, State.PENDING, State.QUARANTINED}),
+    State.REPLAYING: frozenset(
+        {State.REPLAYED, State.PENDING, State.QUARANTINED}
+        | {State.CLOSED, State.DISCARDED}
+    ),
     State.REPLAYED: frozenset({State.CLOSED, State.PENDING, State.QUARANTINED}),
     State.CLOSED: frozenset({State.PENDING}),
     State.QUARANTINED: frozenset(
@@ -79,7 +82,7 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     error_type: str = ""
     error_text: str = ""
     fingerprint: str = ""
-    attempts: int = 1
+    attempts: int = 1  # 0: nobody knows, its source does not say
     first_failed_at: datetime
     dead_at: datetime  # of the latest death, if it was replayed and died again
     consumer: str = ""  # handler, node or stage that gave up on it
@@ -87,7 +90,6 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     trace_id: str | None = None
     replays: int = 0
     conflict: bool = False  # its message id was reused with another body
-    owner: str | None = None
     size: int = 0
     revision: int = 0  # grows with every change
 

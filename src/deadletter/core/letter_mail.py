@@ -230,6 +230,7 @@ def _foreign(message: Message, mailbox: str, now: datetime) -> DeadLetter:
         business_key=message.idempotency_key,
         reason=Reason.OPERATOR,
         reason_text=f"found in {mailbox}; it does not say how it got there",
+        attempts=0,
         first_failed_at=at,
         dead_at=at,
         trace_id=trace_id(message.traceparent),
@@ -254,7 +255,7 @@ def _member(kind: type[Word], text: str, otherwise: Word) -> Word:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 1
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
 
 
 def _written(time: datetime | None) -> str:

@@ -29,7 +29,8 @@ class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     letter_id: str
     generation: int  # 1 for the first replay; part of every dedup id
     campaign: str
-    signature: str = ""  # where others could have written this, see `core.signing`
+    mailbox: str = ""  # that it was sent to, where others could have written this
+    signature: str = ""  # ...over all of it and the body, see `core.signing`
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):

@@ -147,6 +147,17 @@ def unpack_message(rest: bytes, body: bytes) -> Message:
     return _message(_unpacked(rest), body)
 
 
+def sent_of(rest: bytes) -> tuple[datetime, str | None]:
+    """When a letter's message was sent, and its position, of a packed rest."""
+    more = _unpacked(rest)
+    return more.sent_at, more.position
+
+
+def key_of(rest: bytes) -> str | None:
+    """The key of a message, of a letter whose rest was packed."""
+    return _unpacked(rest).key
+
+
 def copy_of(
     rest: bytes, lineage: Lineage
 ) -> tuple[str, datetime, datetime | None, bytes]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from .attempts import last_number
 from .backoff import Backoff, Exponential
@@ -37,6 +37,9 @@ __all__ = [
     "Route",
     "Situation",
 ]
+
+PATIENT: Final = Exponential(1.0, factor=4.0, cap=7200.0)
+"""A second, then four times as long each time, two hours at most."""
 
 LONGEST_WISH: Final = 12 * 3600.0  # a Retry-After beyond this is not believed
 
@@ -96,9 +99,9 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     for askers who do.
     """
 
-    max_attempts: int = 5  # 0 is unlimited
+    max_attempts: int = 10  # 0 is unlimited
     limit_mode: LimitMode = LimitMode.REACHED
-    backoff: Backoff = field(default_factory=Exponential)
+    backoff: Backoff = PATIENT
     classifier: ErrorClassifier = DEFAULT
     dispositions: Mapping[Trouble, Disposition] = DISPOSITIONS  # what differs from it
     include_errors: frozenset[type[BaseException]] | None = None
@@ -123,6 +126,13 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
                 f"backoff={self.backoff!r} cannot be: use NoBackoff(), Fixed(5.0), "
                 "Linear(5.0) or Exponential(1.0)."
             )
+        if not isinstance(self.classifier, ErrorClassifier):
+            raise ConfigError(
+                f"classifier={self.classifier!r} cannot be: write "
+                "DEFAULT.extended(Rule(...)), or ErrorClassifier((Rule(...),)) for "
+                "rules of your own alone."
+            )
+        _check_dispositions(self.dispositions)
         for name in ("include_errors", "exclude_errors"):
             if not _are_errors(getattr(self, name)):
                 raise ConfigError(
@@ -309,6 +319,18 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
             return decision
         to = next((route.to for route in self.routes if route.fits(failure)), None)
         return Bury(decision.reason, decision.text, to)
+
+
+def _check_dispositions(given: object) -> None:
+    if not isinstance(given, Mapping) or not all(
+        trouble in tuple(Trouble) and what in tuple(Disposition)
+        for trouble, what in given.items()
+    ):
+        raise ConfigError(
+            f"dispositions={given!r} cannot be: write "
+            "{Trouble.UNKNOWN: Disposition.DEAD_LETTER}, with one of "
+            f"{', '.join(Disposition)} for any of {', '.join(Trouble)}."
+        )
 
 
 def _is_count(value: object) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .brake import BrakePolicy
 from .environment import Variable, applied
 from .errors import ConfigError
 from .policy import DLQPolicy
@@ -33,6 +34,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     name: str
     policy: DLQPolicy
+    brake: BrakePolicy | None = BrakePolicy()
     naming: str | None = None  # of the dead-letter mailbox; None: always explicit
     dlq_consumer: ConsumerSettings | None = None
     retention: Retention = Retention()

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from .backoff import Exponential, Fixed, Linear, NoBackoff
+from .brake import BrakePolicy
 from .classify import ErrorClassifier
 from .environment import Variable
 from .failure import Trouble
@@ -58,6 +59,7 @@ RELAYER: Final = Profile(
         classifier=ErrorClassifier((*EVM, *GENERAL, *HTTP)),
         dispositions=_FAIL_AT_ONCE,
     ),
+    brake=None,  # clients were promised an end after three attempts
     naming="{mailbox}-dlq",
     dlq_consumer=ConsumerSettings(interval=10.0, wait=10.0, discard_failures=True),
     retention=Retention(dead=4 * DAY),
@@ -79,6 +81,7 @@ PIPELINE_NODE: Final = Profile(
         backoff=Linear(1.0, cap=DAY),
         classifier=ErrorClassifier((*PIPELINE, *GENERAL)),
     ),
+    brake=BrakePolicy(quiet=False, systemic=False),  # bugs are dead at once
     naming="dlq.{cluster}.{node}",
 )
 

@@ -59,6 +59,11 @@ def text_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
         return f"<{plain_name(type(error))} without a readable text>"
 
 
+def described(error: BaseException) -> str:
+    """Return the name and the text of an error, as in `KeyError: 'id'`."""
+    return f"{plain_name(type(error))}: {text_of(error)}"
+
+
 def lineage(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     """
     The errors behind this one, and how: its causes, then members of groups.

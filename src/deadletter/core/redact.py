@@ -65,6 +65,13 @@ _IN_ANY_CASE: Final[tuple[_Row, ...]] = (
             r"[?&](?:[\w.-]{0,20}signature|sig|key)=(?P<secret>[^\s&\"'<>]{1,4000})"
         ),
     ),
+    (  # the password of a URL within the parameters of another one
+        ("%3a",),
+        re.compile(
+            r"%3a(?:%2f|/){2}(?:(?!%3a)[^\s:/@&\"']){0,200}(?:%3a|:)"
+            r"(?P<secret>[^\s/&\"']{1,400})(?:%40|@)"
+        ),
+    ),
 )
 _AS_WRITTEN: Final[tuple[_Row, ...]] = (
     (

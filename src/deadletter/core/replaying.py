@@ -5,11 +5,15 @@ A letter goes out with the number of its replay as the generation of the copy.
 News of a copy counts while that very copy is out, and news that comes twice changes
 nothing. A copy that was confirmed may still fail: delivered again because its ack was
 lost, or further on with its lineage. Then it has failed, and the letter is open again.
+Somebody may stop waiting for a copy: its outcome is `unconfirmed` until news comes.
+A consumer of others says nothing: a copy that has not died again in a stated time is
+`presumed` to be handled, until news comes. What a server does not take is `refused`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -18,20 +22,48 @@ from msgspec.structs import replace
 
 from .campaign import CampaignState, Outcome
 from .errors import ConfigError, Conflict
-from .letter import MOVES, By, State
+from .letter import MOVES, OPEN, By, State
 from .message import Lineage, Message
+
+
+class CopyState(StrEnum):
+    """What a server of others can tell about a message that was sent back to it."""
+
+    HANDLED = "handled"  # its consumer has finished it
+    DEAD = "dead"  # it failed again, and lies in a dead place until it is drained
+    THERE = "there"  # it waits for its consumer, or is being handled
+    UNKNOWN = "unknown"
+
+
+class Arrival(StrEnum):
+    """What a server of others can tell about a copy whose sending was interrupted."""
+
+    ARRIVED = "arrived"  # it was sent
+    MISSING = "missing"  # it is sent now: it is not there, or doubles are dropped
+    LOST = "lost"  # records that would tell are gone, or too many: it is not sent
+    UNKNOWABLE = "unknowable"  # the server never tells: it is sent, perhaps twice
+
 
 OUT: Final = frozenset({Outcome.SENDING, Outcome.SENT})
 """A copy may be on its way, and its outcome is still to come."""
 
 SETTLED_FROM: Final = {
-    Outcome.CONFIRMED: OUT,
-    Outcome.FAILED: OUT | {Outcome.CONFIRMED},
+    Outcome.REFUSED: frozenset({Outcome.SENDING}),
+    Outcome.UNCONFIRMED: OUT,
+    Outcome.PRESUMED: frozenset({Outcome.SENT}),
+    Outcome.CONFIRMED: OUT | {Outcome.UNCONFIRMED, Outcome.PRESUMED},
+    Outcome.FAILED: OUT | {Outcome.UNCONFIRMED, Outcome.PRESUMED, Outcome.CONFIRMED},
 }
 """The outcomes that each kind of news of a copy changes."""
 
-UNFINISHED: Final = OUT | {Outcome.PLANNED}
+UNFINISHED: Final = OUT | {Outcome.PLANNED, Outcome.WAITING}
 """While there are items like this, a campaign is not done."""
+
+HANDLED: Final = frozenset({Outcome.CONFIRMED, Outcome.PRESUMED})
+"""The copy was handled, as far as is known."""
+
+FREES: Final = HANDLED | {Outcome.SKIPPED, Outcome.UNCONFIRMED}
+"""Outcomes after which the next letter of the same key may go, unless it is held."""
 
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
@@ -45,6 +77,30 @@ def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
     if State.QUARANTINED in MOVES[state]:
         return Outcome.SKIPPED, State.QUARANTINED
     return Outcome.SKIPPED, state
+
+
+def still_needed(state: State, replays: int, cap: int) -> bool:
+    """
+    Whether a letter that was skipped has yet to be handled.
+
+    It is out in another campaign, or past the cap: what follows it by its key waits.
+    """
+    if state is State.REPLAYING:
+        return True
+    return State.REPLAYING in MOVES[state] and replays >= cap
+
+
+def is_done_with(outcome: Outcome, state: State) -> bool:
+    """
+    Whether the next letter of the same key may go by news of a copy.
+
+    `state` is that of the letter when the news came. A letter that nobody waits for
+    any more counts as failed, unless somebody closed it: what follows it by its key
+    is held.
+    """
+    if outcome is Outcome.UNCONFIRMED:
+        return state is State.CLOSED
+    return outcome in HANDLED
 
 
 Moved: TypeAlias = Counter[tuple[str, str, str]]
@@ -66,8 +122,17 @@ class Going(Struct, frozen=True):
     moved: Moved
 
 
-def judge(ordinals: Sequence[int], rows: Iterable[Sequence[Any]], cap: int) -> Going:
-    """Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal."""
+def judge(
+    ordinals: Sequence[int],
+    rows: Iterable[Sequence[Any]],
+    cap: int,
+    leave_out: Collection[str] = (),
+) -> Going:
+    """
+    Which may go, of rows: seq, id, source, fingerprint, state, replays, ordinal.
+
+    Letters whose ids are to be left out are skipped, whatever their state.
+    """
     going: list[Sequence[Any]] = []
     left = dict.fromkeys(ordinals)
     past_cap: list[str] = []
@@ -76,6 +141,8 @@ def judge(ordinals: Sequence[int], rows: Iterable[Sequence[Any]], cap: int) -> G
     moved: Moved = Counter()
     for row in rows:
         _, id_, source, fingerprint, before, replays, ordinal = row[:7]
+        if id_ in leave_out:
+            continue
         outcome, after = verdicts(before, replays)
         if outcome is Outcome.SENDING:
             going.append(row)
@@ -114,12 +181,45 @@ def came_back(replays: int, cap: int | None) -> State:
 def landing(
     state: State, replays: int, generation: int, outcome: Outcome, cap: int | None
 ) -> State | None:
-    """Where a letter goes by news of one of its copies; None: it stays where it is."""
+    """
+    Where a letter goes by news of one of its copies; None: it stays where it is.
+
+    A letter that somebody reopened while its copy was out is done when that copy is
+    handled after all: open, it would be sent once more.
+    """
+    if replays != generation or outcome is Outcome.UNCONFIRMED:
+        return None
+    if outcome is Outcome.REFUSED:
+        return State.PENDING if state is State.REPLAYING else None
+    if outcome is Outcome.PRESUMED:
+        return State.REPLAYED if state is State.REPLAYING else None
     if outcome is Outcome.CONFIRMED:
-        return State.REPLAYED if is_out(state, replays, generation) else None
-    if replays == generation and state in {State.REPLAYING, State.REPLAYED}:
+        return State.REPLAYED if state in OPEN | {State.REPLAYING} else None
+    if state in {State.REPLAYING, State.REPLAYED}:
         return came_back(replays, cap)
     return None
+
+
+def concluded(
+    state: CopyState,
+    sent_at: datetime,
+    now: datetime,
+    presume_after: float | None,
+) -> Outcome | None:
+    """
+    Return the outcome of a copy that went to a consumer of others; None: not yet.
+
+    Without `presume_after` seconds, or with 0, nothing is presumed.
+
+    One that the server knows to be there, or dead, is never presumed to be handled:
+    the dead one has failed once it is drained.
+    """
+    if state is CopyState.HANDLED:
+        return Outcome.CONFIRMED
+    if state is not CopyState.UNKNOWN or not presume_after:
+        return None
+    waited = (now - sent_at).total_seconds()
+    return Outcome.PRESUMED if waited >= presume_after else None
 
 
 def heard(
@@ -134,18 +234,26 @@ def heard(
 
 
 def check_news(outcomes: Iterable[Outcome]) -> None:
-    """Only what a consumer made of a copy is news."""
+    """Only what a consumer made of a copy is news, or that nobody waits for it."""
     for outcome in outcomes:
         if outcome not in SETTLED_FROM:
             raise ConfigError(
                 f"a replayed copy cannot be settled as {outcome}:"
-                f" say {Outcome.CONFIRMED} or {Outcome.FAILED}"
+                f" use one of {', '.join(SETTLED_FROM)}"
             )
 
 
 def runs_as(before: str, state: CampaignState, by: By) -> str:
     """The principal a campaign runs as, once `by` has put it into this state."""
     return by.principal if state is CampaignState.RUNNING else before
+
+
+def has_begun(campaign: str) -> Conflict:
+    """Letters cannot be added behind those that waited for their key."""
+    return Conflict(
+        f"campaign {campaign} has begun to send letters of keys in order, so nothing"
+        " can be added to it: start another one"
+    )
 
 
 def check_change(campaign: str, old: CampaignState, new: CampaignState) -> None:

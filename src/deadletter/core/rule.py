@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from .clues import GRPC_STATUSES, Clues
 from .errors import ConfigError
 from .failure import Trouble
-from .raised import ancestors, plain_name, qualified_name
+from .raised import ancestors, described, plain_name, qualified_name
 
 _MATCHERS: Final = (
     *("exact", "types", "names", "name_parts"),
@@ -52,6 +52,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check(self)
+        force_setattr(self, "trouble", Trouble(self.trouble))
         for name in ("texts", "name_parts"):
             lower = tuple(part.lower() for part in getattr(self, name))
             force_setattr(self, name, lower)
@@ -86,8 +87,23 @@ class Rule(Struct, frozen=True, kw_only=True):
             and (not self.grpc or clues.grpc in self.grpc)
             and (not self.texts or holds_any(clues.lower, self.texts))
             and (self.pattern is None or self.pattern.search(clues.text) is not None)
-            and (self.predicate is None or _agrees(self.predicate, clues.error))
+            and (self.predicate is None or self._agrees(self.predicate, clues.error))
         )
+
+    def _agrees(
+        self, predicate: Callable[[BaseException], object], error: BaseException
+    ) -> bool:
+        try:
+            return bool(predicate(error))
+        except BaseException as broken:
+            raise RuleFailed(self.id, broken) from broken
+
+
+class RuleFailed(Exception):
+    """The predicate of a rule raised an error of its own."""
+
+    def __init__(self, id_: str, error: BaseException) -> None:
+        super().__init__(f"rule {id_!r} raised {described(error)}")
 
 
 def _fits(globs: Iterable[str], plain: list[str], qualified: Iterable[str]) -> bool:
@@ -107,16 +123,14 @@ def holds_any(text: str, parts: Iterable[str]) -> bool:
     return False
 
 
-def _agrees(predicate: Callable[[BaseException], object], error: BaseException) -> bool:
-    try:
-        return bool(predicate(error))
-    except BaseException:  # noqa: BLE001 -- a rule that breaks does not match
-        return False
-
-
 def _check(rule: Rule) -> None:
     if not rule.id.strip():
         raise ConfigError("A rule has no id: give it a short name to be known by.")
+    if rule.trouble not in tuple(Trouble):
+        raise ConfigError(
+            f"Rule {rule.id!r}: trouble={rule.trouble!r} cannot be: use "
+            f"{', '.join(f'Trouble.{one.name}' for one in Trouble)}."
+        )
     _check_lists(rule)
     if not any(getattr(rule, name) for name in _MATCHERS):
         raise ConfigError(
@@ -150,6 +164,11 @@ def _check_lists(rule: Rule) -> None:
                 f"Rule {rule.id!r}: {name} must be a list of {what}, none of them "
                 f"empty, not {given!r}."
             )
+    if rule.predicate is not None and not callable(rule.predicate):
+        raise ConfigError(
+            f"Rule {rule.id!r}: predicate={rule.predicate!r} cannot be: use a function "
+            "that is given the error and returns True or False."
+        )
     if rule.pattern is not None and not isinstance(rule.pattern, re.Pattern):
         raise ConfigError(
             f"Rule {rule.id!r}: compile its pattern with re.compile({rule.pattern!r})."

@@ -9,7 +9,8 @@ first key of a list signs, all of them verify.
 """
 
 import hmac
-from base64 import urlsafe_b64encode
+import re
+from binascii import b2a_base64
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -27,9 +28,11 @@ SHORTEST_KEY: Final = 32
 """Characters that a key has at least."""
 
 _ID_LENGTH: Final = 8
+_KEY_ID: Final = re.compile("[0-9a-f]{8}")
 _BLOCK: Final = 64  # bytes that SHA-256 works in at a time
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _LINEAGE: Final = "lineage"
 
 Part: TypeAlias = str | bytes
@@ -43,6 +46,17 @@ class Keys:
     def __init__(self, first: bytes, *older: bytes) -> None:
         self._first = _key_id(first)
         self._by_id = {_key_id(key): _Mac(key) for key in (first, *older)}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the keys, by which signatures name them; the first signs."""
+        return tuple(self._by_id)
+
+    def unknown(self, signature: str) -> str:
+        """Return the id of the key that a signature names and that is not here."""
+        id_ = signature[:_ID_LENGTH]
+        is_one = len(signature) == SIGNATURE_LENGTH and _KEY_ID.fullmatch(id_)
+        return id_ if is_one and id_ not in self._by_id else ""
 
     def sign(self, purpose: str, *parts: Part) -> str:
         """Sign parts for one purpose; no signature is good for another purpose."""
@@ -82,12 +96,17 @@ def sign_lineage(message: Message, mailbox: str, keys: Keys) -> Message:
     if lineage is None:
         return message
     signature = keys.sign(_LINEAGE, *_lineage_parts(message, lineage, mailbox))
-    signed = structs.replace(lineage, signature=signature)
+    signed = structs.replace(lineage, mailbox=mailbox, signature=signature)
     return structs.replace(message, lineage=signed)
 
 
 def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
-    """Tell whether one of us made this copy, with this body and for this mailbox."""
+    """
+    Tell whether one of us made this copy, with this body and for this mailbox.
+
+    Whether a copy for this mailbox may be where it was found is for `core.dialects` to
+    say: its broker may have moved it to a dead queue.
+    """
     lineage = message.lineage
     return lineage is not None and keys.verifies(
         lineage.signature, _LINEAGE, *_lineage_parts(message, lineage, mailbox)
@@ -127,12 +146,10 @@ class _Mac:
 
 
 def _signature(key_id: str, mac: _Mac, purpose: str, parts: Sequence[Part]) -> str:
-    told: list[bytes] = []
-    for part in (purpose, *parts):
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        told += (b"%d:" % len(data), data)
-    signed = urlsafe_b64encode(mac.digest(b"".join(told)))
-    return f"{key_id}:{signed[:43].decode()}"
+    texts = [part if isinstance(part, str) else part.hex() for part in parts]
+    told = "".join([f"{len(text)}:{text}" for text in (purpose, *texts)])
+    signed = b2a_base64(mac.digest(told.encode("utf-8", "surrogatepass")))
+    return f"{key_id}:{signed[:43].translate(_URL_SAFE).decode()}"
 
 
 def _key_id(key: bytes) -> str:

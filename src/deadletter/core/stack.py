@@ -5,8 +5,10 @@ Rendered by hand from names alone: `traceback` takes twenty times as long, and
 reads source files, which may have changed since.
 """
 
+import dis
 import os
 from functools import lru_cache
+from hashlib import blake2b
 from types import CodeType, TracebackType
 from typing import Final
 
@@ -19,6 +21,7 @@ _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
 _RUNTIME: Final = _OURS + "runtime/"
 _MOST_ORIGINS: Final = 1024  # a program fails in far fewer places
+_NAMES: Final = frozenset((*dis.haslocal, *dis.hasname, *dis.hasfree))
 _LONG: Final = 60  # frames, ours included, beyond which an origin is not remembered
 _origins: Final[dict[tuple[int, ...], tuple[list[CodeType], str, str]]] = {}
 _traceback: Final = BaseException.__dict__["__traceback__"].__get__
@@ -28,8 +31,8 @@ def origin(error: BaseException) -> tuple[str, str]:
     """
     The frames an error came through, one a line, and which of them it is put down to.
 
-    That one is named as module:function. Most errors come from where others came
-    from before, so both are remembered.
+    That one is named as module:function#line, see `line_digest`. Most errors come from
+    where others came from before, so both are remembered.
     """
     codes: list[CodeType] = []
     places: list[int] = []
@@ -83,7 +86,7 @@ def _rendered(frames: list[TracebackType]) -> str:
 
 def _top(frames: list[TracebackType]) -> str:
     """
-    The innermost frame of the application, as module:function.
+    The innermost frame of the application, as module:function#line.
 
     That is one neither of a library, nor of Python, nor of this package; if there
     is none, the innermost of all.
@@ -93,8 +96,44 @@ def _top(frames: list[TracebackType]) -> str:
     for trace in reversed(frames):
         code = trace.tb_frame.f_code
         if _is_application(code.co_filename):
-            return _name(trace)
+            return _name(trace) + line_digest(code, trace.tb_lineno)
     return _name(frames[-1])
+
+
+def line_digest(code: CodeType, line: int) -> str:
+    """
+    A hash of what a line of code does, which stays when the line moves: #3f09ab.
+
+    It is made of the names, constants and operators of that line, not of its text: the
+    file may have changed since it was loaded, or not be there. Comments and blanks do
+    not count. Empty if nothing is known of the line.
+    """
+    said: list[str] = []
+    for one in dis.get_instructions(code):
+        if one.positions is not None and one.positions.lineno == line:
+            said += _operands(one)
+    if not said:
+        return ""
+    told = "\n".join(said).encode("utf-8", "surrogatepass")
+    return f"#{blake2b(told, digest_size=3).hexdigest()}"
+
+
+def _operands(instruction: dis.Instruction) -> list[str]:
+    code, value = instruction.opcode, instruction.argval
+    if code in dis.hasconst:
+        return [_constant(value)] if value is not None else []
+    if code in _NAMES:
+        return [str(one) for one in (value if isinstance(value, tuple) else (value,))]
+    is_operator = instruction.opname in ("BINARY_OP", "COMPARE_OP")
+    return [instruction.argrepr] if is_operator else []
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return value.co_qualname  # its repr tells an address
+    if isinstance(value, frozenset):
+        return repr(sorted(map(repr, value)))  # its order changes with each process
+    return repr(value)
 
 
 def _is_ours(trace: TracebackType) -> bool:

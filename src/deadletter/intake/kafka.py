@@ -6,10 +6,12 @@ Offsets are committed only up to the first record that is not kept yet.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
+from time import monotonic, sleep
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -24,28 +26,33 @@ from confluent_kafka import Message as Record
 from msgspec import Struct
 
 from deadletter.core.dialects import Found, lineage_headers, origin_of, unmarked
-from deadletter.core.dialects.values import millis
+from deadletter.core.dialects.values import millis, number
 from deadletter.core.errors import (
     ConfigError,
     DeadLetterError,
     NotFound,
+    PartlySent,
     Refused,
     Unavailable,
 )
 from deadletter.core.message import Message
-from deadletter.ports import Clock
+from deadletter.ports import Arrival, Clock, CopyName, CopyState, CopyTrace, SentCopy
 
-from .addresses import KafkaAddress, read_kafka
+from . import kafka_copies
+from .addresses import KafkaAddress, is_called_dead, near_names, read_kafka
+from .kafka_copies import Search, Spot
 
 Place: TypeAlias = tuple[str, int]
 
 # ruff: noqa: SLF001 -- what the library itself finds, it names with an underscore
 _EOF: Final = KafkaError._PARTITION_EOF
-_PATIENCE: Final = 10.0  # seconds for a call, and to be let into the group
+_PATIENCE: Final = 10.0  # seconds for a call
+_LET_IN: Final = 30.0  # seconds to be let into the group
+_MOST_COPIES: Final = 100_000  # whose offsets are remembered
 _ANSWER: Final = 5.0  # seconds to say which topics there are
+_SESSION: Final = 10.0  # seconds after which the group does without one that was killed
+_DELIVERY: Final = 8.0  # seconds for a record; afterwards it is not sent any more
 _POLL: Final = 0.25
-_BEGIN: Final = ("dlq.", "dlt.")
-_END: Final = (".dlt", "-dlt", "_dlt", ".dlq", "-dlq", "_dlq")
 # The group moved on without us: what we held is somebody else's, or comes again.
 _MOVED_ON: Final = frozenset(
     {
@@ -55,6 +62,13 @@ _MOVED_ON: Final = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
         KafkaError.FENCED_MEMBER_EPOCH,
         KafkaError._STATE,
+    }
+)
+_STARTING: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
 _WRONG: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
@@ -73,14 +87,18 @@ _WRONG: Final[dict[int, tuple[type[DeadLetterError], str]]] = {
     ),
     KafkaError._INVALID_ARG: (ConfigError, "the Kafka URL has a wrong setting"),
     KafkaError.MSG_SIZE_TOO_LARGE: (Refused, "the record is too large for its topic"),
+    KafkaError.INVALID_RECORD: (Refused, "the topic does not take such records"),
+    KafkaError.POLICY_VIOLATION: (Refused, "the topic does not take such records"),
 }
 
 
 class Slip(Struct, frozen=True, array_like=True):
-    """What of a record has no place in a message: values that are not there."""
+    """What of a record has no place in a message."""
 
-    tombstone: bool = False
-    nulls: tuple[str, ...] = ()  # headers without a value
+    tombstone: bool = False  # it has no value
+    # Headers without a value: a name, and which of the headers of that name.
+    nulls: tuple[str | tuple[str, int], ...] = ()
+    partition: int | None = None  # of the record in the dead-letter topic
 
 
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -101,17 +119,14 @@ class Kafka:
         self._address = address
         self._producer: Producer | None = None
         self._heard: deque[KafkaError] = deque(maxlen=10)
+        self._copies: dict[CopyName, Spot | None] = {}  # None: not found
 
     async def places(self) -> Sequence[str]:
         """Topics that are called like dead-letter topics."""
-        return [
-            name
-            for name in await self.topics()
-            if name.lower().startswith(_BEGIN) or name.lower().endswith(_END)
-        ]
+        return [name for name in await self.topics() if is_called_dead(name)]
 
-    async def topics(self) -> list[str]:
-        """All topics but Kafka's own."""
+    async def topics(self) -> dict[str, int]:
+        """All topics but Kafka's own, by name, and how many partitions they have."""
         try:
             found = await asyncio.to_thread(self.producer().list_topics, None, _ANSWER)
         except KafkaException as error:
@@ -122,7 +137,19 @@ class Kafka:
                 f"no answer from {self._address.bootstrap}: is Kafka running, and is "
                 f"the URL right? ({reasons[0] if reasons else error})"
             ) from error
-        return sorted(name for name in found.topics if not name.startswith("__"))
+        return {
+            name: len(topic.partitions)
+            for name, topic in sorted(found.topics.items())
+            if not name.startswith("__")
+        }
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; NotFound if there is none of that name."""
+        topics = await self.topics()
+        if topic not in topics:
+            near = near_names(topic, topics)
+            raise NotFound(f"there is no topic {topic!r} on that cluster.{near}")
+        return topics[topic]
 
     def drain(self, place: str) -> "KafkaDrain":
         """The way into a topic."""
@@ -134,11 +161,101 @@ class Kafka:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
         }
+        settings.setdefault("session.timeout.ms", int(_SESSION * 1000))
         return KafkaDrain(self, place, settings)
 
     def sink(self, mailbox: str) -> "KafkaSink":
         """The way back to a topic."""
-        return KafkaSink(self, mailbox)
+        return KafkaSink(self, mailbox, self._address.keep)
+
+    async def look(self, copies: Sequence[SentCopy]) -> Sequence[CopyState]:
+        """
+        Compare the offsets of copies with those that their consumer group committed.
+
+        The group is the one that the URL names, or that the letter's headers name.
+        Copies that another process sent are looked for in their topics, once.
+        """
+        named = [self._address.consumer or _group_of(copy.message) for copy in copies]
+        await self._search(
+            [copy for copy, group in zip(copies, named, strict=True) if group]
+        )
+        groups: dict[str, set[Place]] = {}
+        asked: list[tuple[str, Spot] | None] = []
+        for copy, group in zip(copies, named, strict=True):
+            at = self._copies.get(copy.name) if group else None
+            asked.append(None if at is None else (group, at))
+            if at is not None:
+                groups.setdefault(group, set()).add((at.topic, at.partition))
+        committed: dict[tuple[str, Place], int] = {}
+        for group, places in groups.items():
+            for one in await asyncio.to_thread(self._committed, group, places):
+                committed[group, (one.topic, one.partition)] = one.offset
+        return [_state(one, committed) for one in asked]
+
+    async def find(self, copies: Sequence[SentCopy]) -> Sequence[CopyTrace]:
+        """Look into the topics for copies, by the letters that they carry."""
+        doubts = await self._search(copies)
+        return [self._trace(copy, doubts.get(copy.mailbox, "")) for copy in copies]
+
+    def _trace(self, copy: SentCopy, doubt: str) -> CopyTrace:
+        if (at := self._copies.get(copy.name)) is not None:
+            return CopyTrace(Arrival.ARRIVED, signature=at.signature)
+        return CopyTrace(Arrival.LOST if doubt else Arrival.MISSING, doubt)
+
+    async def _search(self, copies: Sequence[SentCopy]) -> dict[str, str]:
+        """Look for copies that nobody has looked for; by topic, what is in doubt."""
+        wanted: defaultdict[str, list[SentCopy]] = defaultdict(list)
+        for copy in copies:
+            if copy.name not in self._copies:
+                wanted[copy.mailbox].append(copy)
+        topics = await self.topics() if wanted else {}
+        doubts: dict[str, str] = {}
+        for topic, some in wanted.items():
+            done = Search()
+            if topic in topics:
+                since = min(copy.sent_at for copy in some)
+                look = partial(self._searched, topic, topics[topic], since)
+                done = await asyncio.to_thread(look)
+            doubts[topic] = done.doubt
+            for name in {copy.name for copy in some} | done.found.keys():
+                self._remember(name, done.found.get(name))
+        return doubts
+
+    def _searched(self, topic: str, partitions: int, since: datetime) -> Search:
+        settings = kafka_copies.settings(self._settings(), self._address.group)
+        consumer = _made(Consumer, settings)
+        try:
+            # Copies that keep the time of their record can be anywhere.
+            from_time = None if "timestamp" in self._address.keep else since
+            return kafka_copies.search(consumer, topic, partitions, since=from_time)
+        except KafkaException as error:
+            raise _in_our_words(error.args[0], topic) from error
+        finally:
+            consumer.close()
+
+    def _committed(self, group: str, places: set[Place]) -> list[TopicPartition]:
+        consumer = _made(Consumer, {**self._settings(), "group.id": group})
+        try:
+            wanted = [TopicPartition(*place) for place in sorted(places)]
+            found = _committed(consumer, wanted)
+        except KafkaException as error:
+            raise _in_our_words(error.args[0], f"the group {group}") from error
+        else:
+            return found
+        finally:
+            consumer.close()
+
+    def note(self, message: Message, record: Record) -> None:
+        """Remember where a copy is, to tell later whether it was handled."""
+        if message.lineage is not None:
+            name = (message.lineage.letter_id, message.lineage.generation)
+            place = (str(record.topic()), int(record.partition() or 0))
+            self._remember(name, Spot(*place, int(record.offset() or 0)))
+
+    def _remember(self, name: CopyName, at: Spot | None) -> None:
+        self._copies[name] = at
+        if len(self._copies) > _MOST_COPIES:
+            del self._copies[next(iter(self._copies))]
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -152,8 +269,10 @@ class Kafka:
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "error_cb": self._heard.append,
+                # What was reported as not sent must not be sent later.
+                "message.timeout.ms": int(_DELIVERY * 1000),
             }
-            self._producer = _made(Producer, {**self._settings(), **settings})
+            self._producer = _made(Producer, {**settings, **self._settings()})
         return self._producer
 
     def _settings(self) -> dict[str, Any]:
@@ -194,8 +313,11 @@ class KafkaDrain:
             waited += 0.0 if records else _POLL
             if is_over and (found or waited >= wait):
                 break
-            if not self._at_end and waited >= max(wait, _PATIENCE):
-                raise Unavailable(f"no partition of {self.place} was given to us yet")
+            if not self._at_end and waited >= max(wait, _LET_IN):
+                raise Unavailable(
+                    f"no partition of {self.place} was given to us in {_LET_IN:.0f} s:"
+                    " does another drain of the same group read it?"
+                )
         return found
 
     async def forget(self, found: Sequence[Found]) -> None:
@@ -230,8 +352,7 @@ class KafkaDrain:
 
     async def _open(self) -> Consumer:
         if self._consumer is None:
-            if self.place not in await self._kafka.topics():
-                raise NotFound(f"there is no topic {self.place!r} on that cluster")
+            await self._kafka.partitions(self.place)
             consumer = _made(Consumer, self._settings)
             consumer.subscribe(
                 [self.place], on_assign=self._ours, on_revoke=self._not_ours
@@ -243,7 +364,7 @@ class KafkaDrain:
         about = consumer.list_topics(self.place, _PATIENCE).topics[self.place]
         places = [TopicPartition(self.place, number) for number in about.partitions]
         left = 0
-        for place in consumer.committed(places, _PATIENCE):
+        for place in _committed(consumer, places):
             low, high = consumer.get_watermark_offsets(place, _PATIENCE)
             left += max(0, high - max(low, place.offset))
         return left
@@ -282,33 +403,112 @@ class KafkaDrain:
 class KafkaSink:
     """The way back to one topic."""
 
-    def __init__(self, kafka: Kafka, mailbox: str) -> None:
+    def __init__(
+        self, kafka: Kafka, mailbox: str, keep: frozenset[str] = frozenset()
+    ) -> None:
         self.mailbox = mailbox
         self._kafka = kafka
+        self._keep = keep
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
         """Send them with key, value and headers as they were; all are confirmed."""
-        if self.mailbox not in await self._kafka.topics():
-            raise NotFound(f"there is no topic {self.mailbox!r} on that cluster")
-        errors: list[KafkaError] = []
+        partitions = await self._kafka.partitions(self.mailbox)
+        sent: set[int] = set()
+        errors: dict[int, DeadLetterError] = {}
         producer = self._kafka.producer()
 
-        def heard(error: KafkaError | None, _: Record) -> None:
+        def heard(place: int, error: KafkaError | None, record: Record) -> None:
             if error is not None:
-                errors.append(error)
+                errors[place] = _in_our_words(error, self.mailbox)
+            else:
+                sent.add(place)
+                self._kafka.note(messages[place], record)
 
-        for message in messages:
-            record = _record(message)
-            while True:
-                with suppress(BufferError):
-                    producer.produce(self.mailbox, **record, on_delivery=heard)
-                    break
-                await asyncio.to_thread(producer.poll, _POLL)
+        for place, message in enumerate(messages):
+            try:
+                record = self._record(message, partitions)
+                await self._produce(record, partial(heard, place))
+            except Refused as error:
+                errors[place] = error
         left = await asyncio.to_thread(producer.flush, _PATIENCE)
-        if errors:
-            raise _in_our_words(errors[0], self.mailbox)
-        if left:
-            raise Unavailable(f"{self.mailbox}: Kafka has not confirmed {left} records")
+        refused = {n: error for n, error in errors.items() if _is_final(error)}
+        cause = next((one for one in errors.values() if not _is_final(one)), None)
+        if left and cause is None:
+            cause = Unavailable(
+                f"{self.mailbox}: Kafka has not confirmed {left} records"
+            )
+        if refused or cause is not None:
+            raise PartlySent(sent=sent, refused=refused, cause=cause)
+
+    async def _produce(self, record: dict[str, Any], heard: partial[None]) -> None:
+        producer = self._kafka.producer()
+        while True:
+            try:
+                producer.produce(self.mailbox, **record, on_delivery=heard)
+            except BufferError:
+                await asyncio.to_thread(producer.poll, _POLL)
+            except KafkaException as error:
+                raise _in_our_words(error.args[0], self.mailbox) from error
+            else:
+                return
+
+    def _record(self, message: Message, partitions: int) -> dict[str, Any]:
+        record = _record(message)
+        if "timestamp" in self._keep:
+            record["timestamp"] = round(message.sent_at.timestamp() * 1000)
+        if "partition" in self._keep and (at := self._partition(message)) is not None:
+            if at >= partitions:
+                raise Refused(
+                    f"message {message.id} was in partition {at}, and {self.mailbox}"
+                    f" has {partitions}: send it without ?keep=partition"
+                )
+            record["partition"] = at
+        return record
+
+    def _partition(self, message: Message) -> int | None:
+        """The partition that its id names, or the one of the dead-letter topic."""
+        _, *told = message.id.rsplit("/", 2)
+        if len(told) == 2 and None not in (numbers := [number(one) for one in told]):
+            return numbers[0]
+        return _slip(message).partition
+
+
+def _is_final(error: DeadLetterError) -> bool:
+    return isinstance(error, Refused | NotFound | ConfigError)
+
+
+def _group_of(message: Message) -> str:
+    origin = origin_of(message)
+    said = {} if origin is None else origin.said
+    connector = said.get("connector", "")
+    group = said.get("consumer_group", "")
+    return group or (f"connect-{connector}" if connector else "")
+
+
+def _state(
+    asked: tuple[str, Spot] | None, committed: dict[tuple[str, Place], int]
+) -> CopyState:
+    if asked is None:
+        return CopyState.UNKNOWN
+    group, at = asked
+    offset = committed.get((group, (at.topic, at.partition)), -1)
+    if offset < 0:
+        return CopyState.UNKNOWN  # nobody has committed anything there
+    return CopyState.HANDLED if offset > at.offset else CopyState.THERE
+
+
+def _committed(
+    consumer: Consumer, places: list[TopicPartition]
+) -> list[TopicPartition]:
+    """Return committed offsets, once a coordinator that is just starting knows them."""
+    deadline = monotonic() + _PATIENCE
+    while True:
+        try:
+            return consumer.committed(places, _PATIENCE)
+        except KafkaException as error:
+            if error.args[0].code() not in _STARTING or monotonic() > deadline:
+                raise
+            sleep(_POLL)
 
 
 class _Moved(Unavailable):
@@ -320,7 +520,7 @@ def _found(record: Record, place: Place, offset: int) -> Found:
     key, value = record.key(), record.value()
     _, stamp = record.timestamp()
     position = f"{place[0]}/{place[1]}/{offset}"
-    slip = Slip(value is None, tuple(name for name, v in headers if v is None))
+    slip = Slip(value is None, tuple(_nulls(headers)), place[1])
     return Found(
         kind="kafka",
         place=place[0],
@@ -341,16 +541,30 @@ def _headers(record: Record) -> list[tuple[str, bytes | str | None]]:
     return [(str(name), value) for name, value in given]
 
 
-def _record(message: Message) -> dict[str, Any]:
+def _nulls(headers: list[tuple[str, bytes | str | None]]) -> Iterator[tuple[str, int]]:
+    seen: Counter[str] = Counter()
+    for name, value in headers:
+        seen[name] += 1
+        if value is None:
+            yield name, seen[name]
+
+
+def _slip(message: Message) -> Slip:
     origin = origin_of(message)
-    slip = Slip()
     if origin is not None and origin.kind == "kafka":
         with suppress(msgspec.MsgspecError):
-            slip = _unpack(origin.raw)
-    headers = [
-        (name, None if name in slip.nulls and not value else value)
-        for name, value in unmarked(message).headers
-    ]
+            return _unpack(origin.raw)
+    return Slip()
+
+
+def _record(message: Message) -> dict[str, Any]:
+    slip = _slip(message)
+    seen: Counter[str] = Counter()
+    headers: list[tuple[str, bytes | None]] = []
+    for name, value in unmarked(message).headers:
+        seen[name] += 1
+        is_null = name in slip.nulls or (name, seen[name]) in slip.nulls
+        headers.append((name, None if is_null and not value else value))
     key = message.key
     return {
         "key": None if key is None else key.encode("utf-8", "surrogateescape"),

@@ -14,7 +14,13 @@ from typing import Final
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.errors import BackendError
-from deadletter.core.events import BackInReach, LoopDied, Observer, OutOfReach
+from deadletter.core.events import (
+    BackInReach,
+    ClockJumped,
+    LoopDied,
+    Observer,
+    OutOfReach,
+)
 from deadletter.core.items import Departed
 from deadletter.ports import Clock, Dice, ItemStore, Tended
 
@@ -49,6 +55,7 @@ class Tending:
         self._look_at: float | None = None  # by the monotonic clock
         self._changed = asyncio.Event()
         self._too_early = 0  # times in a row that nothing was to be done
+        self._shorten_at = -math.inf  # when to look at leases again, monotonic
 
     def due(self, at: datetime) -> None:
         """Something falls due at that time."""
@@ -103,11 +110,25 @@ class Tending:
             delays.append(self._look_at - self._clock.monotonic())
         return min(delays)
 
+    async def _shorten_leases(self) -> None:
+        """Now and then shorten leases that a clock wrote which was ahead."""
+        if self._clock.monotonic() < self._shorten_at:
+            return
+        found = await self._store.shorten_leases()
+        self._shorten_at = self._clock.monotonic() + AGAIN
+        if found.leases:
+            self._observe(
+                ClockJumped(
+                    mailbox="", seconds=0.0, shortened=found.leases, ahead=found.ahead
+                )
+            )
+
     async def _tended(self) -> Tended:
         tries = 0
         since = self._clock.monotonic()
         while True:
             try:
+                await self._shorten_leases()
                 tended = await self._store.tend()
             except BackendError as error:
                 tries += 1

@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from deadletter.core.alerting import MEMORY, Alert, about_groups, about_waiting
+from deadletter.core.alerting import (
+    MEMORY,
+    Alert,
+    about_groups,
+    about_outages,
+    about_unsettled,
+    about_waiting,
+)
 from deadletter.core.alerts import Alerts, AlertTarget
 from deadletter.core.events import Alerted, AlertFailed, Observer
 from deadletter.core.grouping import HIDDEN
@@ -31,9 +38,10 @@ from deadletter.ports import (
 
 from .arrivals import Arrivals
 from .telling import SHOWN, Notice, Teller, Untold, teller_of
-from .waiting import oldest_pending
+from .waiting import oldest_pending, unsettled
 
 GROUPS: Final = 1_000  # the latest ones, that are looked at
+WINDOWS: Final = 1_000  # the latest ones of brakes, that are looked at
 WAITING: Final = 500  # letters nobody looked at, the youngest that are too old
 SOURCES: Final = 50  # of them
 LEASE: Final = 180.0  # seconds one has to tell
@@ -70,8 +78,12 @@ class Alerting:
         now = self._clock.now()
         groups = await self._store.groups(only_open=False, limit=GROUPS)
         found = about_groups(groups, self._growth(groups, now), self._alerts, now)
+        if self._alerts.outages:
+            found += about_outages(await self._store.windows(limit=WINDOWS), now)
         if self._alerts.unreviewed:
             found += await self._unreviewed(now)
+        if self._alerts.unsettled:
+            found += about_unsettled(await unsettled(self._store), self._alerts, now)
         await asyncio.gather(*(post.tell(found) for post in self._posts))
 
     def _growth(self, groups: Sequence[Group], now: datetime) -> dict[str, int]:

@@ -9,6 +9,8 @@ from msgspec import structs
 from deadletter.core.events import (
     Alerted,
     AlertFailed,
+    Anchored,
+    AnchorFailed,
     BackInReach,
     BrakeClosed,
     BrakeOpened,
@@ -17,6 +19,7 @@ from deadletter.core.events import (
     CopyFailed,
     Event,
     FailedForGood,
+    HandlerNoted,
     HandlerStuck,
     HeadersIgnored,
     ItemDeleted,
@@ -26,6 +29,7 @@ from deadletter.core.events import (
     LetterRefused,
     LoopDied,
     OutOfReach,
+    PolicyFailed,
     Received,
     ReplyFailed,
     Retried,
@@ -48,7 +52,9 @@ LEVELS: Final[Mapping[type[Event], int]] = {
     Buried: logging.WARNING,
     FailedForGood: logging.WARNING,
     LeaseLost: logging.WARNING,
+    HandlerNoted: logging.INFO,
     HandlerStuck: logging.ERROR,
+    PolicyFailed: logging.ERROR,
     SuspectsFound: logging.WARNING,
     BrakeOpened: logging.WARNING,
     BrakeClosed: logging.INFO,
@@ -66,6 +72,8 @@ LEVELS: Final[Mapping[type[Event], int]] = {
     ItemDeleted: logging.WARNING,
     Alerted: logging.INFO,
     AlertFailed: logging.ERROR,
+    Anchored: logging.INFO,
+    AnchorFailed: logging.ERROR,
 }
 
 # The names people search for, where they are not the event's own.

@@ -15,6 +15,7 @@ from deadletter.core.events import (
     ACTIONS,
     Alerted,
     AlertFailed,
+    AnchorFailed,
     BackInReach,
     BrakeClosed,
     BrakeOpened,
@@ -32,6 +33,7 @@ from deadletter.core.events import (
     LetterRefused,
     LoopDied,
     OutOfReach,
+    PolicyFailed,
     Received,
     ReplyFailed,
     Retried,
@@ -99,6 +101,15 @@ class Metrics:
             "alerts", "Alerts, by whether people could be told.", "target", "outcome"
         )
         self._brake = gauge("breaker_state", "1 while the brake is open.", "mailbox")
+        self._openings = counter(
+            "brake_openings",
+            "Times the brake opened: outage or systemic.",
+            "mailbox",
+            "kind",
+        )
+        self._held = counter(
+            "messages_held", "Messages given back while the brake was open.", "mailbox"
+        )
         self._unreachable = gauge(
             "out_of_reach", "1 while it cannot be reached.", "mailbox", "what"
         )
@@ -129,20 +140,22 @@ class Metrics:
             Buried: self._on_buried,
             FailedForGood: lambda event: self._failed(event, "failed"),
             LeaseLost: self._on_lease_lost,
-            BrakeOpened: lambda event: self._braked(event, 1),
-            BrakeClosed: lambda event: self._braked(event, 0),
+            BrakeOpened: self._on_brake_opened,
+            BrakeClosed: self._on_brake_closed,
             OutOfReach: self._on_out_of_reach,
             BackInReach: self._on_back_in_reach,
             LetterHandled: self._on_letter_handled,
             LetterRefused: self._on_letter_refused,
             SuspectsFound: lambda event: self._mishap(event, event.lost),
             HandlerStuck: self._mishap,
+            PolicyFailed: self._mishap,
             ReplyFailed: self._mishap,
             CopyFailed: self._mishap,
             HeadersIgnored: self._mishap,
             LoopDied: self._mishap,
             Stalled: self._mishap,
             ClockJumped: self._mishap,
+            AnchorFailed: self._mishap,
             ItemMoved: lambda event: self._on_dead_item(event, "moved"),
             ItemDeleted: lambda event: self._on_dead_item(event, "deleted"),
             Alerted: lambda event: self._on_alert(event, "told"),
@@ -220,8 +233,15 @@ class Metrics:
         if event.seconds > 0:  # else no handler was run: a worker was lost, say
             self._handler_seconds.labels(name, outcome).observe(event.seconds)
 
-    def _braked(self, event: Event, state: int) -> None:
-        self._brake.labels(self._mailbox(event.mailbox)).set(state)
+    def _on_brake_opened(self, event: BrakeOpened) -> None:
+        name = self._mailbox(event.mailbox)
+        self._brake.labels(name).set(1)
+        self._openings.labels(name, event.kind.value).inc()
+
+    def _on_brake_closed(self, event: BrakeClosed) -> None:
+        name = self._mailbox(event.mailbox)
+        self._brake.labels(name).set(0)
+        self._held.labels(name).inc(event.held)
 
     def _mishap(self, event: Event, count: int = 1) -> None:
         self._mishaps.labels(name_of(event)).inc(count)

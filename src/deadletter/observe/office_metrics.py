@@ -15,8 +15,10 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from deadletter.core.errors import BackendError
+from deadletter.core.group_limit import is_overflow
 from deadletter.core.letter import Group, GroupStatus, State, still_open
 from deadletter.core.projections.pipeline import node_of
+from deadletter.core.unsettled import is_any_unsettled
 from deadletter.ports import Clock, LetterStore
 
 from .arrivals import Arrivals, Arrived
@@ -67,6 +69,11 @@ class OfficeMetrics:
             "Age of the oldest letter that nobody has looked at.",
             "source",
         )
+        self._unsettled = gauge(
+            "dlq_oldest_unsettled_age_seconds",
+            "Age of the oldest replayed copy whose outcome is to come.",
+            "source",
+        )
         self._groups = gauge("dlq_groups", "Groups with open letters.", "status")
         self._mismatch = gauge(
             "dlq_reconcile_mismatch", "Messages missing or too many, in all mailboxes."
@@ -83,6 +90,12 @@ class OfficeMetrics:
             "Groups that were seen for the first time.",
             registry=registry,
         )
+        self._overflowed = Counter(
+            "dlq_overflow_arrivals",
+            "Deaths recorded in overflow groups: there were too many new groups.",
+            ["source"],
+            registry=registry,
+        )
         self._replays = Replays(registry, clock)
         self._store = store
         self._clock = clock
@@ -91,6 +104,7 @@ class OfficeMetrics:
         self._source = Capped()
         self._shown: set[str] = set()  # sources that have been seen at zero
         self._oldest_of: dict[str, datetime] = {}
+        self._unsettled_since: dict[str, datetime] = {}
         self._aged: float | None = None
         self._held: Tally[str] = Tally()  # arrivals of those that have not
 
@@ -150,20 +164,38 @@ class OfficeMetrics:
             else:
                 self._held[source] += one.count
             self._new_groups.inc(one.is_new)
+            if is_overflow(one.group.fingerprint):
+                self._overflowed.labels(source).inc(one.count)
         for source in {*map(self._source, counts), *self._held}:
             self._arrived.labels(source)
+            self._overflowed.labels(source)
             self._shown.add(source)
 
     async def _show_ages(self, counts: Mapping[str, Mapping[State, int]]) -> None:
         asked = self._clock.monotonic()
         if self._aged is None or asked - self._aged >= AGES_EVERY:
             self._oldest_of = await self._find_oldest(counts)
+            self._unsettled_since = await self._find_unsettled(counts)
             self._aged = asked
+        self._set_ages(self._oldest, self._oldest_of)
+        self._set_ages(self._unsettled, self._unsettled_since)
+
+    def _set_ages(self, gauge: Gauge, since: Mapping[str, datetime]) -> None:
         now = self._clock.now()
-        for source in self._shown | set(self._oldest_of):
-            died = self._oldest_of.get(source, now)
-            age = max(0.0, (now - died).total_seconds())
-            self._oldest.labels(source).set(age)
+        for source in self._shown | set(since):
+            age = max(0.0, (now - since.get(source, now)).total_seconds())
+            gauge.labels(source).set(age)
+
+    async def _find_unsettled(
+        self, counts: Mapping[str, Mapping[State, int]]
+    ) -> dict[str, datetime]:
+        """Since when the oldest replayed copy of each source has no outcome."""
+        oldest: dict[str, datetime] = {}
+        since = await self._store.waiting_since() if is_any_unsettled(counts) else {}
+        for source, taken in since.items():
+            name = self._source(source)
+            oldest[name] = min(taken, oldest.get(name, taken))
+        return oldest
 
     async def _find_oldest(
         self, counts: Mapping[str, Mapping[State, int]]

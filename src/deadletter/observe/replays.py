@@ -7,10 +7,17 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.replaying import HANDLED
 from deadletter.ports import Clock
 
-_OUT: Final = frozenset({Outcome.SENT, Outcome.CONFIRMED, Outcome.FAILED})
-_ENDS: Final = (Outcome.CONFIRMED, Outcome.FAILED, Outcome.SKIPPED)
+_OUT: Final = HANDLED | {Outcome.SENT, Outcome.UNCONFIRMED, Outcome.FAILED}
+_ENDS: Final = (
+    Outcome.CONFIRMED,
+    Outcome.PRESUMED,
+    Outcome.FAILED,
+    Outcome.REFUSED,
+    Outcome.SKIPPED,
+)
 
 
 class Replays:

@@ -76,39 +76,47 @@ def teller_of(target: AlertTarget) -> Teller:
     """Who tells those at a target; a ConfigError when the target cannot be."""
     if target.kind is TargetKind.EMAIL:
         return _Email(target)
-    url = urlsplit(target.to)
+    check_url(target.to, "alerts")
+    return _Webhook(target) if target.kind is TargetKind.WEBHOOK else _Slack(target)
+
+
+def check_url(text: str, what: str) -> None:
+    """Refuse a URL that nothing can be posted to."""
+    url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(
-            f"alerts cannot go to {redact(target.to)!r}: "
-            "give an http:// or https:// URL"
+            f"{what} cannot go to {redact(text)!r}: give an http:// or https:// URL"
         )
-    return _Webhook(target) if target.kind is TargetKind.WEBHOOK else _Slack(target)
+
+
+class Webhook:
+    """A URL that takes JSON, signed if there is a secret to sign with."""
+
+    def __init__(self, url: str, secret: str | None = None) -> None:
+        self._calls = DaemonCalls()
+        self._url = url
+        self._secret = secret_of(secret) if secret else None
+
+    async def post(self, kind: str, id_: str, at: datetime, data: object) -> None:
+        """Post something; raises Untold."""
+        body = msgspec.json.encode({"type": kind, "timestamp": at, "data": data})
+        seconds = int(at.timestamp())
+        headers = {"webhook-id": id_, "webhook-timestamp": str(seconds)}
+        if self._secret is not None:
+            headers["webhook-signature"] = signed(self._secret, id_, seconds, body)
+        await _post(self._calls, self._url, body, headers)
 
 
 class _Webhook:
     kind = TargetKind.WEBHOOK
 
     def __init__(self, target: AlertTarget) -> None:
-        self._calls = DaemonCalls()
-        self._url = target.to
-        self._secret = secret_of(target.secret) if target.secret else None
+        self._webhook = Webhook(target.to, target.secret)
 
     async def tell(self, notice: Notice) -> None:
         """Post it as JSON, signed if there is a secret to sign with."""
-        body = msgspec.json.encode(
-            {
-                "type": "deadletter.alerts",
-                "timestamp": notice.at,
-                "data": {"alerts": notice.alerts, "more": notice.more},
-            }
-        )
-        seconds = int(notice.at.timestamp())
-        headers = {"webhook-id": notice.id, "webhook-timestamp": str(seconds)}
-        if self._secret is not None:
-            headers["webhook-signature"] = signed(
-                self._secret, notice.id, seconds, body
-            )
-        await _post(self._calls, self._url, body, headers)
+        data = {"alerts": notice.alerts, "more": notice.more}
+        await self._webhook.post("deadletter.alerts", notice.id, notice.at, data)
 
 
 class _Slack:
@@ -132,7 +140,7 @@ def _for_slack(alert: Alert) -> str:
     text = plain_line(alert.text)
     for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, harmless)
-    return f"{text} <{alert.link}|look>" if alert.link else text
+    return text
 
 
 class _Email:
@@ -173,7 +181,6 @@ def _letter(notice: Notice) -> str:
         first, last = (f"{at:%F %T}" for at in (alert.first_seen, alert.last_seen))
         lines += [plain_line(alert.text), f"  first {first}, last {last} UTC"]
         lines += [f"  group {alert.group}"] if alert.group else []
-        lines += [f"  {alert.link}"] if alert.link else []
         lines.append("")
     if notice.more:
         lines.append(f"...and {notice.more:,} more")

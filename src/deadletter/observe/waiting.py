@@ -1,4 +1,4 @@
-"""Since when letters wait for somebody to look at them."""
+"""Since when letters wait: for somebody to look at them, or for an outcome."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -6,6 +6,7 @@ from typing import Final
 
 from deadletter.core.letter import LetterHead, State
 from deadletter.core.query import All, Node, Op, Term, instant, literal, parse
+from deadletter.core.unsettled import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.ports import LetterStore
 
 _PAGE: Final = 100
@@ -41,6 +42,13 @@ async def oldest_pending(
         else:
             far, is_all = ago, False
     return known
+
+
+async def unsettled(store: LetterStore) -> tuple[Unsettled, ...]:
+    """Letters that wait for the outcome of a replay, the longest wait first."""
+    counts = await store.counts()
+    since = await store.waiting_since() if is_any_unsettled(counts) else {}
+    return unsettled_letters(counts, since)
 
 
 async def _some(store: LetterStore, query: Node) -> tuple[Sequence[LetterHead], bool]:

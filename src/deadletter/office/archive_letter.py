@@ -43,7 +43,7 @@ def imported(letter: DeadLetter) -> DeadLetter:
 
 
 def _problem(head: LetterHead) -> str | None:
-    names = (head.source, head.partition, head.fingerprint, head.owner or "")
+    names = (head.source, head.partition, head.fingerprint)
     if any(len(name) > _LONGEST_NAME for name in names):
         return f"a name in it is longer than {_LONGEST_NAME:,} characters"
     if not head.source or _CONTROL.search(head.source):

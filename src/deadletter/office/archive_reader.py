@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from deadletter.core.counts import many
 from deadletter.core.errors import ConfigError
 from deadletter.core.escaping import each_text, shown
 from deadletter.core.letter import DeadLetter
@@ -123,10 +124,11 @@ def _read(file: BinaryIO, reject: Reject | None) -> Iterator[DeadLetter | Proble
         sound = sound and isinstance(found, DeadLetter)
         yield found
     if version != UNCHECKED:
+        above = many(seen, "letter stands", "letters stand")
         yield Problem(
             line=lines.number + 1,
-            text=f"the last line is missing; {seen:,} letters stand above it, and how"
-            " many were cut off is not known",
+            text=f"the last line is missing; {above} above it, and how many were cut"
+            " off is not known",
         )
 
 
@@ -236,7 +238,8 @@ def _at_end(
     number, digest = lines.number, lines.above
     if end.letters != seen:
         sound = False
-        text = f"{end.letters:,} letters were exported, {seen:,} are here"
+        were = many(end.letters, "letter was", "letters were")
+        text = f"{were} exported, {many(seen, 'is', 'are')} here"
         yield Problem(line=number, text=text)
     if sound and end.sha256 != digest:
         yield Problem(
@@ -253,9 +256,10 @@ def _at_end(
 def _told(checkup: Checkup) -> str:
     more = checkup.wrong - len(checkup.problems)
     flags = "--salvage, over HTTP salvage=true"
-    rest = f"; or take the {checkup.intact:,} intact letters: {flags}"
+    rest = f"; or take the {many(checkup.intact, 'intact letter')}: {flags}"
+    wrong = many(checkup.wrong, "problem")
     told = [
-        f"the archive is damaged ({checkup.wrong:,} problems), nothing was taken in:",
+        f"the archive is damaged ({wrong}), nothing was taken in:",
         *(f"  {problem}" for problem in checkup.problems),
         *([f"  ... and {more:,} more"] if more else []),
         f"export again{rest if checkup.intact else ''}",

@@ -4,11 +4,13 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.query import show
+from deadletter.core.counts import many
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.query import first_word, parse, show
 from deadletter.core.query.ast import Node
 
-MOST: Final = 200_000  # letters changed at once
+MOST: Final = 200_000  # letters changed at once, and in one replay
+WIDEST: Final = 1_000_000  # letters among which the oldest are sought
 
 
 class Chosen(Struct, frozen=True):
@@ -23,12 +25,28 @@ class Chosen(Struct, frozen=True):
         """How they were chosen, for the record."""
         return self.query or " ".join(self.ids[:20])
 
-    def check(self, expect: int | None) -> None:
+    def check(self, expect: int | None, limit: int | None = None) -> None:
         """Refuse another number of letters than somebody has agreed to."""
-        if expect is not None and len(self.ids) != expect:
-            raise Conflict(
-                f"{len(self.ids):,} letters match now, not {expect:,}: look at it again"
-            )
+        count = len(self.ids) if limit is None else min(limit, len(self.ids))
+        if expect is not None and count != expect:
+            match = many(count, "letter matches", "letters match")
+            raise Conflict(f"{match} now, not {expect:,}: look at it again")
+
+
+def check_words(query: str | Node, *, allowed: bool, how: str) -> None:
+    """
+    Refuse free words in a search that changes letters, unless they are `allowed`.
+
+    A word may stand anywhere in a letter, so that `5` finds nearly all of them.
+    `how` says how to allow them.
+    """
+    word = first_word(parse(query) if isinstance(query, str) else query)
+    if word is not None and not allowed:
+        raise ConfigError(
+            f"{word.text!r} is neither the id of a letter nor a field with its value:"
+            " letters that contain a text are not changed by accident. Name ids, or"
+            f" fields as in source:orders or error:Timeout*; to mean the text, {how}"
+        )
 
 
 class Freezes(Protocol):
@@ -39,11 +57,15 @@ class Freezes(Protocol):
 
 
 async def found_by(
-    letters: Freezes, query: str | Node, *, limit: int | None = None
+    letters: Freezes,
+    query: str | Node,
+    *,
+    limit: int | None = None,
+    widest: int = MOST,
 ) -> Chosen:
     """The letters a search finds now; none at all is NotFound."""
     text = query if isinstance(query, str) else show(query) or "*"
-    most = min(limit or MOST, MOST)
+    most = min(limit or widest, widest)
     ids = await letters.freeze(query, limit=most)
     if not ids:
         raise NotFound(f"no letter matches {text}")

@@ -15,8 +15,11 @@ from msgspec import Struct
 
 from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError, DeadLetterError
+from deadletter.core.group_limit import OVERFLOW
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
+from deadletter.core.signing import Keys
+from deadletter.core.unsettled import LONG_WAIT, together
 from deadletter.ports import (
     Broker,
     Clock,
@@ -29,15 +32,21 @@ from deadletter.ports import (
     Timed,
 )
 
+from .key_check import describe, silent_copies
 from .letters import Letters
+from .mailboxes import unworked
+from .outages import list_outages
+from .stats import waiting
 
 OLD: Final = timedelta(days=7)
 LARGE_WAL: Final = 256 * 1024 * 1024
 LITTLE_SPACE: Final = 512 * 1024 * 1024
 NO_SPACE: Final = 64 * 1024 * 1024
+VERIFIED: Final = 25_000  # letters; checking more takes too long for a quick look
 OTHERS: Final = 0o077  # what people who are not the owner may do
 AHEAD: Final = timedelta(minutes=5)
 APART: Final = timedelta(seconds=30)  # clocks nobody needs to set
+_FLOODS: Final = 100  # overflow groups that are looked at
 _DURABLE: Final = frozenset({Durability.POWER_SAFE, Durability.REPLICATED})
 
 
@@ -47,6 +56,7 @@ class Health(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
+    SKIPPED = "skipped"  # not looked at; the text says how to
 
 
 class Check(Struct, frozen=True):
@@ -57,21 +67,30 @@ class Check(Struct, frozen=True):
     text: str
 
 
-async def examine(engine: Engine, clock: Clock, file: Path | None) -> list[Check]:
-    """Look at everything that tends to go wrong; `file` is where the engine lives."""
+async def examine(
+    engine: Engine, clock: Clock, file: Path | None, keys: Keys | None = None
+) -> list[Check]:
+    """
+    Look at everything that tends to go wrong.
+
+    `file` is where the engine lives. `keys` are those that headers are signed with,
+    where others could write them.
+    """
     checks = [_versions(), check_durability(engine), *check_locks(engine)]
     checks += [*_disk(file), *_privacy(file)]
     try:
         queues = await engine.broker.queues()
         checks.append(_ok("reachable", _answering(queues)))
         checks += [_topology(queues), await _limits(engine.broker, queues)]
-        checks.append(_suspects(queues))
+        checks += [_suspects(queues), _workers(queues, clock.now())]
         if isinstance(engine.broker, Timed):
             checks.append(_server_clock(await engine.broker.time(), clock.now()))
         if engine.letters is None:
             checks.append(_warn("office", "This engine keeps no letters."))
         else:
             checks += [check async for check in _office(engine.letters, clock)]
+            if keys is not None:
+                checks.append(await _keys(engine.letters, clock, keys))
     except BackendError as error:
         text = f"{error} Check the URL and that nothing else holds the file."
         checks.append(Check("reachable", Health.FAIL, text))
@@ -213,16 +232,40 @@ def _suspects(queues: Sequence[QueueInfo]) -> Check:
     return _warn("suspects", text)
 
 
+def _workers(queues: Sequence[QueueInfo], now: datetime) -> Check:
+    idle = unworked(queues, now)
+    if not idle:
+        return _ok("workers", "No mailbox has messages that seem to wait for a worker.")
+    names = ", ".join(f"{one.options.name} ({one.ready:,} ready)" for one in idle[:5])
+    more = f" and {len(idle) - 5} more" if len(idle) > 5 else ""
+    text = (
+        f"No worker holds a message of {names}{more}. "
+        "Start one with `dlq work`, or see why it takes none."
+    )
+    return _warn("workers", text)
+
+
 async def _office(store: LetterStore, clock: Clock) -> AsyncIterator[Check]:
+    yield await _integrity(store)
+    yield await _clock(store, clock)
+    yield await _held_back(store, clock)
+    yield await _overflow(store, clock)
+    yield await _unreviewed(store, clock)
+    yield await _unsettled(store, clock)
+
+
+async def _integrity(store: LetterStore) -> Check:
+    counts = await store.counts()
+    letters = sum(sum(states.values()) for states in counts.values())
+    if letters > VERIFIED:
+        text = f"{letters:,} letters were not checked here: `dlq verify` checks them."
+        return Check("integrity", Health.SKIPPED, text)
     findings = await store.verify()
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         text = f"{findings[0]}{more} `dlq verify` lists them all."
-        yield Check("integrity", Health.FAIL, text)
-    else:
-        yield _ok("integrity", "Audit chain, group counts and digests add up.")
-    yield await _clock(store, clock)
-    yield await _unreviewed(store, clock)
+        return Check("integrity", Health.FAIL, text)
+    return _ok("integrity", "Audit chain, group counts and digests add up.")
 
 
 async def _clock(store: LetterStore, clock: Clock) -> Check:
@@ -234,6 +277,24 @@ async def _clock(store: LetterStore, clock: Clock) -> Check:
         )
         return _warn("clock", text)
     return _ok("clock", f"It is {clock.now():%Y-%m-%d %H:%M:%S} UTC.")
+
+
+async def _overflow(store: LetterStore, clock: Clock) -> Check:
+    begin = clock.now() - timedelta(days=1)
+    found = await store.groups(only_open=False, named=OVERFLOW, limit=_FLOODS)
+    recent = [group for group in found if group.last_seen > begin]
+    if not recent:
+        return _ok("groups", "No flood of new groups within a day.")
+    names = ", ".join(
+        f"{group.error_type.rpartition('.')[2]} in {group.source} ({group.open:,} open)"
+        for group in recent[:3]
+    )
+    more = f" and {len(recent) - 3} more" if len(recent) > 3 else ""
+    text = (
+        f"Too many different error texts for groups of their own: {names}{more}."
+        " `dlq groups` shows them as overflow; `dlq groups show` what they share."
+    )
+    return _warn("groups", text)
 
 
 def _server_clock(theirs: datetime, ours: datetime) -> Check:
@@ -250,6 +311,25 @@ def _server_clock(theirs: datetime, ours: datetime) -> Check:
     return _warn("server clock", text)
 
 
+async def _keys(store: LetterStore, clock: Clock, keys: Keys) -> Check:
+    silent = await silent_copies(store, clock.now())
+    text = describe(keys, silent)
+    return _warn("signing keys", text) if silent else _ok("signing keys", text)
+
+
+async def _held_back(store: LetterStore, clock: Clock) -> Check:
+    outages = await list_outages(store, clock, only_open=True)
+    if not outages:
+        return _ok("brake", "No mailbox is held back.")
+    window = outages[0].window
+    more = f" (and {len(outages) - 1} more)" if len(outages) > 1 else ""
+    text = (
+        f"{window.mailbox} is held back ({window.kind}): {window.text}.{more} "
+        "Nothing is charged or buried meanwhile; `dlq outages` says what to do."
+    )
+    return _warn("brake", text)
+
+
 async def _unreviewed(store: LetterStore, clock: Clock) -> Check:
     letters = Letters(store, clock)
     old = All(
@@ -263,11 +343,29 @@ async def _unreviewed(store: LetterStore, clock: Clock) -> Check:
     if not found:
         return _ok("review", f"No pending letter is older than {OLD.days} days.")
     count = f"{found:,}" if found < most else f"{most:,} or more"
+    they = "pending letter is" if found == 1 else "pending letters are"
     text = (
-        f"{count} pending letters are older than {OLD.days} days: "
+        f"{count} {they} older than {OLD.days} days: "
         f"`dlq list 'is:pending age:>{OLD.days}d'`."
     )
     return _warn("review", text)
+
+
+async def _unsettled(store: LetterStore, clock: Clock) -> Check:
+    letters, since = together(await waiting(store, await store.counts()))
+    if not letters:
+        return _ok("replays", "No letter waits for the outcome of a replay.")
+    they = "letter waits" if letters == 1 else "letters wait"
+    text = f"{letters:,} {they} for the outcome of a replay"
+    if since is None or clock.now() - since < LONG_WAIT:
+        return _ok("replays", f"{text}.")
+    waited = format_duration(round((clock.now() - since).total_seconds()))
+    text += (
+        f", the oldest for {waited}. See `dlq list is:{State.REPLAYING}`; is a worker"
+        " running? Letters whose outcome will not come: `dlq replay ID --unconfirmed`"
+        " sends one again, `dlq close ID --unconfirmed` closes it."
+    )
+    return _warn("replays", text)
 
 
 def _ok(name: str, text: str) -> Check:

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.failure import Trouble
+from deadletter.core.group_limit import is_overflow
 from deadletter.core.grouping import HIDDEN
 from deadletter.core.letter import By, Group, GroupStatus, Standing, still_open
 from deadletter.core.paging import group_cursor, place_of_group
+from deadletter.core.regrouping import merged_into
 from deadletter.ports import Clock, LetterStore
 
 LISTED: Final = frozenset(GroupStatus) - HIDDEN
@@ -38,6 +40,7 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     open: int
     total: int
     share: float
+    overflow: bool = False  # too many different texts: their letters are in one group
 
 
 class GroupPage(Struct, frozen=True):
@@ -106,6 +109,12 @@ async def get_group(
     ]
     exact = [group for group in found if group.fingerprint == bare]
     if not found:
+        rules = {} if sources else await store.group_rules()
+        if bare in rules and (target := merged_into(bare, rules)) != bare:
+            return await get_group(store, target)
+        gone = [] if sources else await store.audit(target=bare)
+        if became := [one.detail for one in gone if one.action == "regroup"]:
+            raise NotFound(f"group {bare} is gone: {', '.join(became[-3:])}")
         raise NotFound(f"there is no group {bare[:40]!r}; `dlq groups --all` shows all")
     if len(found) > 1 and not exact:
         some = ", ".join(group.fingerprint for group in found[:3])
@@ -180,4 +189,5 @@ def _line(group: Group, everything: int) -> GroupLine:
         open=group.open,
         total=group.total,
         share=group.open / everything if everything else 0.0,
+        overflow=is_overflow(group.fingerprint),
     )

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,12 +10,19 @@ from msgspec import Struct
 
 from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
-from deadletter.core.letter import By, DeadLetter, LetterHead, State
+from deadletter.core.letter import OPEN, By, DeadLetter, LetterHead, State
 from deadletter.core.paging import place
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
-from deadletter.core.query.pattern import pattern
-from deadletter.ports import Clock, LetterStore, Move, Names, Naming, Page
+from deadletter.core.query.pattern import pattern, pieces
+from deadletter.ports import (
+    Clock,
+    LetterStore,
+    Move,
+    Names,
+    Naming,
+    Page,
+)
 
 from .batches import BATCH, batched
 from .patience import AT_ONCE, PATIENCE, Patience, Turn
@@ -23,9 +30,12 @@ from .patience import AT_ONCE, PATIENCE, Patience, Turn
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000
 MANY: Final = 5_000  # ids asked for at once
+MOST_COUNTED: Final = 10_000  # letters of a search that is counted
+_COUNTING: Final = 1.0  # seconds
 _ID: Final = re.compile(r"[a-z2-7]{6,24}")
 _FULL: Final = 24
 
+IS_REPLAYING: Final = f"is {State.REPLAYING}"  # why a letter was left alone
 REVIEWABLE: Final = frozenset({State.PENDING})
 CLOSABLE: Final = frozenset(
     {State.PENDING, State.REVIEWED, State.QUARANTINED, State.REPLAYED}
@@ -42,6 +52,13 @@ class Moved(Struct, frozen=True, kw_only=True):
     asked: int = 0
     moved: int = 0
     skipped: dict[str, int] = {}  # why not, and how many
+
+
+class LetterCount(Struct, frozen=True):
+    """How many letters a search finds; there are more unless `is_all`."""
+
+    letters: int
+    is_all: bool = True
 
 
 class Letters:
@@ -96,6 +113,37 @@ class Letters:
             if looked_at >= patience.letters or used >= patience.seconds:
                 there = await self._number(sources)
                 return Page(tuple(heads), after, looked_at, page.back_to, there)
+
+    async def count(
+        self,
+        query: str | Node = "",
+        *,
+        sources: Sequence[str] = (),
+        turn: Turn = AT_ONCE,
+    ) -> LetterCount:
+        """
+        How many letters a search finds, as far as it is cheap to know.
+
+        By the office's own counters where they can tell, else by naming letters, up
+        to `MOST_COUNTED` and for about a second.
+        """
+        node = self.understand(query)
+        by_counters = counted_by(node, await self._store.counts(), sources)
+        if by_counters is not None:
+            return LetterCount(by_counters)
+        node = of_sources(node, sources)
+        found, after, used = 0, None, 0.0
+        while True:
+            size = min(MANY, MOST_COUNTED + 1 - found)
+            async with turn():
+                began = self._clock.monotonic()
+                names = await self._named(node, size, after)
+                used += self._clock.monotonic() - began
+            found, after = found + len(names.ids), names.after
+            if after is None and found <= MOST_COUNTED:
+                return LetterCount(found)
+            if found > MOST_COUNTED or used >= _COUNTING:
+                return LetterCount(min(found, MOST_COUNTED), is_all=False)
 
     async def select(
         self, query: str | Node, *, limit: int | None = None
@@ -207,9 +255,13 @@ class Letters:
         """Somebody has looked at these."""
         return await self._move(ids, REVIEWABLE, State.REVIEWED, by)
 
-    async def close(self, ids: Iterable[str], by: By) -> Moved:
-        """These are done with."""
-        return await self._move(ids, CLOSABLE, State.CLOSED, by)
+    async def close(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
+        """These are done with; `unconfirmed` as in `reopen`."""
+        return await self._move(
+            ids, CLOSABLE, State.CLOSED, by, unconfirmed=unconfirmed
+        )
 
     async def reopen(
         self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
@@ -217,15 +269,25 @@ class Letters:
         """
         These need somebody again.
 
-        A letter whose replay has no outcome yet is reopened only if asked for
-        `unconfirmed`: its copy may still be on its way.
+        A letter that waits for the outcome of its replay moves only if asked for
+        `unconfirmed`: its copy may still be on its way. The replay stops waiting for
+        that copy, too, and records what becomes of it all the same.
         """
-        old = REOPENABLE | {State.REPLAYING} if unconfirmed else REOPENABLE
-        return await self._move(ids, old, State.PENDING, by)
+        return await self._move(
+            ids, REOPENABLE, State.PENDING, by, unconfirmed=unconfirmed
+        )
 
-    async def discard(self, ids: Iterable[str], by: By) -> Moved:
-        """Throw these away; they can be restored until they are purged."""
-        return await self._move(ids, DISCARDABLE, State.DISCARDED, by)
+    async def discard(
+        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
+    ) -> Moved:
+        """
+        Throw these away; they can be restored until they are purged.
+
+        `unconfirmed` as in `reopen`.
+        """
+        return await self._move(
+            ids, DISCARDABLE, State.DISCARDED, by, unconfirmed=unconfirmed
+        )
 
     async def restore(self, ids: Iterable[str], by: By) -> Moved:
         """Take these out of the bin."""
@@ -273,17 +335,25 @@ class Letters:
             raise ConfigError("purging deletes for good, so it needs a reason")
         result = Moved()
         for batch in batched(ids):
-            states = await self._states(batch)
-            free = [id_ for id_ in states if states[id_] is not State.REPLAYING]
+            heads = await self._heads(batch)
+            free = [head.id for head in heads if head.state is not State.REPLAYING]
             gone = await self._store.purge(free, by)
-            why_not = Counter({"is replaying": len(states) - len(free)})
+            why_not = Counter({IS_REPLAYING: len(heads) - len(free)})
             result = _and(result, batch, gone, +why_not)
         return result
 
     async def _move(
-        self, ids: Iterable[str], old: frozenset[State], new: State, by: By
+        self,
+        ids: Iterable[str],
+        old: frozenset[State],
+        new: State,
+        by: By,
+        *,
+        unconfirmed: bool = False,
     ) -> Moved:
         result = Moved()
+        if unconfirmed:
+            old |= {State.REPLAYING}
         for batch in batched(ids):
             moved = await self._store.move(Move(ids=batch, old=old, new=new), by)
             result = _and(result, batch, moved, await self._why_not(batch, moved))
@@ -293,12 +363,11 @@ class Letters:
         left = set(asked).difference(done)
         if not left:
             return Counter()
-        states = await self._states(tuple(left))
-        return Counter(f"is {state}" for state in states.values())
+        return Counter(f"is {head.state}" for head in await self._heads(tuple(left)))
 
-    async def _states(self, ids: Sequence[str]) -> dict[str, State]:
-        page = await self.search(Term("id", Op.IS, tuple(ids)), limit=len(ids))
-        return {head.id: head.state for head in page.heads}
+    async def _heads(self, ids: Sequence[str]) -> Sequence[LetterHead]:
+        named = Term("id", Op.IS, tuple(ids))
+        return (await self.search(named, limit=len(ids))).heads
 
 
 def _and(
@@ -320,6 +389,32 @@ def of_sources(node: Node, sources: Sequence[str]) -> Node:
         return node
     names = tuple(pattern((source,)) for source in sources)
     return All((node, Term("source", Op.IS, names)))
+
+
+def counted_by(
+    node: Node, counts: Mapping[str, Mapping[State, int]], sources: Sequence[str]
+) -> int | None:
+    """Return how many letters a search finds, if counts by state and source tell."""
+    terms = node.terms if isinstance(node, All) else (node,)
+    states, names = frozenset(State), frozenset(sources or counts)
+    for term in terms:
+        match term:
+            case Term("is", Op.IS, values) if "conflict" not in values:
+                named = {State(value) for value in values if value != "open"}
+                states &= named | (OPEN if "open" in values else frozenset())
+            case Term("source", Op.IS, values):
+                found = [pieces(value) for value in values]
+                if any(len(parts) > 1 for parts in found):
+                    return None
+                names &= {parts[0] for parts in found}
+            case _:
+                return None
+    return sum(
+        n
+        for source in names
+        for state, n in counts.get(source, {}).items()
+        if state in states
+    )
 
 
 def too_costly(seconds: float, back_to: datetime) -> QueryError:

@@ -1,36 +1,43 @@
 """A verdict per letter before anything is sent."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from deadletter.core.care import AT_ONCE, Care
+from deadletter.core.dialects import origin_of
+from deadletter.core.errors import BackendError, Refused
 from deadletter.core.letter import DeadLetter, LetterHead, State, sources_of
+from deadletter.core.message import Message
 from deadletter.core.redact import is_secret_name
-from deadletter.ports import Ledger, LedgerKey, LedgerState
+from deadletter.core.verdicts import Treatment, Verdict
+from deadletter.ports import Ledger, LedgerKey, LedgerState, ReplayNext, WaysBack
 
 REPLAYABLE: Final = sources_of(State.REPLAYING)
 SAMPLES: Final = 5
 
 
-class Verdict(StrEnum):
-    """What to expect of replaying one letter. The first that applies."""
-
-    WRONG_STATE = "wrong-state"  # not sent: replaying, replayed, closed, discarded
-    PAST_CAP = "past-cap"  # not sent: quarantined instead
-    PROCESSED = "already-processed"  # the ledger has seen it handled meanwhile
-    EXPIRED = "expired"  # too late by its own word; its copy goes without the expiry
-    NO_MAILBOX = "no-mailbox"  # nobody has made or worked that mailbox yet
-    CREDENTIALS = "credentials"  # its headers hold some, which may be stale by now
-    ORDERED = "ordered"  # newer messages of its key may have gone ahead
-    READY = "ready"
+Fits: TypeAlias = Callable[[str, Message], bool]
+"""Tell whether the handler of a mailbox can read a message, as far as is known."""
 
 
-BLOCKED: Final = frozenset({Verdict.WRONG_STATE, Verdict.PAST_CAP})
-"""Verdicts with which a letter is not sent at all."""
+class LetterVerdict(Struct, frozen=True, kw_only=True):
+    """What to expect of replaying one letter."""
+
+    letter_id: str
+    source: str
+    target: str
+    verdict: Verdict
+
+
+class LetterVerdicts(Struct, frozen=True):
+    """Verdicts on some letters of a replay, in their order; `after` continues."""
+
+    letters: tuple[LetterVerdict, ...]
+    after: int | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -44,11 +51,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     states: dict[State, int] = {}
     targets: dict[str, int] = {}
     more: bool = False  # the limit cut it off
+    left_out: tuple[Verdict, ...] = ()  # of the verdicts above, those not sent
+    asked: tuple[Verdict, ...] = ()  # those sent only if somebody agrees
+    through: str = ""  # the server of others that they go back to
 
     @property
     def sendable(self) -> int:
         """How many letters would be sent."""
-        return self.total - sum(self.verdicts.get(verdict, 0) for verdict in BLOCKED)
+        return self.total - sum(self.verdicts[verdict] for verdict in self.left_out)
 
 
 class Preflight(Struct, frozen=True, kw_only=True):
@@ -59,23 +69,36 @@ class Preflight(Struct, frozen=True, kw_only=True):
     to: str | None
     mailboxes: frozenset[str] | None  # None: nobody can know
     ledger: Ledger | None
+    fits: Fits | None = None  # None: the handlers are not known here
+    ways: WaysBack | None = None  # None: nobody asks where letters were drained from
+    through: str = ""  # the server of others that they go back to
+    is_chosen: bool = False  # somebody said so; otherwise it is that of the first one
 
     async def judge(self, letters: Sequence[DeadLetter]) -> list[Verdict]:
         """A verdict for each letter."""
         processed = await self._processed(letters)
+        in_use = await self._in_use(letters)
         return [
-            self._verdict(letter, done)
-            for letter, done in zip(letters, processed, strict=True)
+            self._verdict(letter, done, taken)
+            for letter, done, taken in zip(letters, processed, in_use, strict=True)
         ]
 
-    def _verdict(self, letter: DeadLetter, processed: bool) -> Verdict:
+    def _verdict(
+        self, letter: DeadLetter, processed: bool, is_id_in_use: bool
+    ) -> Verdict:
         head, message = letter.head, letter.message
         if head.state not in REPLAYABLE:
             return Verdict.WRONG_STATE
         if head.replays >= self.cap:
             return Verdict.PAST_CAP
+        if self._is_elsewhere(letter):
+            return Verdict.ELSEWHERE
         if processed:
             return Verdict.PROCESSED
+        if self.fits is not None and not self.fits(target_of(head, self.to), message):
+            return Verdict.UNREADABLE
+        if is_id_in_use:
+            return Verdict.ID_IN_USE
         if message.expires_at is not None and message.expires_at <= self.now:
             return Verdict.EXPIRED
         known = self.mailboxes
@@ -84,6 +107,35 @@ class Preflight(Struct, frozen=True, kw_only=True):
         if any(is_secret_name(name) for name, _ in message.headers):
             return Verdict.CREDENTIALS
         return Verdict.READY if head.key is None else Verdict.ORDERED
+
+    def _is_elsewhere(self, letter: DeadLetter) -> bool:
+        """Whether a letter was drained from a server that this replay does not use."""
+        if self.ways is None:
+            return False
+        origin = origin_of(letter.message)
+        if not self.through:
+            if origin is None or self.to is not None:
+                return False
+            return self.ways.way_of(origin.server) != ""
+        way = None if origin is None else self.ways.way_of(origin.server)
+        if way != self.through and not self.is_chosen:
+            return True
+        try:
+            target = target_of(letter.head, self.to)
+            self.ways.check(self.through, letter.message, target)
+        except Refused:
+            return True
+        return False
+
+    async def _in_use(self, letters: Sequence[DeadLetter]) -> Sequence[bool]:
+        """Ask the server of others which letters have an id that another one has."""
+        if self.ways is None or not self.through:
+            return [False] * len(letters)
+        asked = [(target_of(one.head, self.to), one.message) for one in letters]
+        try:
+            return await self.ways.ids_in_use(self.through, asked)
+        except BackendError:  # nobody knows now; it looks again when it is sent to
+            return [False] * len(letters)
 
     async def _processed(self, letters: Sequence[DeadLetter]) -> list[bool]:
         if self.ledger is None:
@@ -96,15 +148,15 @@ class Preflight(Struct, frozen=True, kw_only=True):
             )
             for letter in letters
         ]
-        states = await self.ledger.look(keys)
-        return [state is LedgerState.PROCESSED for state in states]
+        return await are_processed(self.ledger, keys)
 
 
 class Tally:
     """Adds up verdicts, page by page, to a plan."""
 
-    def __init__(self, to: str | None) -> None:
+    def __init__(self, to: str | None, care: Care = AT_ONCE) -> None:
         self._to = to
+        self._care = care
         self._total = 0
         self._verdicts: Counter[Verdict] = Counter()
         self._samples: dict[Verdict, list[str]] = {}
@@ -120,13 +172,13 @@ class Tally:
             self._verdicts[verdict] += 1
             self._sources[head.source] += 1
             self._states[head.state] += 1
-            if verdict not in BLOCKED:
+            if self._care.sends(verdict):
                 self._targets[target_of(head, self._to)] += 1
             samples = self._samples.setdefault(verdict, [])
             if len(samples) < SAMPLES:
                 samples.append(head.id)
 
-    def plan(self, query: str, *, more: bool) -> Plan:
+    def plan(self, query: str, *, more: bool, through: str = "") -> Plan:
         """What all of it comes to."""
         return Plan(
             query=query,
@@ -137,7 +189,46 @@ class Tally:
             states=dict(self._states.most_common()),
             targets=dict(self._targets.most_common()),
             more=more,
+            left_out=self._treated(Treatment.LEAVE_OUT),
+            asked=self._treated(Treatment.ASK),
+            through=through,
         )
+
+    def _treated(self, how: Treatment) -> tuple[Verdict, ...]:
+        found = (verdict for verdict in Verdict if self._verdicts[verdict])
+        return tuple(one for one in found if self._care.treats(one) is how)
+
+
+def name_verdicts(
+    letters: Sequence[DeadLetter], verdicts: Sequence[Verdict], to: str | None
+) -> tuple[LetterVerdict, ...]:
+    """Say of each verdict which letter it is about."""
+    return tuple(
+        LetterVerdict(
+            letter_id=letter.id,
+            source=letter.head.source,
+            target=target_of(letter.head, to),
+            verdict=verdict,
+        )
+        for letter, verdict in zip(letters, verdicts, strict=True)
+    )
+
+
+async def are_processed(ledger: Ledger, keys: Sequence[LedgerKey]) -> list[bool]:
+    """Return for each key whether the ledger has seen it processed."""
+    return [state is LedgerState.PROCESSED for state in await ledger.look(keys)]
+
+
+async def processed_since(
+    ledger: Ledger, letters: Sequence[ReplayNext], to: str | None
+) -> frozenset[str]:
+    """Return the ids of letters that the ledger has seen processed by now."""
+    keys = [
+        LedgerKey.of_message(to or one.source, one.name, one.replays) for one in letters
+    ]
+    done = await are_processed(ledger, keys)
+    found = zip(letters, done, strict=True)
+    return frozenset(one.letter_id for one, is_done in found if is_done)
 
 
 def target_of(head: LetterHead, to: str | None) -> str:

@@ -1,67 +1,85 @@
 """Sending letters back: planned, watched, resumable after a crash at any point."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import structs
 
-from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
-from deadletter.core.care import AT_ONCE, Care, Halt, Wait, checked
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Outcome,
+    unsent,
+    unsettled,
+)
+from deadletter.core.care import (
+    AT_ONCE,
+    Care,
+    Halt,
+    Send,
+    Step,
+    Wait,
+    checked,
+    whole_keys,
+)
+from deadletter.core.counts import many
+from deadletter.core.dialects import origin_of
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
+from deadletter.core.verdicts import Treatment, Verdict
 from deadletter.ports import (
     Clock,
     Dice,
     KeyRing,
     Ledger,
+    LedgerInUse,
     LetterStore,
     Outlet,
     Posted,
     Postman,
+    WaysBack,
 )
 
-from .batches import Portion, whole_letters
-from .letters import Letters
+from .batches import Portion
+from .campaigns import Campaigns
+from .choosing import MOST, WIDEST
+from .outcomes import ITSELF, Route, open_route, settle_all
 from .pace import Pace, until
 from .posting import post
-from .preflight import Plan, Preflight, Tally
-from .watch import LOOK, Watch
+from .preflight import (
+    Fits,
+    LetterVerdict,
+    LetterVerdicts,
+    Plan,
+    Preflight,
+    name_verdicts,
+    processed_since,
+)
+from .selection import Selected, check_not_elsewhere, judged, select
+from .watch import LOOK, PATIENCE, Watch
 
-MOST: Final = 200_000  # letters in one campaign
 CAP: Final = 5
 HIGHEST_CAP: Final = 1_000
 FASTEST: Final = 1e6  # letters a second; without a rate it is as fast as it goes
-PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
-_PLANS: Final = 100_000  # looked at in one go: the stale ones are the last
-_STALE: Final = f"nobody started it within {PLAN_DAYS} days"
-ITSELF: Final = "deadletter"  # who pauses a campaign that stops by itself
 STOPPED: Final = "stopped by itself"
-_SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 Progress: TypeAlias = Callable[[int], None]
 """Told how many letters have gone, or how many outcomes are waited for."""
 
 
-class ReplayPage(Struct, frozen=True):
-    """Some campaigns, latest first; `after` continues the list."""
-
-    replays: tuple[Campaign, ...]
-    after: str | None = None
-
-
-class Replay:
+class Replay(Campaigns):
     """
     Replay campaigns over one office.
 
     What a campaign sends is chosen when it starts. Each letter is claimed with
     its generation before its copy is sent, so a campaign that was killed sends
     the letters it was not sure of again under the same generation, and a
-    consumer with a ledger handles each of them once.
+    consumer with a ledger handles each of them once. A server of others that can
+    tell is asked first which of these copies it has.
     """
 
     def __init__(
@@ -74,52 +92,137 @@ class Replay:
         *,
         postman: Postman | None = None,
         ring: KeyRing | None = None,
+        fits: Fits | None = None,
+        ways: WaysBack | None = None,
+        presume_after: float | None = None,
     ) -> None:
-        self._store = store
+        super().__init__(store, clock)
         self._broker = broker
-        self._clock = clock
         self._dice = dice
         self._ledger = ledger
         self._postman = postman
         self._ring = ring or KeyRing(store)
-        self._letters = Letters(store, clock)
+        self._fits = fits
+        self._ways = ways
+        self._presume_after = presume_after
 
     async def plan(
         self,
         query: str | Node,
         *,
         to: str | None = None,
-        limit: int = MOST,
+        limit: int | None = None,
         cap: int = CAP,
+        care: Care = AT_ONCE,
+        through: str | None = None,
     ) -> Plan:
         """What a replay of these letters would do: a verdict for each, and the sums."""
-        ids, text = await self._chosen(query, limit)
-        return await self.judge(ids, query=text, to=to, cap=cap, more=len(ids) == limit)
+        ids, text = await self._chosen(query)
+        selected = await self.select(
+            ids, query=text, to=to, cap=cap, limit=limit, care=care, through=through
+        )
+        return selected.plan
 
-    async def judge(
+    async def select(
         self,
         ids: Sequence[str],
         *,
         query: str,
         to: str | None = None,
         cap: int = CAP,
+        limit: int | None = None,
+        care: Care = AT_ONCE,
         more: bool = False,
-    ) -> Plan:
-        """A plan over letters that are chosen already."""
-        queues = await self._broker.queues()
-        preflight = Preflight(
-            now=self._clock.now(),
-            cap=cap,
-            to=to,
-            mailboxes=None
-            if queues is None
-            else frozenset(queue.options.name for queue in queues),
-            ledger=self._ledger,
+        through: str | None = None,
+    ) -> Selected:
+        """
+        Judge letters, and choose those that a replay sends: `limit` at most.
+
+        Verdicts come first, then the limit; oldest sent first. `through` names the
+        server of others that they go back to; without, it is the one that the first
+        of them was drained from, unless `to` is given.
+        """
+        return await select(
+            self._store,
+            await self._preflight(to, cap, through, ids),
+            ids,
+            query=query,
+            care=checked(care),
+            limit=limit,
+            most=MOST,
+            more=more,
         )
-        tally = Tally(to)
-        async for letters in whole_letters(self._store, ids):
-            tally.add(letters, await preflight.judge(letters))
-        return tally.plan(query, more=more)
+
+    async def verdicts(
+        self,
+        ids: Sequence[str],
+        *,
+        to: str | None = None,
+        cap: int = CAP,
+        limit: int | None = None,
+        care: Care = AT_ONCE,
+        through: str | None = None,
+    ) -> AsyncIterator[Sequence[LetterVerdict]]:
+        """
+        What to expect of each of these letters, some at a time.
+
+        With `limit` only of those that `select` goes through.
+        """
+        preflight = await self._preflight(to, cap, through, ids)
+        async for some in self._judged(preflight, ids, care=care, limit=limit):
+            yield some
+
+    async def _judged(
+        self,
+        preflight: Preflight,
+        ids: Sequence[str],
+        *,
+        care: Care,
+        limit: int | None,
+    ) -> AsyncIterator[Sequence[LetterVerdict]]:
+        async for letters, verdicts in judged(
+            self._store, preflight, ids, care=checked(care), limit=limit
+        ):
+            yield name_verdicts(letters, verdicts, preflight.to)
+
+    async def verdicts_page(
+        self,
+        ids: Sequence[str],
+        *,
+        after: int = 0,
+        size: int = 100,
+        to: str | None = None,
+        cap: int = CAP,
+        limit: int | None = None,
+        care: Care = AT_ONCE,
+        through: str | None = None,
+    ) -> LetterVerdicts:
+        """
+        Judge up to `size` of the letters, oldest sent first, those left out included.
+
+        `after` continues. `limit` counts the letters that are sent of this page on.
+        """
+        end = after + size
+        ordered = (await self._store.sent_order(ids))[:MOST]
+        preflight = await self._preflight(to, cap, through, ordered)
+        found: list[LetterVerdict] = []
+        async for some in self._judged(
+            preflight, ordered[after:end], care=care, limit=limit
+        ):
+            found += some
+        return LetterVerdicts(tuple(found), end if end < len(ordered) else None)
+
+    async def verdicts_of(
+        self, campaign: Campaign, *, after: int = 0, limit: int = 100
+    ) -> LetterVerdicts:
+        """What to expect now of some letters of a campaign, in the order they go."""
+        page = await self._store.campaign_items(campaign.id, after=after, limit=limit)
+        ids = [item.letter_id for item in page.items]
+        found: list[LetterVerdict] = []
+        to, cap, through = campaign.to, campaign.cap, campaign.through
+        async for some in self.verdicts(ids, to=to, cap=cap, through=through):
+            found += some
+        return LetterVerdicts(tuple(found), page.after)
 
     async def start(
         self,
@@ -127,25 +230,42 @@ class Replay:
         by: By,
         *,
         to: str | None = None,
-        limit: int = MOST,
+        limit: int | None = None,
         cap: int = CAP,
         rate: float | None = None,
         care: Care = AT_ONCE,
         expect: int | None = None,
+        through: str | None = None,
     ) -> Campaign:
         """
-        Choose the letters and record the campaign; `run` sends them.
+        Choose the letters and record the campaign; `run` sends them, oldest first.
 
-        With `expect`, the count somebody has agreed to, a selection of another
-        size is a Conflict: look at the plan again.
+        At most `limit` letters are sent: those that may not be do not count. With
+        `expect`, the count somebody has agreed to, a selection of another size is
+        a Conflict: look at the plan again.
         """
-        ids, text = await self._chosen(query, limit)
-        if expect is not None and len(ids) != expect:
-            raise Conflict(
-                f"{len(ids):,} letters match now, not {expect:,}: look at it again"
+        found, text = await self._chosen(query)
+        ids: Sequence[str] = found
+        count = len(ids) if limit is None else min(len(ids), limit)
+        if expect is not None and count != expect:
+            match = many(count, "letter matches", "letters match")
+            raise Conflict(f"{match} now, not {expect:,}: look at it again")
+        needs_verdicts = care.skip or self._fits or self._ways
+        if len(ids) > count or len(ids) > MOST or needs_verdicts:
+            selected = await self.select(
+                ids, query=text, to=to, cap=cap, limit=limit, care=care, through=through
             )
+            check_not_elsewhere(selected)
+            ids, through = selected.ids, selected.plan.through
         return await self.begin(
-            ids, by, query=text, to=to, cap=cap, rate=rate, care=care
+            ids,
+            by,
+            query=text,
+            to=to,
+            cap=cap,
+            rate=rate,
+            care=care,
+            through=through or "",
         )
 
     async def begin(
@@ -159,11 +279,13 @@ class Replay:
         rate: float | None = None,
         care: Care = AT_ONCE,
         hold: bool = False,
+        through: str = "",
     ) -> Campaign:
         """
         Record a campaign over letters that are chosen already.
 
-        With `hold` it is only planned: it is sent once somebody resumes it.
+        With `hold` it is only planned: it is sent once somebody resumes it. `through`
+        is the name of the server of others that the letters go back to.
         """
         if not ids:
             raise NotFound("no letter matches, so there is nothing to replay")
@@ -175,6 +297,11 @@ class Replay:
             raise ConfigError(
                 f"the rate is letters a second: more than 0, up to {FASTEST:,.0f}"
             )
+        if through:
+            # Nobody reports when a copy is done, so letters of a key wait for nothing.
+            presume = care.presume_after
+            presume = self._presume_after if presume is None else presume
+            care = structs.replace(care, key_order=False, presume_after=presume)
         campaign = Campaign(
             id=self._dice.new_id(),
             query=query,
@@ -188,6 +315,7 @@ class Replay:
             rate=rate,
             cap=cap,
             care=checked(care),
+            through=through,
         )
         await self._store.plan_replay(campaign, ids)
         return campaign
@@ -200,127 +328,84 @@ class Replay:
         stop: asyncio.Event | None = None,
         on_progress: Progress | None = None,
         on_wait: Progress | None = None,
+        patience: float = PATIENCE,
     ) -> Campaign:
         """
         Send what is left of a campaign, until it is paused or `stop` is set.
 
-        It pauses by itself when more letters fail again than its care allows. The
+        It pauses by itself when more letters fail again than its care allows, and
+        when it waits for outcomes for `patience` seconds without any. Letters of
+        one key go one after the other, each when the one before it is settled. The
         campaign is done when every copy has an outcome, which takes a worker.
         A copy is the message as it was, body and headers untouched, but for an
         expiry that is over.
         """
         campaign = await self.status(campaign_id)
-        stop = stop or asyncio.Event()
+        async with open_route(
+            campaign,
+            self._broker,
+            self._ways,
+            self._store,
+            self._clock,
+            ring=self._ring,
+        ) as route:
+            await route.settle_interrupted(campaign)
+            return await self._run(
+                await self.status(campaign.id),
+                route,
+                rate=rate,
+                stop=stop or asyncio.Event(),
+                on_progress=on_progress,
+                on_wait=on_wait,
+                patience=route.patience(campaign, patience),
+            )
+
+    async def _run(
+        self,
+        campaign: Campaign,
+        route: Route,
+        *,
+        rate: float | None,
+        stop: asyncio.Event,
+        on_progress: Progress | None,
+        on_wait: Progress | None,
+        patience: float,
+    ) -> Campaign:
+        async def look() -> Campaign:
+            await route.look(await self.status(campaign.id))
+            return await self.status(campaign.id)
+
         pace = Pace(rate or campaign.rate, self._clock.monotonic)
-        watch = Watch(campaign, lambda: self.status(campaign.id), self._clock.monotonic)
-        postman = self._postman
+        keyed = bool(campaign.counts.get(Outcome.WAITING))
+        watch = Watch(campaign, look, self._clock.monotonic, patience)
+        postman = None if route.is_foreign else self._postman
         portion = Portion() if postman is None else Portion(postman.at_once)
         while not stop.is_set():
             if (wait := pace.wait()) and watch.gone < unsent(campaign):
                 await until(stop, wait)
                 continue
             step = await watch.step()
-            if isinstance(step, Halt):
-                if await self._halted(campaign.id, step):
+            if isinstance(step, Halt) or (isinstance(step, Wait) and not keyed):
+                if await self._ends_with(step, watch, on_wait):
                     break
                 await until(stop, LOOK)
                 continue
-            if isinstance(step, Wait):
-                if watch.campaign.state is not CampaignState.RUNNING:
-                    break
-                if on_wait is not None:
-                    on_wait(step.outcomes)
+            started = await self._keys_to_start(watch, step) if keyed else None
+            limit = pace.size(portion.size)
+            if not keyed:
+                limit = min(_most(step) or limit, limit)
+            posted = await self._send_some(campaign, limit, started, route)
+            if not posted.letters and not posted.left_out and not posted.refused:
+                if not keyed or await self._ends_keys(watch, on_wait):
+                    break  # nothing left, or paused by somebody
                 await until(stop, LOOK)
                 continue
-            size = pace.size(portion.size)
-            posted = await self._send_some(campaign, min(step.most or size, size))
-            if not posted.letters:  # nothing left, or paused by somebody
-                break
             watch.sent(posted.letters)
             pace.spend(posted.letters)
             portion.learn(posted.letters, posted.size)
             if on_progress is not None:
                 on_progress(posted.letters)
         return await self.status(campaign.id)
-
-    async def status(
-        self, campaign_id: str, *, seen: Callable[[Campaign], bool] | None = None
-    ) -> Campaign:
-        """
-        A campaign and its counts, by its id or the beginning of it.
-
-        Only those that are `seen` exist at all.
-        """
-        # Ids begin with the time, so those of one day look alike at the start.
-        begins = campaign_id.lower()
-        there = await self._store.campaigns(limit=1_000, begins=begins)
-        found = [one for one in there if seen is None or seen(one)]
-        found = [one for one in found if one.id == begins] or found
-        if not found:
-            raise NotFound(
-                f"there is no replay {campaign_id[:40]!r}; "
-                "`dlq replay status` shows the latest ones"
-            )
-        if len(found) > 1:
-            raise Conflict(
-                f"{len(found)} replays begin with {campaign_id}; give more of the id"
-            )
-        return found[0]
-
-    async def latest(
-        self, *, limit: int = 20, only: CampaignState | None = None
-    ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
-        return await self._store.campaigns(limit=limit, only=only)
-
-    async def page(
-        self, *, limit: int = 20, owner: str | None = None, after: str | None = None
-    ) -> ReplayPage:
-        """Campaigns with their counts, or those that one principal planned."""
-        found = await self._store.campaigns(limit=limit + 1, owner=owner, after=after)
-        more = len(found) > limit
-        return ReplayPage(tuple(found[:limit]), found[limit - 1].id if more else None)
-
-    async def let_go_of_plans(self, actor: str) -> int:
-        """Cancel plans whose time is over; how many there were."""
-        plans = await self.latest(limit=_PLANS, only=CampaignState.PLANNED)
-        stale = [plan for plan in plans if self._is_stale(plan)]
-        for plan in stale:
-            with suppress(Conflict):  # somebody was faster
-                await self.cancel(plan.id, By(actor, _STALE))
-        return len(stale)
-
-    async def pause(self, campaign_id: str, by: By) -> Campaign:
-        """Stop sending for now."""
-        return await self._set(campaign_id, CampaignState.PAUSED, by)
-
-    async def resume(
-        self, campaign_id: str, by: By, *, take_over: bool = False
-    ) -> Campaign:
-        """
-        Let sending go on; `run` does it.
-
-        Of a campaign that says it is running somebody may still be sending, and
-        two senders would send the same letters: that takes a `take_over`.
-        """
-        campaign = await self.status(campaign_id)
-        if campaign.state is CampaignState.PLANNED and self._is_stale(campaign):
-            raise Conflict(
-                f"replay {campaign.id} was planned more than {PLAN_DAYS} days ago:"
-                " plan it again, to see what it would do now"
-            )
-        if campaign.state is CampaignState.RUNNING and not take_over:
-            if not unsent(campaign):
-                raise Conflict(f"everything in replay {campaign.id} is sent already")
-            raise Conflict(
-                f"replay {campaign.id} is running. If the process that sent it is "
-                "gone, take it over with --take-over"
-            )
-        return await self._set(campaign.id, CampaignState.RUNNING, by)
-
-    async def cancel(self, campaign_id: str, by: By) -> Campaign:
-        """Send no more of it. Letters not sent yet stay as they are."""
-        return await self._set(campaign_id, CampaignState.CANCELLED, by)
 
     async def wait_confirmed(
         self,
@@ -333,14 +418,24 @@ class Replay:
         """Wait until every copy sent has an outcome, `timeout` or `stop` ends it."""
         stop = stop or asyncio.Event()
         deadline = self._clock.monotonic() + timeout
-        while True:
-            campaign = await self.status(campaign_id)
-            if on_look is not None:
-                on_look(campaign)
-            left = deadline - self._clock.monotonic()
-            if not unsettled(campaign) or left <= 0 or stop.is_set():
-                return campaign
-            await until(stop, min(LOOK, left))
+        campaign = await self.status(campaign_id)
+        async with open_route(
+            campaign,
+            self._broker,
+            self._ways,
+            self._store,
+            self._clock,
+            ring=self._ring,
+        ) as route:
+            while True:
+                await route.look(campaign)
+                campaign = await self.status(campaign_id)
+                if on_look is not None:
+                    on_look(campaign)
+                left = deadline - self._clock.monotonic()
+                if not unsettled(campaign) or left <= 0 or stop.is_set():
+                    return campaign
+                await until(stop, min(LOOK, left))
 
     async def _halted(self, campaign_id: str, halt: Halt) -> bool:
         with suppress(Unavailable):  # it must not go on because nobody could be told
@@ -349,31 +444,122 @@ class Replay:
             return True
         return False
 
-    def _is_stale(self, plan: Campaign) -> bool:
-        return self._clock.now() - plan.created_at > timedelta(days=PLAN_DAYS)
+    async def settle_others(self) -> int:
+        """Settle copies that went to consumers of others, of all campaigns."""
+        if self._ways is None:
+            return 0
+        return await settle_all(self._store, self._clock, self._ways)
 
-    async def _chosen(self, query: str | Node, limit: int) -> tuple[list[str], str]:
-        node = self._letters.understand(query)
-        ids = await self._letters.freeze(node, limit=min(limit, MOST))
-        return ids, query if isinstance(query, str) else show(node)
+    async def _way(
+        self, to: str | None, through: str | None, ids: Sequence[str]
+    ) -> str:
+        """The server that letters go back to; empty: our own mailboxes."""
+        if through is not None or self._ways is None or to is not None or not ids:
+            return through or ""
+        first = await self._store.get(ids[:1])
+        origin = origin_of(first[0].message) if first else None
+        return (self._ways.way_of(origin.server) or "") if origin is not None else ""
 
-    async def _send_some(self, campaign: Campaign, limit: int) -> Posted:
-        if self._postman is not None:
-            return await self._postman.send_back(campaign.id, limit=limit)
-        now = self._clock.now()
-        return await post(
-            self._store,
-            self._broker,
-            campaign,
-            limit=limit,
-            now=now,
-            keys=await self._ring.keys(),
+    async def _preflight(
+        self, to: str | None, cap: int, through: str | None, ids: Sequence[str]
+    ) -> Preflight:
+        way = await self._way(to, through, ids)
+        queues = None if way else await self._broker.queues()
+        return Preflight(
+            ways=self._ways,
+            through=way,
+            is_chosen=through is not None,
+            now=self._clock.now(),
+            cap=cap,
+            to=to,
+            mailboxes=None
+            if queues is None
+            else frozenset(queue.options.name for queue in queues),
+            ledger=None if way else self._ledger,
+            fits=None if way else self._fits,
         )
 
-    async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
-        campaign = await self.status(campaign_id)
-        if campaign.state in _SETTLED:
-            raise Conflict(f"replay {campaign.id} is {campaign.state} already")
-        if campaign.state is not state:
-            await self._store.set_campaign(campaign.id, state, by)
-        return await self.status(campaign.id)
+    async def _chosen(self, query: str | Node) -> tuple[list[str], str]:
+        node = self._letters.understand(query)
+        ids = await self._letters.freeze(node, limit=WIDEST)
+        return ids, query if isinstance(query, str) else show(node)
+
+    async def _ends_with(
+        self, step: Step, watch: Watch, on_wait: Progress | None
+    ) -> bool:
+        """Return whether sending ends now; otherwise it waits and looks again."""
+        if isinstance(step, Halt):
+            return await self._halted(watch.campaign.id, step)
+        if on_wait is not None and isinstance(step, Wait):
+            on_wait(step.outcomes)
+        return watch.campaign.state is not CampaignState.RUNNING
+
+    async def _ends_keys(self, watch: Watch, on_wait: Progress | None) -> bool:
+        """Return whether no letter waits for another of its key any more."""
+        step = await watch.key_step()
+        if not unsent(watch.campaign):
+            return True
+        return await self._ends_with(step, watch, on_wait)
+
+    async def _keys_to_start(self, watch: Watch, step: Step) -> int | None:
+        """Return how many letters may go of keys that none went of; None is all."""
+        campaign, most = watch.campaign, _most(step)
+        if not campaign.care.in_steps:
+            return None
+        if most == 0:
+            return 0
+        progress = await self._store.key_progress(campaign.id, limit=most or 0)
+        if not watch.may_start_keys(most, progress.behind):
+            return 0
+        return (
+            None if most is None else whole_keys(progress.sizes, most - progress.behind)
+        )
+
+    async def _send_some(
+        self, campaign: Campaign, limit: int, started: int | None, route: Route
+    ) -> Posted:
+        looked_at, leave_out = (0, None)
+        if not route.is_foreign:
+            looked_at, leave_out = await self._processed(campaign, limit)
+        if self._postman is not None and not route.is_foreign:
+            posted = await self._postman.send_back(
+                campaign.id, limit=limit, leave_out=leave_out, keys=started
+            )
+        else:
+            posted = await post(
+                self._store,
+                route.outlet,
+                campaign,
+                limit=limit,
+                leave_out=leave_out,
+                started=started,
+                now=self._clock.now(),
+                keys=await self._ring.keys(),
+            )
+        left_out = max(0, looked_at - posted.letters - posted.refused)
+        return structs.replace(posted, left_out=left_out)
+
+    async def _processed(
+        self, campaign: Campaign, limit: int
+    ) -> tuple[int, frozenset[str] | None]:
+        """
+        Look which of the next letters were processed since they were chosen.
+
+        Returns how many letters were looked at, and the ids of those to leave out;
+        None where nobody needs to look.
+        """
+        ledger = self._ledger
+        if ledger is None or campaign.care.treats(Verdict.PROCESSED) is Treatment.SEND:
+            return 0, None
+        if isinstance(ledger, LedgerInUse):
+            to = campaign.to
+            targets = [*await self._store.counts()] if to is None else [to]
+            if not await ledger.in_use(targets):
+                return 0, None
+        letters = await self._store.next_replay(campaign.id, limit=limit)
+        return len(letters), await processed_since(ledger, letters, campaign.to)
+
+
+def _most(step: Step) -> int | None:
+    """Return how many letters may go by a step; None is as many as one likes."""
+    return step.most if isinstance(step, Send) else 0

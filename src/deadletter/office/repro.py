@@ -3,6 +3,7 @@
 from typing import Final
 
 from deadletter.core.capsule import masked, written
+from deadletter.core.counts import attempts_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
@@ -41,7 +42,7 @@ def repro(
     fixture = f"letter_{id_}.json"
     about = (
         f"{head.source}, died {head.dead_at:%Y-%m-%d %H:%M} UTC"
-        f" after {head.attempts} attempts"
+        f", {attempts_of(head.attempts)}"
     )
     error = f"{head.error_name}: {head.error_text}" if head.error_type else head.reason
     test = _TEST.format(

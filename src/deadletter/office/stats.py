@@ -1,6 +1,6 @@
 """Numbers: what is where, and how fast it comes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,11 +8,15 @@ from msgspec import Struct
 
 from deadletter.core.letter import State, still_open
 from deadletter.core.query.ast import Op, Term
+from deadletter.core.unsettled import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
+from .batches import whole_letters
 from .letters import Letters, of_sources
+from .story import earlier_deaths
 
 COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"
+RETOLD: Final = 2_000  # letters whose stories are read for how often they died
 
 
 class MailboxLine(Struct, frozen=True, kw_only=True):
@@ -32,7 +36,7 @@ class MailboxLine(Struct, frozen=True, kw_only=True):
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
-    """Letters that died in the last so many seconds."""
+    """Deaths in the last `seconds`: a letter that died twice counts twice."""
 
     seconds: float
     count: int
@@ -47,6 +51,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     sources: dict[str, dict[State, int]]
     open: int
     arrivals: tuple[Arrivals, ...]
+    unsettled: tuple[Unsettled, ...] = ()  # letters that wait for an outcome
 
 
 async def collect(
@@ -74,7 +79,16 @@ async def collect(
         sources=sources,
         open=still_open(letters),
         arrivals=await _arrivals(store, clock, only) if store is not None else (),
+        unsettled=await waiting(store, sources) if store is not None else (),
     )
+
+
+async def waiting(
+    store: LetterStore, counts: Mapping[str, Mapping[State, int]]
+) -> tuple[Unsettled, ...]:
+    """Letters that wait for the outcome of a replay, the longest wait first."""
+    since = await store.waiting_since() if is_any_unsettled(counts) else {}
+    return unsettled_letters(counts, since)
 
 
 async def _arrivals(
@@ -84,14 +98,18 @@ async def _arrivals(
     now = clock.now()
     spans = (timedelta(hours=1), timedelta(days=1))
     lately = of_sources(Term("since", Op.IS, ("1d",)), tuple(only))
-    times = [
-        head.dead_at
-        async for heads in letters.select(lately, limit=COUNTED)
-        for head in heads
-    ]
+    times: list[datetime] = []
+    replayed: list[str] = []
+    async for heads in letters.select(lately, limit=COUNTED):
+        times += (head.dead_at for head in heads)
+        replayed += (head.id for head in heads if head.replays)
     # Newest first: if the counting stopped early, what is older was not seen.
     cut = len(times) >= COUNTED
     oldest = times[-1] if times else now
+    if len(replayed) > RETOLD:
+        cut, oldest = True, now
+    async for some in whole_letters(store, replayed[:RETOLD]):
+        times += (at for letter in some for at in earlier_deaths(letter))
     return tuple(
         Arrivals(
             seconds=span.total_seconds(),

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.dialects import origin_of
 from deadletter.core.letter import AuditEntry, By, DeadLetter
 from deadletter.core.replaying import OUT, is_out
 from deadletter.ports import LetterStore
@@ -63,6 +64,11 @@ async def tell(store: LetterStore, letter: DeadLetter) -> Story:
     return Story(letter=letter, moments=tuple(moments), left_out=len(acts) > MOST_ACTS)
 
 
+def earlier_deaths(letter: DeadLetter) -> list[datetime]:
+    """When a letter died before its latest death, as far as its story is kept."""
+    return [m.at for m in _life(letter) if m.kind is Kind.DIED][:-1]
+
+
 async def reveal(store: LetterStore, letter: DeadLetter, by: By) -> None:
     """Record that somebody is shown what is masked otherwise."""
     await store.record("reveal", letter.id, by, "shown unmasked")
@@ -70,7 +76,10 @@ async def reveal(store: LetterStore, letter: DeadLetter, by: By) -> None:
 
 def _life(letter: DeadLetter) -> list[Moment]:
     head, message = letter.head, letter.message
-    moments = [Moment(at=message.sent_at, kind=Kind.SENT, text=head.source)]
+    moments: list[Moment] = []
+    # Of a drained message nobody may know when it was sent: only when it was found.
+    if origin_of(message) is None or message.sent_at <= head.dead_at:
+        moments.append(Moment(at=message.sent_at, kind=Kind.SENT, text=head.source))
     if letter.first_received_at is not None:
         moments.append(
             Moment(at=letter.first_received_at, kind=Kind.RECEIVED, text=head.consumer)
@@ -101,7 +110,7 @@ def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
                 kind=Kind.REPLAY,
                 text=target_of(head, item.to),
                 replay=item,
-                given_up=item.outcome in OUT and not waiting,
+                given_up=item.outcome in OUT | {Outcome.UNCONFIRMED} and not waiting,
             )
         )
     outcomes = (
@@ -111,7 +120,7 @@ def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
     moments += (
         Moment(at=at, kind=Kind.OUTCOME, text=outcome, replay=item)
         for at, outcome in outcomes
-        if at is not None
+        if at is not None and outcome is not Outcome.UNCONFIRMED
     )
     return moments
 

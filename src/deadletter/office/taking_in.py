@@ -10,6 +10,7 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct
 
+from deadletter.core.counts import many
 from deadletter.core.errors import Conflict
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import By, DeadLetter
@@ -42,17 +43,20 @@ async def take_in_archive(
     *,
     archive: str,
     salvage: bool = False,
+    dry_run: bool = False,
     reject: Reject | None = None,
     change: Callable[[DeadLetter], DeadLetter] = unchanged,
 ) -> TakenIn:
     """
     Check an archive, then keep its letters; a damaged one raises `Damaged`.
 
-    With `salvage`, the intact letters of a damaged archive are kept. `file` is read
-    twice. `reject` says why a letter is not to be taken, `change` is done to those
-    that are.
+    With `salvage`, the intact letters of a damaged archive are kept. With `dry_run`,
+    it is only checked. `file` is read twice. `reject` says why a letter is not to be
+    taken, `change` is done to those that are.
     """
     checkup = checked(file, salvage=salvage, reject=reject)
+    if dry_run:
+        return TakenIn(wrong=checkup.wrong, problems=checkup.problems)
     letters = map(change, read_letters(file, reject))
     taken = await take_in(store, letters, by, archive=archive)
     if taken.added + taken.known != checkup.intact:
@@ -88,18 +92,29 @@ async def take_in(
     """
     added = known = 0
     await store.record("import", archive, by, "begun")
-    for batch in _batches(letters):
-        new = await _missing(store, batch)
-        if new:
-            kept = await store.keep(new)
-            ids = tuple(one.id for one in kept)
-            await store.note(ids, f"imported from {archive}", by)
-        added += len(new)
-        known += len(batch) - len(new)
+    try:
+        for batch in _batches(letters):
+            new = await _missing(store, batch)
+            if new:
+                kept = await store.keep(new)
+                ids = tuple(one.id for one in kept)
+                await store.note(ids, f"imported from {archive}", by)
+            added += len(new)
+            known += len(batch) - len(new)
+    except BaseException as error:
+        error.add_note(taken_before(added, known))
+        raise
     await store.record(
-        "import", archive, by, f"{added} letters added, {known} known already"
+        "import", archive, by, f"{many(added, 'letter')} added, {known} known already"
     )
     return TakenIn(added=added, known=known)
+
+
+def taken_before(added: int, known: int) -> str:
+    """Say what of an archive was taken in before its import stopped."""
+    taken = many(added, "letter was", "letters were")
+    rest = "import the same archive again to take in the rest"
+    return f"{taken} taken in before, {known:,} were here already: {rest}"
 
 
 def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:

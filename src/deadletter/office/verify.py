@@ -10,16 +10,47 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.chain import without_key
+from deadletter.core.counts import many
 from deadletter.core.decision import Reason
+from deadletter.core.examination import Examined
 from deadletter.core.letter import OPEN
 from deadletter.core.query import parse
-from deadletter.ports import Broker, Fate, LetterStore, QueueInfo
+from deadletter.ports import (
+    Broker,
+    Examining,
+    Fate,
+    LetterStore,
+    QueueInfo,
+    Reconciles,
+)
 
 NAMED: Final = 20  # conflicts whose ids are listed
 CONFLICTS: Final = f"is:conflict OR reason:{Reason.ID_CONFLICT}"
 _CONFLICTS: Final = parse(CONFLICTS)
 _PAGE: Final = 1_000  # letters
 _ALL: Final = 1_000_000  # groups
+_NO_KEY: Final = (
+    "No key is set: seals show damage and mistakes, but whoever can write to the"
+    " database can write them anew. Set signing_keys, and anchor the audit elsewhere."
+)
+_OLD_MESSAGES: Final = (
+    "messages were sent before messages were known by identity: they are only counted."
+)
+_OLD_LETTERS: Final = (
+    "letters have a digest of the old kind, of the body alone: their headers and"
+    " histories were not checked. `dlq audit seal` seals them as they are now."
+)
+_NO_SUMS: Final = (
+    "This office is from before sums were kept: letters that were deleted, and parts of"
+    " replays that were changed, are not seen. `dlq audit seal` begins the sums."
+)
+_LATER: Final = (
+    "letters were sealed later than they were filed: changes before that are not seen."
+)
+_UNKNOWN: Final = (
+    "are made with a key that is not in signing_keys: they were not checked."
+)
 
 
 class Sums(Struct, frozen=True, kw_only=True):
@@ -45,9 +76,11 @@ class Verified(Struct, frozen=True, kw_only=True):
     What `verify` found; nothing is missing where `findings` is empty.
 
     Where the broker counts nothing there are no `mailboxes`: nothing to add up.
+    `unseen` says in sentences what could not be checked.
     """
 
     findings: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
     mailboxes: tuple[Sums, ...]
     letters: int
     conflicts: Conflicts = Conflicts()
@@ -62,17 +95,81 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
     queues = await broker.queues() if broker.features.tallies else []
     sums = [_sums(queue) for queue in queues]
     findings = [text for line in sums for text in _conserved(line)]
+    unseen = await _reconciled(broker, findings)
     if store is None:
-        return Verified(findings=tuple(findings), mailboxes=tuple(sums), letters=0)
+        return Verified(
+            findings=tuple(findings),
+            unseen=tuple(unseen),
+            mailboxes=tuple(sums),
+            letters=0,
+        )
     counts = await store.counts()
     findings += await _deaths(store, sums)
-    findings += await store.verify()
+    if isinstance(store, Examining):
+        examined = await store.examine()
+        findings += examined.findings
+        unseen += _unseen(examined)
+    else:
+        findings += await store.verify()
+        unseen.append(
+            "This office has no seals: only the bodies of letters were checked,"
+            " not their headers or histories."
+        )
     return Verified(
         findings=tuple(findings),
+        unseen=tuple(unseen),
         mailboxes=tuple(sums),
         letters=sum(sum(states.values()) for states in counts.values()),
         conflicts=await _conflicts(store),
     )
+
+
+async def _reconciled(broker: Broker, findings: list[str]) -> list[str]:
+    """Compare messages by identity where they are known by it; what is not seen."""
+    name = broker.features.engine
+    if not broker.features.tallies:
+        return [
+            f"{name} does not count messages: nothing was added up for its mailboxes."
+        ]
+    if not isinstance(broker, Reconciles):
+        text = f"{name} counts messages but does not know them: a message that was"
+        return [f"{text} replaced by another in a mailbox is not seen."]
+    found = await broker.reconcile()
+    findings += [
+        f"mailbox {one.mailbox}: the messages in it are not the ones that were sent"
+        " and have not left: ids, bodies or counts were changed"
+        for one in found
+        if not one.same
+    ]
+    unkeyed = [one.mailbox for one in found if one.lacks_key]
+    if unkeyed:
+        names = ", ".join(unkeyed[:NAMED])
+        boxes = many(len(unkeyed), "mailbox", "mailboxes")
+        findings.append(without_key(f"the sums of {boxes} were made ({names})"))
+    unseen = []
+    if unmarked := sum(one.unmarked for one in found):
+        unseen.append(f"{unmarked:,} {_OLD_MESSAGES}")
+    if unknown := sum(not one.is_known for one in found):
+        unseen.append(f"The sums of {many(unknown, 'mailbox', 'mailboxes')} {_UNKNOWN}")
+    return unseen
+
+
+def _unseen(examined: Examined) -> list[str]:
+    found: list[str] = []
+    if not examined.keyed:
+        found.append(_NO_KEY)
+    if examined.unsealed:
+        found.append(f"{examined.unsealed:,} {_OLD_LETTERS}")
+    if examined.sums_absent and not examined.keyed:
+        found.append(_NO_SUMS)
+    if examined.later:
+        found.append(f"{examined.later:,} {_LATER}")
+    if examined.unknown or examined.entries_unknown or examined.sums_unknown:
+        found.append(
+            f"The seals of {examined.unknown:,} letters, {examined.entries_unknown:,}"
+            f" audit entries and {examined.sums_unknown:,} sums {_UNKNOWN}"
+        )
+    return found
 
 
 async def _conflicts(store: LetterStore) -> Conflicts:
@@ -116,7 +213,8 @@ def _conserved(line: Sums) -> list[str]:
         return []
     numbers = f"{line.sent:,} sent, {line.left:,} left it, {line.present:,} are in it"
     if missing > 0:
-        return [f"mailbox {line.mailbox}: {missing:,} messages are missing ({numbers})"]
+        are = many(missing, "message is", "messages are")
+        return [f"mailbox {line.mailbox}: {are} missing ({numbers})"]
     return [
         f"mailbox {line.mailbox}: {-missing:,} more than were ever sent ({numbers})"
     ]
@@ -130,5 +228,7 @@ async def _deaths(store: LetterStore, sums: Sequence[Sums]) -> list[str]:
     buried = sum(line.buried for line in sums)
     if buried <= deaths:
         return []
-    text = f"{buried:,} messages were buried, but only {deaths:,} deaths are known here"
-    return [f"{text}: {buried - deaths:,} letters are missing"]
+    were = many(buried, "message was", "messages were")
+    known = many(deaths, "death is", "deaths are")
+    missing = many(buried - deaths, "letter is", "letters are")
+    return [f"{were} buried, but only {known} known here: {missing} missing"]

@@ -62,6 +62,11 @@ class BoundedOutput(BufferedIOBase):
         """Lines that were dropped so far."""
         return self._queue.dropped
 
+    @property
+    def dropped_since(self) -> float | None:
+        """When the first of them was, by the monotonic clock."""
+        return self._queue.dropped_since
+
     def writable(self) -> bool:
         """Say yes."""
         return True

@@ -1,6 +1,7 @@
 """A bounded queue between many that must not wait and one thread that may."""
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,6 +45,7 @@ class BoundedQueue(Generic[Item]):
         size: int,
     ) -> None:
         self.dropped = 0  # lines, all in all
+        self.dropped_since: float | None = None  # when the first was, monotonic
         self._write = write
         self._report = report
         self._name = name
@@ -76,7 +78,7 @@ class BoundedQueue(Generic[Item]):
     def drop(self, lines: int) -> None:
         """Count lines that were lost elsewhere."""
         with self.lock:
-            self.dropped += lines
+            self._count_dropped(lines)
 
     def drain(self, within: float) -> bool:
         """Wait until all is written; False if it is not after `within` seconds."""
@@ -96,8 +98,13 @@ class BoundedQueue(Generic[Item]):
         is_crowded = self._bytes + size > self._size and bool(self._waiting)
         return is_crowded or len(self._waiting) >= self._count
 
-    def _miss(self, lines: int) -> None:
+    def _count_dropped(self, lines: int) -> None:
         self.dropped += lines
+        if self.dropped_since is None:
+            self.dropped_since = time.monotonic()
+
+    def _miss(self, lines: int) -> None:
+        self._count_dropped(lines)
         last = self._waiting[-1] if self._waiting else None
         if isinstance(last, _Gap):
             last.lines += lines

@@ -3,8 +3,11 @@
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from io import TextIOWrapper
 from typing import Final
+
+from deadletter.core.counts import many
 
 from .bounded_output import BoundedOutput, Notice, plain_notice
 
@@ -56,3 +59,16 @@ def drain(*, within: float = LAST_WORDS) -> bool:
 def dropped_lines() -> int:
     """Count the lines that were dropped so far because nobody read them."""
     return sum(one.dropped for one in _outputs)
+
+
+def dropped_note(now: datetime) -> str | None:
+    """Return a sentence for people about dropped lines; None if there are none."""
+    since = [one.dropped_since for one in _outputs if one.dropped_since is not None]
+    if not since:
+        return None
+    lines = many(dropped_lines(), "line")
+    first = now - timedelta(seconds=time.monotonic() - min(since))
+    return (
+        f"{lines} dropped since {first:%Y-%m-%d %H:%M:%S} UTC because nobody"
+        " read the output"
+    )

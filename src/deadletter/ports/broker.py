@@ -7,7 +7,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from deadletter.core.marks import NO_KEY
 from deadletter.core.message import Delivery, Message
+from deadletter.core.seals import Sealing
 
 from .features import Features
 
@@ -25,10 +27,17 @@ class Fate(StrEnum):
 
 
 class Acked(Struct, frozen=True):
-    """Forget this delivery for good."""
+    """
+    Forget this delivery for good.
+
+    Engines that show how a message ended (`Features.keeps_results`) are told what the
+    handler returned, as JSON, and the story of a message that is given up.
+    """
 
     delivery: Delivery
     fate: Fate = Fate.HANDLED
+    result: bytes | None = None
+    history: str | None = None
 
 
 class Released(Struct, frozen=True):
@@ -84,7 +93,13 @@ class Sink(Protocol):
     mailbox: str
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
-        """Send all or none, returning once the broker has them durably."""
+        """
+        Send all or none, returning once the broker has them durably.
+
+        A sink that may have sent some of them raises `PartlySent`, which says what
+        became of each. Another `Refused`, `NotFound` or `ConfigError` means that none
+        was sent.
+        """
 
 
 class QueueOptions(Struct, frozen=True, kw_only=True):
@@ -107,6 +122,38 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
     suspects: int
     oldest_at: datetime | None = None
     tally: dict[str, int] = {}
+
+
+class Reconciled(Struct, frozen=True, gc=False):
+    """Whether the messages of a mailbox are the ones that came and did not leave."""
+
+    mailbox: str
+    same: bool
+    unmarked: int = 0  # messages there that were sent before marks were kept
+    key_id: bytes = NO_KEY  # of the key its sums are made with
+    is_known: bool = True  # that key is ours; else nothing could be compared
+    lacks_key: bool = False  # a key is set, but these sums are made without any
+
+
+def reconciled(
+    mailbox: str,
+    sealing: Sealing,
+    key_id: bytes,
+    sent: int,
+    *,
+    same: bool,
+    unmarked: int = 0,
+) -> Reconciled:
+    """Return how a mailbox was found that `sent` messages ever came to."""
+    is_known = sealing.has(key_id)
+    return Reconciled(
+        mailbox,
+        same or not is_known,
+        unmarked,
+        key_id,
+        is_known,
+        lacks_key=sealing.is_keyed and key_id == NO_KEY and sent > 0,
+    )
 
 
 class Swept(Struct, frozen=True):
@@ -161,6 +208,26 @@ class Broker(Protocol):
 
 
 @runtime_checkable
+class Reconciles(Protocol):
+    """A broker that knows its messages by identity, not only by number."""
+
+    async def reconcile(self) -> Sequence[Reconciled]:
+        """Compare the messages that are there with those that came and went."""
+
+    @property
+    def sealing(self) -> Sealing:
+        """What the sums of mailboxes are made with."""
+
+    async def rekey(self) -> int:
+        """
+        Make sums anew with the first key, where they fit; how many mailboxes.
+
+        What is there then is taken for what ought to be. Whoever sends or settles
+        meanwhile waits.
+        """
+
+
+@runtime_checkable
 class Counting(Protocol):
     """A broker that can say, cheaply and truly, what could be taken from a mailbox."""
 
@@ -191,6 +258,22 @@ class Overruled(Protocol):
 
         Where rules cannot be seen a ConfigError says how they could be.
         """
+
+
+class Note(Struct, frozen=True):
+    """What a running handler wants people to see: how far it is (JSON), or a line."""
+
+    delivery: Delivery
+    progress: bytes | None = None
+    line: str | None = None
+
+
+@runtime_checkable
+class TakesNotes(Protocol):
+    """A broker that shows notes of running handlers beside their messages."""
+
+    async def note(self, mailbox: str, notes: Sequence[Note]) -> None:
+        """Write notes, in their order, but not those of lost deliveries."""
 
 
 @runtime_checkable

@@ -1,6 +1,6 @@
 """What a URL opens."""
 
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from .access import AccessStore
 from .broker import Broker
@@ -31,6 +31,13 @@ class LocksFile(Protocol):
     """An engine on a file that processes share by locking it."""
 
     lock_problem: str | None  # why other code in this process can drop its locks
+
+
+@runtime_checkable
+class AnyLoop(Protocol):
+    """An engine that several event loops of one process can use, also at once."""
+
+    any_loop: Literal[True]
 
 
 @runtime_checkable

@@ -35,5 +35,6 @@ class Features(Struct, frozen=True, kw_only=True):
     keeps_options: bool = True  # all mailboxes are known, with their options
     keeps_locks: bool = True  # no close() elsewhere in the process drops its locks
     owns_fields: bool = False  # only we can write what stands beside a message
+    keeps_results: bool = False  # what a handler returned, and its notes, can be seen
     keeps_letters: bool = True
     keeps_ledger: bool = True

@@ -28,6 +28,13 @@ class Tended(Struct, frozen=True):
     more: bool = False  # there was more to do than the limit allowed
 
 
+class Shortened(Struct, frozen=True):
+    """Leases that would have lasted too long, since a clock was ahead."""
+
+    leases: int = 0
+    ahead: float = 0.0  # seconds by which it was, at most
+
+
 class ItemStore(Protocol):
     """
     Items in queues, leased and given back.
@@ -101,6 +108,14 @@ class ItemStore(Protocol):
         and is done once, also if the dead item has been consumed meanwhile. A leased
         item whose lease still runs is left alone. Dead queues' own items never
         expire and never run out of attempts.
+        """
+
+    async def shorten_leases(self) -> Shortened:
+        """
+        Shorten leases that began in the future: a clock was ahead, and was set right.
+
+        Each lasts as long as its queue lends, from now on. Looks at a part of what is
+        leased at a time if that is much; call it again and again.
         """
 
     async def forget(self, *, limit: int = 1000) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
@@ -123,3 +123,11 @@ class Ledger(Protocol):
         well: their message is gone, nobody will ever finish them. Looking for
         those may take a look at every key.
         """
+
+
+@runtime_checkable
+class LedgerInUse(Protocol):
+    """A ledger that can tell cheaply whether mailboxes use it at all."""
+
+    async def in_use(self, mailboxes: Sequence[str]) -> bool:
+        """Return whether there is an entry of any of these mailboxes."""

@@ -1,12 +1,15 @@
 """The office: where dead letters are kept, searched, grouped, reviewed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from deadletter.core.brake_window import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.examination import Examined
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.letter import (
     AuditEntry,
     By,
@@ -19,6 +22,8 @@ from deadletter.core.letter import (
 )
 from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
+from deadletter.core.regrouping import GroupRule, Regrouping
+from deadletter.core.seals import Sealing
 
 from .features import Features
 
@@ -62,6 +67,22 @@ class Move(Struct, frozen=True, kw_only=True):
     new: State
 
 
+class ReplayNext(Struct, frozen=True, gc=False):
+    """A letter whose turn comes next: what the ledger can be asked about it."""
+
+    letter_id: str
+    source: str  # the mailbox it died in
+    name: str  # its business key, or the id of its message
+    replays: int
+
+
+class KeyProgress(Struct, frozen=True):
+    """How far the keys of a campaign have come."""
+
+    behind: int = 0  # letters that wait behind one that went already
+    sizes: tuple[int, ...] = ()  # of the next planned letters, with those behind each
+
+
 class ReplayTaken(Struct, frozen=True, gc=False):
     """A letter claimed for sending: what its copy is made of, and no more."""
 
@@ -77,6 +98,18 @@ class ReplaySettled(Struct, frozen=True):
     letter_id: str
     generation: int
     outcome: Outcome
+    why: str = ""  # it was refused
+
+
+def given_up(
+    letters: Iterable[tuple[str, State, int]],
+) -> tuple[ReplaySettled, ...]:
+    """Copies nobody waits for, of moved letters: ids, old states and generations."""
+    return tuple(
+        ReplaySettled(id_, generation, Outcome.UNCONFIRMED)
+        for id_, old, generation in letters
+        if old is State.REPLAYING
+    )
 
 
 class ReplayItems(Struct, frozen=True):
@@ -86,14 +119,25 @@ class ReplayItems(Struct, frozen=True):
     after: int | None = None
 
 
+class Resealed(Struct, frozen=True):
+    """How far letters were sealed anew; `after` continues it."""
+
+    sealed: int = 0
+    after: str | None = None
+
+
 class LetterStore(Protocol):
     """Where dead letters are kept, searched, grouped, reviewed: the office."""
 
     features: Features
+    group_limit: GroupLimit
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """
         Keep letters durably, one transaction for all.
+
+        Those that would make more groups than `group_limit` allows go into an
+        overflow group.
 
         Keeping one again appends what is new of its attempts, and reopens it if
         it had been replayed or closed. Another body under the same identity is
@@ -139,6 +183,26 @@ class LetterStore(Protocol):
         letter is kept, see `core.grouping`.
         """
 
+    async def regroup(self, moves: Sequence[Regrouping], by: By) -> int:
+        """
+        Move letters to other groups, audited; how many moved.
+
+        What was said of their groups moves along, see `core.regrouping`. A group whose
+        last letter leaves is gone, unless there are rules about it.
+        """
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+
+    async def set_group_rules(
+        self, fingerprint: str, rules: Sequence[GroupRule], by: By, detail: str
+    ) -> None:
+        """
+        Say where letters of a group belong from now on, audited with this `detail`.
+
+        Letters are put there when they are kept.
+        """
+
     async def move(self, move: Move, by: By) -> Sequence[str]:
         """Move letters between states, audited; the ids of those that moved."""
 
@@ -177,21 +241,52 @@ class LetterStore(Protocol):
         """What does not add up in here, one sentence each; nothing when all is well."""
 
     async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
-        """Start a campaign over these letters, or add them to it; audited."""
+        """
+        Start a campaign over these letters, or add them to it; audited.
 
-    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+        They go oldest first, see `core.replay_order`. With `key_order` the letters
+        of one key and mailbox wait for each other: the next one may go once the one
+        before it is confirmed or skipped. If it fails or is past the cap, those
+        behind it are held.
+        """
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, each once, oldest sent first."""
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
         """
         Claim the next letters of a running campaign: they are `replaying` now.
 
         Letters that were taken but never reported as sent come first, with the
-        generation they had. Letters past the cap are quarantined and skipped.
+        generation they had; then those that may go after another of their key; then
+        up to `keys` others. Letters past the cap are quarantined and skipped.
+
+        Given `leave_out`, these are skipped, and no more than `limit` letters are
+        gone through: those that `next_replay` named, and no others.
         """
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
         """The broker has the copies of these letters."""
 
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
-        """What consumers made of replayed copies; late news of old ones is ignored."""
+        """
+        Record what became of replayed copies, or that nobody waits for them.
+
+        `SETTLED_FROM` and `landing` of `core.replaying` say what that changes.
+        """
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """
@@ -199,6 +294,13 @@ class LetterStore(Protocol):
 
         Letters come in the order asked for, what happened to one in the order of
         its campaigns.
+        """
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """
+        Return when the copy was taken that each source has waited for longest.
+
+        Of letters that are `replaying`; how many there are is in `counts`.
         """
 
     async def campaign_items(
@@ -235,6 +337,24 @@ class LetterStore(Protocol):
         One that begins to run runs as the principal of `by` from then on.
         """
 
+    async def save_window(
+        self, window: BrakeWindow, *, keep: int = KEPT
+    ) -> BrakeWindow:
+        """
+        Write down how a brake's window stands, new or again.
+
+        Return it with its release, which only `release_windows` writes. The latest
+        `keep` windows are kept, the others deleted.
+        """
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+
+    async def release_windows(self, mailbox: str, by: By) -> int:
+        """Release a mailbox's windows that are not closed, audited; how many."""
+
     async def signing_key(self, new: bytes) -> bytes:
         """
         Return the key that all processes of this office sign with.
@@ -260,7 +380,44 @@ class Naming(Protocol):
 
 @runtime_checkable
 class Indexing(Protocol):
-    """An office that indexes error texts after letters are kept, not while."""
+    """An office that indexes texts after letters are kept, not while."""
 
     async def index_texts(self) -> bool:
-        """Index some error texts, or tidy up behind some; whether there is more."""
+        """
+        Index some texts, or tidy up behind some; whether there is more.
+
+        Any number of processes may do so at once: each text is indexed by one.
+        """
+
+
+@runtime_checkable
+class BodyIndexing(Indexing, Protocol):
+    """An office that can index bodies as well as error texts."""
+
+    async def index_bodies(self, size: int) -> None:
+        """
+        Index bodies of up to `size` bytes from now on, 0 for none.
+
+        What `index_texts` has to do for it begins anew when that changes. The office
+        remembers it for all its processes.
+        """
+
+
+@runtime_checkable
+class Examining(Protocol):
+    """An office whose letters and audit carry seals."""
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept: what was found, what could not be seen."""
+
+    async def reseal(self, after: str = "") -> Resealed:
+        """
+        Seal some letters behind `after` that have no seal, or not by the first key.
+
+        What a letter is then is taken for what it was; one that is not as it was sealed
+        before is left as it is.
+        """

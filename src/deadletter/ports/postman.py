@@ -10,6 +10,8 @@ class Posted(Struct, frozen=True):
 
     letters: int = 0
     size: int = 0
+    left_out: int = 0  # letters looked at that did not go
+    refused: int = 0  # letters that the server they go to did not take
 
 
 class Postman(Protocol):
@@ -25,7 +27,14 @@ class Postman(Protocol):
     def at_once(self) -> int:
         """How many small letters to send at once, for nobody to wait long by it."""
 
-    async def send_back(self, campaign: str, *, limit: int) -> Posted:
+    async def send_back(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Posted:
         """
         Send the next letters of a running campaign, in one transaction.
 

@@ -22,3 +22,6 @@ class Dice(Protocol):
 
     def new_id(self) -> str:
         """A unique id that sorts by the time of its making (UUID version 7)."""
+
+    def new_ids(self, count: int) -> list[str]:
+        """Return `count` ids, as `new_id` makes them, in their order."""

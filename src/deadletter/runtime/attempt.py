@@ -7,13 +7,25 @@ Nothing here waits for a broker; decisions go to the settler as values.
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from deadletter.core.attempts import append, attempt_of
-from deadletter.core.capture import capture
-from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry
+from deadletter.core.backoff import Exponential
+from deadletter.core.capture import capture, safe_text
+from deadletter.core.decision import (
+    Ack,
+    Bury,
+    Decision,
+    Fail,
+    Retry,
+    checked_decision,
+)
 from deadletter.core.errors import Ignore
-from deadletter.core.events import HandlerStuck, Observer
+from deadletter.core.events import HandlerStuck, Observer, PolicyFailed
+from deadletter.core.failure import Failure
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy, Situation
+from deadletter.core.raised import described
 from deadletter.core.refusal import refusal, refused_history
 from deadletter.core.reply import reply
 from deadletter.core.tracing import mark, marked
@@ -23,13 +35,14 @@ from .braking import Braking
 from .context import Context
 from .finished import Finished
 from .handlers import Handler
-from .held import Hand, Held
-from .options import WorkerOptions
+from .held import Hand, Held, Noted
+from .options import CauseOf, WorkerOptions
 from .settle import Settler
-from .typed import encode
+from .typed import encode, encode_result
 from .wreck import StarvationCheck, is_wreck
 
 _DONE: Final = Ack()
+_PATIENT: Final = Exponential()
 
 
 class TimeLimitExceeded(TimeoutError):
@@ -51,6 +64,8 @@ class Attempts:
         dice: Dice,
         observe: Observer,
         on_ended: Callable[[Held], None],
+        keeps_results: bool = False,
+        on_note: Callable[[Held, Noted], None] | None = None,
     ) -> None:
         self.stuck = 0  # slots held by threads that overstayed their time limit
         self._mailbox = mailbox
@@ -62,6 +77,8 @@ class Attempts:
         self._dice = dice
         self._observe = observe
         self._on_ended = on_ended
+        self._keeps_results = keeps_results
+        self._on_note = on_note
         self._expires = options.policy.expire_after is not None
         self._starvation = StarvationCheck()
 
@@ -90,13 +107,17 @@ class Attempts:
                 if early is not None:
                     self._refuse(held, early)
                     return
-            Context(held, self._clock).enter()
+            held.on_note = self._on_note
+            Context(held, self._clock, keeps_results=self._keeps_results).enter()
             value = await self._handler(delivery)
-            answer = None if value is None else self._answer(delivery, value)
+            answer = result = None
+            if value is not None:
+                answer = self._answer(delivery, value)
+                result = encode_result(value) if self._keeps_results else None
         except BaseException as error:  # noqa: BLE001 -- handlers may raise anything
             self._failed(held, error)
         else:
-            self._succeeded(held, answer)
+            self._succeeded(held, answer, result)
 
     def skip(self, held: Held, decision: Decision, fate: Fate) -> None:
         """Settle a delivery whose handler need not run."""
@@ -104,6 +125,13 @@ class Attempts:
             self._refuse(held, decision)
             return
         self._end(held, Finished(held=held, decision=decision, fate=fate))
+
+    def reject(self, held: Held, error: Exception) -> None:
+        """Settle a delivery whose key could not be read, as one that has failed."""
+        held.begin(self._clock.monotonic())
+        text = f"the function that reads the key raised {described(error)}"
+        self._policy_failed(held.delivery, text)
+        self._decide(held, error)
 
     def hand_back(self, held: Held) -> None:
         """Give back a delivery that was never started, at once and uncharged."""
@@ -136,10 +164,12 @@ class Attempts:
         else:
             self._decide(held, self._too_long(), at_least=self._options.lease)
 
-    def _succeeded(self, held: Held, answer: Message | None) -> None:
+    def _succeeded(
+        self, held: Held, answer: Message | None, result: bytes | None
+    ) -> None:
         if self._is_over(held):
             return
-        self._braking.succeeded()
+        self._braking.succeeded(held.delivery.message.id)
         self._end(
             held,
             Finished(
@@ -147,6 +177,7 @@ class Attempts:
                 decision=_DONE,
                 seconds=self._clock.monotonic() - held.started,
                 reply=answer,
+                result=result,
             ),
         )
 
@@ -184,9 +215,13 @@ class Attempts:
         policy, delivery = self._options.policy, held.delivery
         now = self._clock.now()
         failure = capture(error, policy.classifier, now)
+        if failure.broken:
+            self._policy_failed(delivery, failure.broken)
+        if self._options.cause_of is not None:
+            failure = self._named(self._options.cause_of, failure, delivery)
         seconds = self._clock.monotonic() - held.started
         if isinstance(error, Ignore):
-            self._braking.succeeded()  # it ran, and had its say
+            self._braking.succeeded(delivery.message.id)  # it ran, and had its say
             fate = Fate.IGNORED
             self._end(
                 held,
@@ -201,11 +236,9 @@ class Attempts:
             error=error,
             error_rate=self._braking.error_rate,
         )
-        decision = _decided(policy, situation, self._dice.draw())
-        if self._braking.failed(failure, delivery.message.id):
-            # An outage is not a flood: nothing is charged or buried meanwhile.
-            delay = decision.delay if isinstance(decision, Retry) else 1.0
-            decision = Retry(max(delay, 1.0), charged=False)
+        decision = self._decided(policy, situation)
+        # While the brake is open, nothing is charged or buried.
+        decision = self._braking.failed(failure, error, delivery, decision)
         if isinstance(decision, Retry) and decision.delay < at_least:
             decision = Retry(at_least, decision.charged)
         attempt = attempt_of(
@@ -226,6 +259,46 @@ class Attempts:
                 failure=failure,
                 history=append(delivery.history, attempt),
             ),
+        )
+
+    def _decided(self, policy: DLQPolicy, situation: Situation) -> Decision:
+        """Ask the policy; one that fails itself must neither bury nor lose anything."""
+        draw = self._dice.draw()
+        try:
+            return checked_decision(policy.decide(situation, draw))
+        except Exception as error:  # noqa: BLE001 -- it may be anybody's code
+            self._policy_failed(
+                situation.delivery, f"{type(policy).__name__} raised {described(error)}"
+            )
+            delay = _PATIENT.delay(situation.delivery.attempt, draw)
+            return Retry(delay, charged=False)
+
+    def _named(
+        self, cause_of: CauseOf, failure: Failure, delivery: Delivery
+    ) -> Failure:
+        """The failure with the name that the application has for its cause, if any."""
+        try:
+            cause = cause_of(failure, delivery.message)
+        except Exception as error:  # noqa: BLE001 -- it may be anybody's code
+            text = f"the function that names causes raised {described(error)}"
+            self._policy_failed(delivery, text)
+            return failure
+        if cause is not None and not isinstance(cause, str):
+            text = (
+                f"the function that names causes returned {type(cause).__name__}:"
+                " it has to return a text or None"
+            )
+            self._policy_failed(delivery, text)
+            return failure
+        return replace(failure, cause=str(cause)) if cause else failure
+
+    def _policy_failed(self, delivery: Delivery, text: str) -> None:
+        self._observe(
+            PolicyFailed(
+                mailbox=self._mailbox,
+                message_id=delivery.message.id,
+                text=safe_text(text),
+            )
         )
 
     def _refuse(self, held: Held, decision: Decision) -> None:
@@ -267,11 +340,3 @@ class Attempts:
         if finished is not None:
             self._settler.add(finished)
         self._on_ended(held)
-
-
-def _decided(policy: DLQPolicy, situation: Situation, draw: float) -> Decision:
-    """The policy's decision; a policy that fails itself must not lose a message."""
-    try:
-        return policy.decide(situation, draw)
-    except Exception:  # noqa: BLE001 -- it may be anybody's code
-        return DLQPolicy().decide(situation, draw)

@@ -1,21 +1,40 @@
-"""The brake at work: what it is told, and when it says so."""
+"""The brake at work: what it is told, what it holds, and when it says so."""
 
+import asyncio
 from typing import Final
 
+from msgspec.structs import replace
+
 from deadletter.core.brake import (
+    AttemptResult,
     Brake,
+    BrakeKind,
     BrakePolicy,
+    Finding,
+    closed,
     may_fetch,
-    on_failure,
     on_probe,
-    on_success,
+    on_result,
+    on_time,
+    released,
 )
+from deadletter.core.brake_window import SAMPLE, BrakeWindow
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Reason, Retry
+from deadletter.core.errors import GiveUp, Signal
 from deadletter.core.events import BrakeClosed, BrakeOpened, Observer
 from deadletter.core.failure import Failure
+from deadletter.core.message import Delivery
 from deadletter.ports import Clock, Dice
 
 PAUSE: Final = 0.5  # seconds between looks while nothing may be fetched
 MEMORY: Final = 0.02  # how much the latest attempt weighs in the error rate
+SOONEST: Final = 1.0  # seconds that a held message waits at least
+COUNTED: Final = 10_000  # held messages that are told apart
+UNWRITTEN: Final = 100  # windows that wait for an office out of reach
+
+PROBED = "a probe was answered"
+RELEASED = "somebody said to go on"
+HELD_LONG_ENOUGH = "it had been open for as long as its policy allows"
 
 
 class Braking:
@@ -29,11 +48,17 @@ class Braking:
         clock: Clock,
         dice: Dice,
         observe: Observer,
+        version: str = "",
     ) -> None:
         self.error_rate = 0.0  # a moving average over the latest attempts
+        self.window: BrakeWindow | None = None  # of the time that it was last open
+        self.ended: list[BrakeWindow] = []  # of times before that, yet to be written
+        self.changed = asyncio.Event()  # it opened or closed
         self._brake = Brake(policy) if policy is not None else None
         self._touched = False
+        self._held: set[str] = set()
         self._mailbox = mailbox
+        self._version = version
         self._clock = clock
         self._dice = dice
         self._observe = observe
@@ -43,11 +68,22 @@ class Braking:
         """Whether fetching has stopped."""
         return self._brake is not None and self._brake.is_open
 
+    def complaint(self) -> str | None:
+        """Why fetching has stopped, for people; None when it has not."""
+        if self.window is None or not self.is_open:
+            return None
+        return f"the brake is open ({self.window.kind}): {self.window.text}"
+
     def may_fetch(self, room: int, running: int) -> int:
         """How many of `room` deliveries may be fetched now."""
         if self._brake is None or not self._brake.is_open:
             return room
         now = self._clock.monotonic()
+        after = on_time(self._brake, now)
+        if not after.is_open:
+            is_proven = self._brake.proven_at is not None
+            self._become(after, PROBED if is_proven else HELD_LONG_ENOUGH)
+            return room
         if running or not may_fetch(self._brake, now):
             return 0
         self._brake = on_probe(self._brake, now, self._dice.draw())
@@ -60,36 +96,152 @@ class Braking:
         left = self._brake.probe_at - self._clock.monotonic()
         return min(PAUSE, max(left, 0.01))
 
-    def succeeded(self) -> None:
+    def succeeded(self, message_id: str) -> None:
         """A handler ran through: its work is done, or it said there was none."""
         if not self._touched:  # by far the most frequent case
             return
         self.error_rate -= self.error_rate * MEMORY
         self._touched = self.error_rate > 0.001
-        if self._brake is None or not self._brake.failures:
+        if self._brake is None or not self._brake.recent:
             return
-        self._become(on_success(self._brake))
+        self._tell(AttemptResult(message_id))
 
-    def failed(self, failure: Failure, message_id: str) -> bool:
-        """An attempt has failed; says whether the outage is to blame for it."""
+    def failed(
+        self,
+        failure: Failure,
+        error: BaseException,
+        delivery: Delivery,
+        decision: Decision,
+    ) -> Decision:
+        """An attempt has failed; what becomes of it, now that the brake knows."""
         self._touched = True
         self.error_rate += (1.0 - self.error_rate) * MEMORY
         if self._brake is None:
-            return False
-        now = self._clock.monotonic()
-        self._become(
-            on_failure(self._brake, failure.trouble, message_id, now, self._dice.draw())
+            return decision
+        message = delivery.message
+        if isinstance(error, GiveUp) or isinstance(decision, Ack | Continue):
+            # A verdict on this message alone, by its handler or policy.
+            self._tell(AttemptResult(message.id))
+            return decision
+        result = AttemptResult(
+            message.id,
+            failure.trouble,
+            cause_of(failure),
+            is_first=delivery.charged <= 1 and message.lineage is None,
+            is_last=_is_spent(decision),
         )
-        return self._brake.spares(failure.trouble)
+        brake = self._tell(result)
+        if not brake.spares(result):
+            return decision
+        self._hold(message.id)
+        if isinstance(error, Signal):  # it says itself when to try again
+            return decision
+        delay = decision.delay if isinstance(decision, Retry) else 0.0
+        latest = max(brake.policy.cap, failure.retry_after or 0.0)
+        return Retry(max(min(delay, latest), SOONEST), charged=False)
 
-    def _become(self, brake: Brake) -> None:
+    def release(self) -> None:
+        """Go on, and let this cause pass for a day."""
+        if self._brake is not None and self._brake.is_open:
+            self._become(released(self._brake, self._clock.monotonic()), RELEASED)
+
+    def stop(self) -> None:
+        """Say that nothing is held any more: this worker stops."""
+        if self._brake is not None and self._brake.is_open:
+            self._become(closed(self._brake), "its worker stopped")
+
+    def _tell(self, result: AttemptResult) -> Brake:
+        assert self._brake is not None
+        now, draw = self._clock.monotonic(), self._dice.draw()
+        brake = on_result(self._brake, result, now, draw)
+        self._become(brake, PROBED)
+        return brake
+
+    def _hold(self, message_id: str) -> None:
+        window = self.window
+        if window is None:
+            return
+        if message_id not in self._held and len(self._held) < COUNTED:
+            self._held.add(message_id)
+            if len(window.message_ids) < SAMPLE:
+                ids = (*window.message_ids, message_id)
+                window = replace(window, message_ids=ids)
+        self.window = replace(
+            window, held=len(self._held), attempts=window.attempts + 1
+        )
+
+    def _become(self, brake: Brake, ending: str) -> None:
         before, self._brake = self._brake, brake
         if before is None or before.is_open == brake.is_open:
             return
-        if brake.is_open:
-            text = f"{brake.failures} transient failures in a row"
-            self._observe(BrakeOpened(mailbox=self._mailbox, text=text))
+        self.changed.set()
+        if brake.finding is not None:
+            self._opened(brake.finding)
         else:
-            since = before.opened_at or 0.0
-            seconds = self._clock.monotonic() - since
-            self._observe(BrakeClosed(mailbox=self._mailbox, seconds=seconds))
+            self._closed(self._clock.monotonic() - before.opened_at, ending)
+
+    def _opened(self, finding: Finding) -> None:
+        now = self._clock.now()
+        self._held = set()
+        if self.window is not None:
+            self.ended = [*self.ended, self.window][-UNWRITTEN:]
+        self.window = BrakeWindow(
+            id=self._dice.new_id(),
+            mailbox=self._mailbox,
+            kind=finding.kind,
+            cause=finding.cause,
+            version=self._version,
+            text=sentence(finding, self._version),
+            opened_at=now,
+            seen_at=now,
+        )
+        self._observe(
+            BrakeOpened(
+                mailbox=self._mailbox,
+                text=self.window.text,
+                kind=finding.kind,
+                cause=finding.cause,
+                version=self._version,
+            )
+        )
+
+    def _closed(self, seconds: float, ending: str) -> None:
+        window = self.window
+        if window is None:
+            return
+        now = self._clock.now()
+        self.window = replace(window, seen_at=now, closed_at=now, ending=ending)
+        self._observe(
+            BrakeClosed(
+                mailbox=self._mailbox,
+                seconds=seconds,
+                kind=window.kind,
+                held=window.held,
+                text=ending,
+            )
+        )
+
+
+def cause_of(failure: Failure) -> str:
+    """What failures of one cause have in common, readable."""
+    code = f"{failure.code} " if failure.rule else ""
+    place = f" in {failure.frame}" if failure.frame else ""
+    return f"{code}{failure.error_type}{place}"
+
+
+def sentence(finding: Finding, version: str) -> str:
+    """Say why the brake opened."""
+    if finding.kind is BrakeKind.OUTAGE:
+        return (
+            f"{finding.failed} of the last {finding.of} attempts failed for a "
+            f"passing reason, most often {finding.cause}"
+        )
+    since = f" since version {version}" if version else ""
+    return (
+        f"{finding.failed} of the last {finding.of} messages failed by one "
+        f"cause{since}: {finding.cause}"
+    )
+
+
+def _is_spent(decision: Decision) -> bool:
+    return isinstance(decision, Bury) and decision.reason is Reason.ATTEMPTS_EXHAUSTED

@@ -8,7 +8,7 @@ from deadletter.core.events import CopyFailed, Observer
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_mail import sign_copy
 from deadletter.core.policy import DLQPolicy
-from deadletter.core.raised import plain_name, text_of
+from deadletter.core.raised import described
 from deadletter.core.signing import Keys
 from deadletter.ports import Broker
 
@@ -62,7 +62,7 @@ async def _send(
     try:
         copies = [policy.dead_copy(letter) for letter in letters]
     except Exception as error:  # theirs, when they make copies of their own
-        text = f"dead_copy raised {plain_name(type(error))}: {text_of(error)}"
+        text = f"dead_copy raised {described(error)}"
         raise Refused(text) from error
     signed = [
         sign_copy(copy, letter, to, keys)

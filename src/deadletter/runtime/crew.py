@@ -1,6 +1,6 @@
 """Everything that runs in one process, put together from what was registered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -32,7 +32,7 @@ from .handlers import (
 )
 from .isolation import ProcessRunner
 from .loop import Loop
-from .options import THREADS, WorkerOptions
+from .options import THREADS, CauseOf, WorkerOptions
 from .orphan_guard import OrphanGuard
 from .solitude import Solitude
 from .sweep import Sweep
@@ -49,6 +49,13 @@ class Registration(Struct, frozen=True, kw_only=True):
     isolated: bool = False  # in processes of its own
     memory_limit: int | None = None  # bytes, of each of those processes
     middleware: tuple[Middleware, ...] = ()
+
+    def naming(self, cause_of: CauseOf | None) -> "Registration":
+        """The same, with causes named by the application's own function."""
+        if cause_of is None:
+            return self
+        options = structs.replace(self.options, cause_of=cause_of)
+        return structs.replace(self, options=options)
 
     def asking(self, rules: Sequence[Rule]) -> "Registration":
         """The same, with these rules asked before those of its policy."""
@@ -119,7 +126,8 @@ class Crew:
             policies[registered.mailbox] = registered.options.policy
             loops.append(self._worker(registered, solitude))
         loops.extend(
-            self._consumer(handler, solitude) for handler in self._letter_handlers
+            self._consumer(handler, solitude, queues)
+            for handler in self._letter_handlers
         )
         for runner in self._runners:  # what cannot be loaded is found here
             await runner.start()
@@ -217,7 +225,13 @@ class Crew:
         self._threads.append(threads)
         return as_async(adapted, threads), structs.replace(options, on_threads=True)
 
-    def _consumer(self, handler: LetterHandler, solitude: Solitude) -> DLQConsumer:
+    def _consumer(
+        self,
+        handler: LetterHandler,
+        solitude: Solitude,
+        queues: Mapping[str, QueueOptions],
+    ) -> DLQConsumer:
+        users = [q.name for q in queues.values() if q.dead_queue == handler.mailbox]
         return DLQConsumer(
             source=self._engine.broker.source(handler.mailbox),
             handler=handler.function,
@@ -226,6 +240,7 @@ class Crew:
             dice=self._dice,
             observe=self._observe,
             keys=self._keys,
+            dead_queue_of=users,
             **handler.options,
         )
 

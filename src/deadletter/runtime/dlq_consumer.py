@@ -7,7 +7,14 @@ It is never dead-lettered again: a dead-letter mailbox has none of its own.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar, cast
@@ -65,6 +72,7 @@ class DLQConsumer:
         classifier: ErrorClassifier = DEFAULT,
         solitude: Solitude | None = None,
         keys: Keys = PROCESS_KEYS,
+        dead_queue_of: Collection[str] = (),
     ) -> None:
         if min(visibility_timeout, wait, interval, on_failure) < 0 or batch < 1:
             raise ConfigError(
@@ -104,7 +112,7 @@ class DLQConsumer:
             discard_failures=discard_failures,
             keys=keys,
         )
-        self._trust = Trust(source.features, keys, observe)
+        self._trust = Trust(source.features, keys, observe, dead_queue_of)
         self._is_shut = False
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()

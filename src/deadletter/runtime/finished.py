@@ -28,6 +28,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     history: str | None = None  # None leaves the story as it is
     reply: Message | None = None
+    result: bytes | None = None  # what the handler returned, as JSON
     fate: Fate = Fate.HANDLED
 
 

@@ -18,10 +18,18 @@ from typing import Final
 
 from deadletter.core.errors import StoreLost
 from deadletter.core.events import LoopDied, Observer
+from deadletter.output.standard import dropped_note
 from deadletter.ports import Clock
 
 from .end_deadline import EndDeadline
-from .health import DEPTH_THRESHOLD, Complaint, Depth, Exposition, HealthServer
+from .health import (
+    DEPTH_THRESHOLD,
+    OUTPUT,
+    Complaint,
+    Depth,
+    Exposition,
+    HealthServer,
+)
 from .kept_alive import KeptAlive
 from .lifeline import end_with_supervisor
 from .loop import Loop, Noting
@@ -174,7 +182,12 @@ class LoopGroup:
 
     async def _notes(self) -> list[Complaint]:
         loops = [m.loop for m in self._members if isinstance(m.loop, Noting)]
-        return [Complaint(loop.name, said) for loop in loops if (said := loop.note())]
+        notes = ((loop.name, loop.note()) for loop in loops)
+        return [
+            Complaint(name, said)
+            for name, said in (*notes, (OUTPUT, dropped_note(self._clock.now())))
+            if said
+        ]
 
     async def _ready(self) -> list[Complaint]:
         return self.complaints()

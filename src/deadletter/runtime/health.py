@@ -28,6 +28,7 @@ REQUEST_LIMIT: Final = 8192  # bytes of request line and headers
 CONNECTIONS: Final = 100
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEPTH_THRESHOLD: Final = 100  # letters in one mailbox from which it is degraded
+OUTPUT: Final = "output"  # what dropped lines are mentioned under
 _PATIENCE: Final = 5.0  # seconds to send a request, or to count letters
 
 

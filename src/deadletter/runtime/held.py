@@ -1,7 +1,10 @@
 """A delivery in our hands, from its claim until it is settled."""
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
+
+from msgspec import Struct
 
 from deadletter.core.message import Delivery
 
@@ -14,6 +17,13 @@ class Hand(Enum):
     LOST = 3  # the lease is gone: whatever it does no longer counts
 
 
+class Noted(Struct, frozen=True, tag="noted"):
+    """What a running handler wants people to see: how far it is, or a line."""
+
+    progress: bytes | None = None  # JSON
+    line: str | None = None
+
+
 class Held:
     """
     One claimed delivery.
@@ -24,7 +34,7 @@ class Held:
 
     __slots__ = (
         *("beaten", "begun", "delivery", "hand", "running", "started", "stoppable"),
-        "task",
+        *("on_note", "task"),
     )
 
     def __init__(
@@ -38,6 +48,12 @@ class Held:
         self.hand: Hand | None = None
         self.stoppable = stoppable  # a thread is not: it runs on, and has its slot
         self.task: asyncio.Task[None] | None = None
+        self.on_note: Callable[[Held, Noted], None] | None = None
+
+    def note(self, noted: Noted) -> None:
+        """Pass on what the handler wants people to see; from any thread."""
+        if self.on_note is not None:
+            self.on_note(self, noted)
 
     def begin(self, now: float) -> None:
         """Its handler starts now; waiting for its key was not the handler's time."""

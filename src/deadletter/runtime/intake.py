@@ -7,6 +7,7 @@ taken and not forgotten comes again, and is the same letter.
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,8 @@ from .keeping import all_but_refused, say_refused
 from .reach import Reach
 
 BATCH: Final = 100
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_STEP: Final = timedelta(microseconds=1)
 _WAIT: Final = 5.0  # seconds for the first of a batch: stopping takes no longer
 
 
@@ -49,6 +52,7 @@ class Intake:
         batch: int = BATCH,
         ring: KeyRing | None = None,
         trusted: Trusted = NOBODY,
+        server: str = "",
     ) -> None:
         self.name = f"intake {drain.place}"
         self.heartbeat = Heartbeat(clock)
@@ -59,6 +63,7 @@ class Intake:
         self._batch = batch
         self._ring = ring or KeyRing(letters)
         self._trusted = trusted
+        self._server = server  # its name in the settings, or its URL without secrets
         self._reach = Reach(
             drain.place,
             clock=clock,
@@ -67,6 +72,7 @@ class Intake:
             beat=self.heartbeat.beat,
         )
         self._refused: list[Found] = []  # held, lest they come again at once
+        self._read_until = _LONG_AGO
 
     def ready(self) -> str | None:
         """What cannot be reached at the moment; None when all can."""
@@ -124,8 +130,14 @@ class Intake:
             await self._drain.close()
 
     def _read(self, found: Sequence[Found], keys: Keys) -> list[DeadLetter]:
-        now = self._clock.now()
-        return [letter_of(one, now, keys, self._trusted) for one in found]
+        # What does not know its time gets one in the order in which it lay there: by
+        # that it is sent back.
+        start = max(self._clock.now(), self._read_until)
+        self._read_until = start + len(found) * _STEP
+        return [
+            letter_of(one, start + number * _STEP, keys, self._trusted, self._server)
+            for number, one in enumerate(found)
+        ]
 
     def _tell(self, taken: Sequence[TakenIn]) -> None:
         for one in taken:

@@ -23,6 +23,7 @@ from deadletter.ports import Clock
 
 from .attempt import TimeLimitExceeded
 from .context import Context
+from .held import Noted
 from .isolation_wire import (
     LENGTH,
     Answer,
@@ -95,7 +96,7 @@ class ProcessRunner:
                 self._idle.append(child)
         if isinstance(answer, Done):
             return _value(answer)
-        if isinstance(answer, Ready | Unfit | Beat):
+        if isinstance(answer, Ready | Unfit | Beat | Noted):
             raise WorkerLost(f"the handler's process answered {answer!r}")
         raise revive(answer)
 
@@ -118,10 +119,12 @@ class ProcessRunner:
     async def _ask(self, child: "_Child", delivery: Delivery) -> Answer:
         try:
             async with asyncio.timeout(self._time_limit):
-                child.send(Ask(structs.replace(delivery, receipt=None)))
-                while isinstance(answer := await child.answer(), Beat):
-                    with suppress(LookupError):
-                        Context.current().beat()
+                context = _context()
+                wants = context is not None and context.keeps_results
+                child.send(Ask(structs.replace(delivery, receipt=None), wants))
+                while isinstance(answer := await child.answer(), Beat | Noted):
+                    if context is not None:
+                        context.heard(answer if isinstance(answer, Noted) else None)
                 return answer
         except TimeoutError:
             raise TimeLimitExceeded(
@@ -250,6 +253,13 @@ def _check(target: str) -> None:
             f"{attribute} cannot be run in another process because it is defined in "
             "the script itself: move it to a module of its own"
         )
+
+
+def _context() -> Context | None:
+    try:
+        return Context.current()
+    except LookupError:
+        return None
 
 
 def _value(done: Done) -> object:

@@ -29,7 +29,7 @@ from deadletter.output.standard import drain, never_block
 
 from .context import Context
 from .handlers import is_async
-from .held import Held
+from .held import Held, Noted
 from .isolation_wire import (
     LENGTH,
     Answer,
@@ -46,7 +46,7 @@ from .isolation_wire import (
 )
 from .lifeline import signal_when_orphaned
 from .remote_error import describe
-from .typed import encode, typed
+from .typed import JSON, encode, encode_result, typed
 
 _BEATS_APART: Final = 0.1  # seconds; a handler may beat as often as it likes
 
@@ -122,6 +122,9 @@ class Remote(Held):
             self.beaten = now
             self._line.send(Beat())
 
+    def note(self, noted: Noted) -> None:
+        self._line.send(noted)
+
 
 def serve(line: Line) -> None:
     """Load the handler, then run it as often as we are asked to."""
@@ -136,15 +139,26 @@ def serve(line: Line) -> None:
                         line.send(Unfit(_why_unfit(request, error)))
                         return
                     line.send(Ready())
-                case Ask(delivery) if run is not None:
-                    _answer(line, run, delivery)
+                case Ask(delivery, wants_result) if run is not None:
+                    _answer(line, run, delivery, wants_result=wants_result)
 
 
-def _answer(line: Line, run: Callable[[Remote], object], delivery: Delivery) -> None:
+def _answer(
+    line: Line,
+    run: Callable[[Remote], object],
+    delivery: Delivery,
+    *,
+    wants_result: bool,
+) -> None:
     try:
         value = run(Remote(delivery, line))
-        wanted = value is not None and delivery.message.reply_to is not None
-        line.send(Done(*encode(value)) if wanted else Done())
+        if value is None:
+            line.send(Done())
+        elif delivery.message.reply_to is not None:
+            line.send(Done(*encode(value)))
+        else:
+            result = encode_result(value) if wants_result else None
+            line.send(Done() if result is None else Done(result, JSON))
     except BaseException as error:  # noqa: BLE001 -- handlers may raise anything
         line.send(describe(error))
 

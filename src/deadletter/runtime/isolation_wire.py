@@ -13,6 +13,8 @@ from msgspec import Struct
 from deadletter.core.decision import Decision
 from deadletter.core.message import Delivery
 
+from .held import Noted
+
 Plain: TypeAlias = str | int | float | bool | None
 
 LENGTH: Final = 4
@@ -31,6 +33,7 @@ class Ask(Struct, frozen=True, tag="ask"):
     """Run the handler on this delivery."""
 
     delivery: Delivery
+    wants_result: bool = False
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -74,7 +77,7 @@ class Failed(Struct, frozen=True, tag="failed", kw_only=True):
 
 
 Request: TypeAlias = Hello | Ask
-Answer: TypeAlias = Ready | Unfit | Beat | Done | Signalled | Failed
+Answer: TypeAlias = Ready | Unfit | Beat | Noted | Done | Signalled | Failed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

@@ -112,18 +112,16 @@ def keyed(delivery: Delivery, key_of: KeyOf) -> Delivery:
     """
     The delivery with the key that its message holds, unless it came with one.
 
-    A message that cannot be read has no key but its id: whether it is any good is
-    for the handler to say.
+    Raises whatever `key_of` raises: without its key a message could be worked twice.
     """
     message = delivery.message
-    if message.idempotency_key is not None:
+    if message.idempotency_key is not None or delivery.unreadable:
         return delivery
-    try:
-        key = key_of(message)
-    except Exception:  # noqa: BLE001 -- not our function, and not our message
-        key = None
+    key = key_of(message)
     if not key:
         return delivery
+    if not isinstance(key, str):
+        raise TypeError(f"returned {key!r}, which is no key: return a text or None")
     return replace(delivery, message=replace(message, idempotency_key=key))
 
 

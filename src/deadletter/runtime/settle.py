@@ -39,7 +39,8 @@ from deadletter.ports import (
 from .burying import Unkept, burial_of, bury, keeper
 from .copying import copy_letters
 from .finished import Finished, as_kept, report
-from .held import Held
+from .held import Held, Noted
+from .notes import Notes
 from .once import Once
 from .reach import Reach
 from .redeem import may_have_letter, redeem
@@ -84,6 +85,7 @@ class Settler:
         self._keys = keys
         self._keep = keeper(source, letters, undertaker, lease=lease, patience=reach)
         self._waiting: list[Finished] = []
+        self._notes = Notes(source.mailbox, broker, observe)
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -95,12 +97,20 @@ class Settler:
             self._wake.set()
         self._waiting.append(finished)
 
+    def note(self, held: Held, noted: Noted) -> None:
+        """Have a note of a running handler written before it is settled."""
+        self._notes.add(held, noted)
+
     async def run(self) -> None:
         """Flush whatever is waiting, until cancelled."""
+        self._notes.begin(self._wake)
         while True:
             await self._wake.wait()
             self._wake.clear()
             batch, self._waiting = self._waiting, []
+            await self._notes.write()
+            if not batch:
+                continue
             await self._carry_out(batch)
             if not self._waiting:
                 self._idle.set()
@@ -287,13 +297,13 @@ class Settler:
                 # The office would not take it: it stays where it is, uncharged.
                 return Released(delivery, self._lease, None, charged=False)
             case Bury():
-                return Acked(delivery, Fate.BURIED)
+                return Acked(delivery, Fate.BURIED, history=finished.history)
             case Fail():
-                return Acked(delivery, Fate.FAILED)
+                return Acked(delivery, Fate.FAILED, history=finished.history)
             case Continue():
                 return Acked(delivery, Fate.CONTINUED)
             case Ack():
-                return Acked(delivery, finished.fate)
+                return Acked(delivery, finished.fate, finished.result)
 
 
 def _needs_care(finished: Finished) -> bool:

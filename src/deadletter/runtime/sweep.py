@@ -173,7 +173,7 @@ class Sweep:
         if not ended:
             return
         ours = await self._broker.source(mailbox).settle(
-            [Acked(f.held.delivery, f.fate) for f in ended]
+            [Acked(f.held.delivery, f.fate, history=f.history) for f in ended]
         )
         for finished, applied in zip(ended, ours, strict=True):
             answer = kept.get(finished.held)

@@ -1,12 +1,13 @@
 """What deliveries say of themselves, believed only where one of us has written it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
+from deadletter.core.dialects import is_lineage_believed
 from deadletter.core.events import HeadersIgnored, Observer
 from deadletter.core.message import Delivery
-from deadletter.core.signing import Keys, is_lineage_signed
+from deadletter.core.signing import Keys
 from deadletter.ports import Features
 
 
@@ -14,12 +15,20 @@ class Trust:
     """
     Takes off deliveries what somebody else could have written.
 
-    Where an engine keeps its fields to itself there is nothing to check.
+    Where an engine keeps its fields to itself there is nothing to check. In a dead
+    queue, copies that its broker moved there from the mailboxes `dead_queue_of` count.
     """
 
-    def __init__(self, features: Features, keys: Keys, observe: Observer) -> None:
+    def __init__(
+        self,
+        features: Features,
+        keys: Keys,
+        observe: Observer,
+        dead_queue_of: Collection[str] = (),
+    ) -> None:
         self._needed = not features.owns_fields
         self._keys = keys
+        self._dead_queue_of = dead_queue_of
         self._observe = observe
 
     def checked(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
@@ -37,13 +46,16 @@ class Trust:
         message = delivery.message
         if delivery.unsigned:
             self._tell(delivery, "attempts")
-        if message.lineage is None or is_lineage_signed(
-            message, delivery.mailbox, self._keys
+        if message.lineage is None or is_lineage_believed(
+            message, delivery.mailbox, self._keys, dead_queue_of=self._dead_queue_of
         ):
             return delivery
-        self._tell(delivery, "lineage")
+        key = self._keys.unknown(message.lineage.signature)
+        self._tell(delivery, "lineage", key)
         return structs.replace(delivery, message=structs.replace(message, lineage=None))
 
-    def _tell(self, delivery: Delivery, what: str) -> None:
+    def _tell(self, delivery: Delivery, what: str, key: str = "") -> None:
         id_, mailbox = delivery.message.id, delivery.mailbox
-        self._observe(HeadersIgnored(mailbox=mailbox, message_id=id_, what=what))
+        self._observe(
+            HeadersIgnored(mailbox=mailbox, message_id=id_, what=what, key=key)
+        )

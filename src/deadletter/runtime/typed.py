@@ -38,6 +38,15 @@ def typed(function: Callable[..., Any]) -> Callable[[Delivery], Any]:
     return lambda delivery: function(decode(delivery), **{name: Context.current()})
 
 
+def can_read(function: Callable[..., Any], delivery: Delivery) -> bool:
+    """Whether the body fits what the function asks for; it is not called."""
+    try:
+        _decoder(_parameters(function)[0][1])(delivery)
+    except Exception:  # noqa: BLE001 -- a validator of theirs may raise anything
+        return False
+    return True
+
+
 def encode(body: object) -> tuple[bytes, str | None]:
     """The bytes of a body and their content type."""
     if type(body) is not dict:  # as most are
@@ -55,6 +64,20 @@ def encode(body: object) -> tuple[bytes, str | None]:
             f"a body of type {type(body).__name__} cannot be sent: {error}. "
             "Send bytes, text, a Struct, dataclass, TypedDict, dict or pydantic model."
         ) from error
+
+
+def encode_result(value: object) -> bytes | None:
+    """What a handler returned as JSON; None if there is no JSON for it."""
+    try:
+        body, content_type = encode(value)
+    except ConfigError:
+        return None  # the handler is done, whatever it returned
+    if content_type == JSON:
+        return body
+    try:
+        return _encoder.encode(body.decode() if content_type else body)
+    except UnicodeDecodeError:
+        return None
 
 
 def _encoded(text: str) -> bytes:

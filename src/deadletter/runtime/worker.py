@@ -27,6 +27,7 @@ from deadletter.ports import (
 )
 
 from .attempt import Attempts
+from .brake_log import BrakeLog
 from .braking import Braking
 from .fetching import Fetching
 from .handlers import Handler
@@ -35,7 +36,7 @@ from .held import Hand, Held
 from .lease import LeaseKeeper
 from .loop import beside
 from .once import Once, keyed
-from .options import WorkerOptions
+from .options import KeyOf, WorkerOptions
 from .progress import Progress
 from .reach import Reach
 from .running import Running
@@ -112,7 +113,19 @@ class Worker:
             keys=keys,
         )
         self._braking = Braking(
-            options.brake, source.mailbox, clock=clock, dice=dice, observe=observe
+            options.brake,
+            source.mailbox,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            version=options.version,
+        )
+        self._brake_log = BrakeLog(
+            self._braking,
+            letters,
+            source.mailbox,
+            calls=self._reach.calls,
+            clock=clock,
         )
         self._attempts = Attempts(
             mailbox=source.mailbox,
@@ -124,6 +137,8 @@ class Worker:
             dice=dice,
             observe=observe,
             on_ended=self._ended,
+            keeps_results=source.features.keeps_results,
+            on_note=self._settler.note,
         )
         self._handlers = Running(self._attempts.run)
         self._keeper = LeaseKeeper(
@@ -153,6 +168,10 @@ class Worker:
             return "every slot is held by a handler that overstayed its time limit"
         return self._progress.complaint()
 
+    def note(self) -> str | None:
+        """Why nothing is fetched although this worker is ready; None if it is."""
+        return self._braking.complaint()
+
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish or hand back what is held."""
         self._observe(
@@ -163,6 +182,7 @@ class Worker:
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._keeper.run()),
             asyncio.create_task(self._progress.run()),
+            asyncio.create_task(self._brake_log.run()),
             asyncio.create_task(self._wake_on(stop)),
         ]
         abandoned = 0
@@ -178,6 +198,7 @@ class Worker:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
+            await self._brake_log.end()
             self._handlers.forget()
             self._forget_unstarted(list(self._held))
         self._observe(WorkerStopped(mailbox=self._source.mailbox, abandoned=abandoned))
@@ -206,8 +227,6 @@ class Worker:
         if not deliveries:
             return
         self._progress.taken(len(deliveries))
-        if key_of := self._options.key_of:
-            deliveries = [keyed(delivery, key_of) for delivery in deliveries]
         now = self._clock.monotonic()
         self._solitude.enter(len(deliveries))
         self._running += len(deliveries)
@@ -221,12 +240,22 @@ class Worker:
         self._bytes += size
         mean = size / len(deliveries)
         self._typical += (mean - self._typical) / (8 if self._typical else 1)
+        if key_of := self._options.key_of:
+            batch = [held for held in batch if self._has_key(held, key_of)]
         if self._once is None:
             self._handlers.start(batch)
         else:
             opening = self._open(self._once, batch)
             self._opening.add(task := asyncio.create_task(opening))
             task.add_done_callback(self._opening.discard)
+
+    def _has_key(self, held: Held, key_of: KeyOf) -> bool:
+        try:
+            held.delivery = keyed(held.delivery, key_of)
+        except Exception as error:  # noqa: BLE001 -- not our function
+            self._attempts.reject(held, error)
+            return False
+        return True
 
     async def _open(self, once: Once, batch: Sequence[Held]) -> None:
         try:

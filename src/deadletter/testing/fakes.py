@@ -48,3 +48,7 @@ class SeededDice:
         """A unique id, greater than the one before."""
         self._made += 1
         return uuid7(self._made, self._random.getrandbits(74))
+
+    def new_ids(self, count: int) -> list[str]:
+        """Return `count` ids, as `new_id` makes them, in their order."""
+        return [self.new_id() for _ in range(count)]

@@ -31,7 +31,8 @@ def a_letter(body: bytes = b"{}", **fields: Any) -> DeadLetter:
     in_message = {
         name: fields.pop(name) for name in Message.__struct_fields__ if name in fields
     }
-    message_id = fields.pop("message_id", None) or f"m-{next(_numbers)}"
+    # Letters that were sent at the same time go in the order of their ids.
+    message_id = fields.pop("message_id", None) or f"m-{next(_numbers):06}"
     given: dict[str, Any] = {"id": message_id, "body": body, "sent_at": START}
     message = Message(**given | in_message)
     head = LetterHead(

@@ -1,11 +1,15 @@
 """What an office promises about groups: what was said of them, and regressions."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
-from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.errors import ConfigError, NotFound, QueryError
+from deadletter.core.group_limit import GroupLimit, is_overflow, overflow_of
 from deadletter.core.letter import GroupStatus, Standing
+from deadletter.core.query import parse
 from deadletter.ports import LetterStore
 
 from .fakes import START, FakeClock
@@ -137,6 +141,118 @@ class GroupingContract(OfficeBench):
         assert before.status is GroupStatus.RESOLVED
         assert after.status is GroupStatus.REGRESSED
         assert after.version == "1.10"
+
+    @pytest.mark.parametrize(
+        ("died_in", "fixed_in"),
+        [("1.8", "1.8.0"), ("7c2e1d9", "8a0b"), ("2026-11-02", "2026-11-01")],
+    )
+    async def test_a_death_in_the_fixed_or_a_later_version_is_a_regression(
+        self, store: LetterStore, died_in: str, fixed_in: str
+    ) -> None:
+        await self.kept(store, a_letter(version=fixed_in))
+        fixed = Standing(status=GroupStatus.RESOLVED, since=START, version=fixed_in)
+        await store.set_group("f-1", fixed, ANNA)
+
+        later = START + timedelta(hours=1)
+        await self.kept(store, a_letter(version=died_in, at=later))
+
+        assert (await self.standing(store)).status is GroupStatus.REGRESSED
+
+    async def test_versions_without_an_order_go_by_when_they_were_first_seen(
+        self, store: LetterStore
+    ) -> None:
+        old = a_letter(version="8a0b", at=START - timedelta(days=1))
+        await self.kept(store, old, a_letter(version="7c2e1d9"))
+        fixed = Standing(status=GroupStatus.RESOLVED, since=START, version="7c2e1d9")
+        await store.set_group("f-1", fixed, ANNA)
+
+        await self.kept(
+            store, a_letter(version="8a0b", at=START + timedelta(seconds=1))
+        )
+        before = await self.standing(store)
+        await self.kept(store, a_letter(version="0f0f", at=START + timedelta(hours=1)))
+        after = await self.standing(store)
+
+        assert before.status is GroupStatus.RESOLVED
+        assert after.status is GroupStatus.REGRESSED
+
+    async def test_versions_are_searched_for_by_their_order(
+        self, store: LetterStore
+    ) -> None:
+        versions = ("8a0b", "1.7.9", "1.8", "1.8.0", "7c2e1d9", "1.10", "")
+        await self.kept(
+            store,
+            *(
+                a_letter(version=version, at=START + timedelta(minutes=n))
+                for n, version in enumerate(versions)
+            ),
+        )
+
+        async def found(query: str) -> set[str]:
+            page = await store.find(parse(query), limit=20)
+            return {head.version for head in page.heads}
+
+        assert await found("version:<1.8") == {"8a0b", "1.7.9"}
+        assert await found("version:<=1.8") == {"8a0b", "1.7.9", "1.8", "1.8.0"}
+        assert await found("version:>1.8.0") == {"7c2e1d9", "1.10"}
+        assert await found("version:<7c2e1d9") == {"8a0b", "1.7.9", "1.8", "1.8.0"}
+        assert await found("!version:>=1.8") == {"8a0b", "1.7.9", ""}
+        with pytest.raises(QueryError, match="never been seen"):
+            await found("version:<0000000")
+
+    async def test_a_flood_of_groups_ends_in_one_overflow_group(
+        self, store: LetterStore
+    ) -> None:
+        store.group_limit.per_day = 3
+        flood = [a_letter(fingerprint=f"f-{n}", at=START) for n in range(1, 8)]
+        await self.kept(store, *flood[:2])
+        await self.kept(store, *flood[2:])
+        store.group_limit = GroupLimit(3)  # as after a restart
+        more = [a_letter(fingerprint=name, at=START) for name in ("f-1", "f-9", "f-9")]
+        await self.kept(store, *more)
+
+        groups = await store.groups(limit=100)
+        sizes = {group.fingerprint: (group.total, group.open) for group in groups}
+        overflow = sizes.pop(overflow_of(flood[0]))
+        assert sizes == {"f-1": (2, 2), "f-2": (1, 1), "f-3": (1, 1)}
+        assert overflow == (6, 6)
+        page = await store.find(parse(f"group:{overflow_of(flood[0])}"))
+        assert len(page.heads) == 6
+        assert await self.is_sound(store)
+
+    async def test_those_who_keep_at_once_make_no_more_groups_together(
+        self, store: LetterStore
+    ) -> None:
+        store.group_limit.per_day = 5
+        batches = [
+            [a_letter(fingerprint=f"f-{n}-{k}") for k in range(4)] for n in range(6)
+        ]
+
+        await asyncio.gather(*(store.keep(batch) for batch in batches))
+
+        groups = await store.groups(limit=100)
+        assert len(groups) == 6
+        assert sum(group.total for group in groups) == 24
+
+    async def test_a_flood_hides_no_other_group_and_ends_with_the_day(
+        self, store: LetterStore, clock: FakeClock
+    ) -> None:
+        store.group_limit.per_day = 2
+        await self.kept(store, *(a_letter(fingerprint=f"f-{n}") for n in range(1, 6)))
+
+        await self.kept(
+            store,
+            a_letter(fingerprint="g-1", source="refunds"),
+            a_letter(fingerprint="g-2", error_type="KeyError"),
+            replace(a_letter(fingerprint="g-3"), frame="shop.orders:refund"),
+        )
+        clock.advance(86_400)
+        await self.kept(store, a_letter(fingerprint="f-9"))
+
+        names = {group.fingerprint for group in await store.groups(limit=100)}
+        overflow = {name for name in names if is_overflow(name)}
+        assert names - overflow == {"f-1", "f-2", "g-1", "g-2", "g-3", "f-9"}
+        assert len(overflow) == 1
 
     @pytest.mark.parametrize("status", [GroupStatus.ONGOING, GroupStatus.MUTED])
     async def test_a_death_changes_nothing_about_what_is_not_resolved(

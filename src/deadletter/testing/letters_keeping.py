@@ -59,7 +59,6 @@ def odd_letters(draw: st.DrawFn) -> DeadLetter:
         consumer=draw(_odd),
         version=draw(_odd),
         trace_id=draw(_maybe),
-        owner=draw(_maybe),
         size=len(message.body),
     )
     return replace(

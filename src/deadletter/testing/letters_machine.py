@@ -108,7 +108,11 @@ class LettersMachine(RuleBasedStateMachine):
         died = [copy_that_died(copy, later=later) for copy in chosen]
         if body is not None:
             died[:1] = [
-                replace(one, message=replace(one.message, body=body))
+                replace(
+                    one,
+                    head=replace(one.head, size=len(body)),
+                    message=replace(one.message, body=body),
+                )
                 for one in died[:1]
             ]
         self._keep(died)
@@ -214,7 +218,8 @@ class LettersMachine(RuleBasedStateMachine):
     def both_hold_the_same(self) -> None:
         if hasattr(self, "model"):
             self._both(self._everything)
-            assert self._run(self.store.verify()) == []
+            found = self._run(self.store.verify())
+            assert found == [], found
 
     @invariant()
     def attempts_never_shrink(self) -> None:

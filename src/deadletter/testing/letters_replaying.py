@@ -1,6 +1,7 @@
 """What an office promises about replays: each copy once, each outcome known."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from deadletter.core.care import Care
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import State
 from deadletter.core.message import Lineage
-from deadletter.ports import LetterStore, Move
+from deadletter.ports import LetterStore
 
+from .fakes import START
 from .letters_bench import (
     ANNA,
     OfficeBench,
@@ -27,12 +29,15 @@ from .letters_bench import (
 class ReplayingContract(OfficeBench):
     """Campaigns, from the plan to the last outcome."""
 
-    async def test_letters_are_taken_in_the_order_planned(
+    async def test_letters_are_taken_oldest_sent_first(
         self, store: LetterStore
     ) -> None:
-        letters = [a_letter(bytes([n]) * n * 5000) for n in range(6)]
+        letters = [
+            a_letter(bytes([n]) * n * 5000, sent_at=START - timedelta(seconds=n))
+            for n in range(6)
+        ]
         ids = await self.kept(store, *letters)
-        await store.plan_replay(a_campaign(), [*reversed(ids), ids[0], "?"])
+        await store.plan_replay(a_campaign(), [*ids, ids[0], "?"])
 
         first = await store.take_replay("c-1", limit=4)
         await store.sent_replay("c-1", [taken.letter_id for taken in first])
@@ -46,6 +51,39 @@ class ReplayingContract(OfficeBench):
         assert {one.generation for one in taken} == {1}
         assert {one.source for one in taken} == {"orders"}
         assert await store.counts() == {"orders": {State.REPLAYING: 6}}
+        assert await self.is_sound(store)
+
+    async def test_positions_order_what_was_sent_at_the_same_time(
+        self, store: LetterStore
+    ) -> None:
+        places = ["orders/0/10", "orders/0/9", None, "orders/0/100"]
+        letters = [replace(a_letter(), position=place) for place in places]
+        ids = await self.kept(store, *letters)
+
+        ordered = await store.sent_order([*ids, "?", ids[0]])
+        taken = await self.taken(store, *ids)
+
+        assert ordered == [ids[2], ids[1], ids[0], ids[3]]
+        assert [one.letter_id for one in taken] == ordered
+
+    async def test_letters_left_out_are_skipped_and_no_others_are_gone_through(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, *(a_letter() for _ in range(4)))
+        await store.plan_replay(a_campaign(), ids)
+
+        coming = await store.next_replay("c-1", limit=2)
+        taken = await store.take_replay("c-1", limit=2, leave_out=frozenset(ids[:1]))
+
+        assert {one.letter_id for one in coming} == set(ids[:2])
+        assert [one.letter_id for one in taken] == [ids[1]]
+        assert await self.state(store, ids[0]) is State.PENDING
+        (campaign,) = await store.campaigns()
+        assert campaign.counts == {
+            Outcome.SKIPPED: 1,
+            Outcome.SENDING: 1,
+            Outcome.PLANNED: 2,
+        }
         assert await self.is_sound(store)
 
     async def test_what_was_taken_but_not_sent_is_taken_again(
@@ -107,6 +145,75 @@ class ReplayingContract(OfficeBench):
         (group,) = await store.groups()
         assert group.total == 2
         assert await self.is_sound(store)
+
+    async def test_a_refused_copy_leaves_its_letter_open_and_says_why(
+        self, store: LetterStore
+    ) -> None:
+        ids = await self.kept(store, a_letter(), a_letter())
+        first, second = await self.taken(store, *ids)
+        await store.sent_replay("c-1", [first.letter_id])
+
+        news = settled(second, Outcome.REFUSED)
+        await store.settle_replays([replace(news, why="no queue “orders”")])
+        again = await store.take_replay("c-1", limit=5)
+
+        assert again == []
+        assert await self.state(store, first.letter_id) is State.REPLAYING
+        assert await self.state(store, second.letter_id) is State.PENDING
+        items = {
+            one.letter_id: one for one in (await store.campaign_items("c-1")).items
+        }
+        (item,) = await store.replays([second.letter_id])
+        assert items[second.letter_id] == item
+        assert (item.outcome, item.why) == (Outcome.REFUSED, "no queue “orders”")
+        assert items[first.letter_id].outcome is Outcome.SENT
+        await store.settle_replays([settled(first, Outcome.CONFIRMED)])
+        (campaign,) = await store.campaigns()
+        assert campaign.state is CampaignState.DONE
+        assert await self.is_sound(store)
+
+    async def test_a_sent_copy_is_not_refused_later(self, store: LetterStore) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+        await store.sent_replay("c-1", [id_])
+
+        await store.settle_replays([settled(taken, Outcome.REFUSED)])
+
+        assert await self.state(store, id_) is State.REPLAYING
+
+    async def test_a_presumed_copy_makes_its_letter_replayed_until_it_dies(
+        self, store: LetterStore
+    ) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+        presumed = settled(taken, Outcome.PRESUMED)
+
+        await store.settle_replays([presumed])  # it may not have gone yet
+        unsent = await self.state(store, id_)
+        await store.sent_replay("c-1", [id_])
+        await store.settle_replays([presumed, presumed])
+        (done,) = await store.campaigns()
+
+        assert unsent is State.REPLAYING
+        assert await self.state(store, id_) is State.REPLAYED
+        assert (done.state, done.counts) == (CampaignState.DONE, {Outcome.PRESUMED: 1})
+        await store.keep([copy_that_died(taken)])
+        (item,) = await store.replays([id_])
+        assert await self.state(store, id_) is State.PENDING
+        assert (item.outcome, item.failed_late) == (Outcome.FAILED, False)
+        assert await self.is_sound(store)
+
+    async def test_a_presumed_copy_can_be_confirmed(self, store: LetterStore) -> None:
+        (id_,) = await self.kept(store)
+        (taken,) = await self.taken(store, id_)
+        await store.sent_replay("c-1", [id_])
+
+        for outcome in (Outcome.PRESUMED, Outcome.CONFIRMED, Outcome.PRESUMED):
+            await store.settle_replays([settled(taken, outcome)])
+
+        (item,) = await store.replays([id_])
+        assert item.outcome is Outcome.CONFIRMED
+        assert await self.state(store, id_) is State.REPLAYED
 
     async def test_a_copy_returns_from_whatever_mailbox_it_died_in(
         self, store: LetterStore
@@ -213,7 +320,7 @@ class ReplayingContract(OfficeBench):
 
         assert again == []
         (campaign,) = await store.campaigns()
-        assert campaign.counts == {Outcome.SKIPPED: 1}
+        assert campaign.counts == {Outcome.UNCONFIRMED: 1}
         assert campaign.state is CampaignState.DONE
 
     async def test_each_letter_goes_out_once_however_many_campaigns_want_it(
@@ -301,7 +408,9 @@ class ReplayingContract(OfficeBench):
     async def test_campaigns_are_listed_latest_first(self, store: LetterStore) -> None:
         campaigns = [
             a_campaign("c-1", to="elsewhere", rate=2.5, cap=7, reason="why not"),
-            a_campaign("c-2", care=Care(canary=3, ramp=True, halt_on=0.25)),
+            a_campaign(
+                "c-2", care=Care(canary=3, ramp=True, halt_on=0.25), through="shop"
+            ),
             a_campaign("c-3"),
         ]
         for campaign in campaigns:
@@ -347,15 +456,5 @@ class ReplayingContract(OfficeBench):
         (id_,) = await self.kept(store)
         (taken,) = await self.taken(store, id_)
 
-        with pytest.raises(ConfigError, match="confirmed or failed"):
+        with pytest.raises(ConfigError, match="refused, unconfirmed, presumed"):
             await store.settle_replays([settled(taken, Outcome.SKIPPED)])
-
-    async def test_a_letter_out_for_replay_can_only_be_taken_back(
-        self, store: LetterStore
-    ) -> None:
-        (id_,) = await self.kept(store)
-        await self.taken(store, id_)
-        discard = Move(ids=(id_,), old=frozenset(State), new=State.DISCARDED)
-
-        assert await store.move(discard, ANNA) == []
-        await self.moved(store, id_, State.PENDING)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.core.audit import check_chain
+from deadletter.core.chain import check_chain
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import MOVES, By, State
 from deadletter.ports import LetterStore, Move

@@ -62,7 +62,9 @@ class PostmanContract(MailboxBench):
 
         await _postman(engine).send_back("c-1", limit=10)
 
-        copies = [copy.message for copy in await _arrived(engine)]
+        found = [copy.message for copy in await _arrived(engine)]
+        by_id = {copy.id: copy for copy in found}
+        copies = [by_id[letter.message.id] for letter in letters]
         assert [replace(copy, lineage=None) for copy in copies] == [
             letter.message for letter in letters
         ]

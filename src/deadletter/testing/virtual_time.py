@@ -46,3 +46,7 @@ class SeededDice:
         """A unique id that sorts by the virtual time of its making."""
         millis = int(self._clock.now().timestamp() * 1000)
         return uuid7(millis, self._random.getrandbits(74))
+
+    def new_ids(self, count: int) -> list[str]:
+        """Return `count` ids, as `new_id` makes them, in their order."""
+        return [self.new_id() for _ in range(count)]

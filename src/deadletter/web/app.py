@@ -23,6 +23,7 @@ from .api import (
     letters,
     moves,
     nodes,
+    outages,
     queues,
     replays,
     stats,
@@ -44,7 +45,7 @@ from .searching import dependencies as searching
 
 API: Final = "/api/v1"
 _TOPICS: Final = (
-    *(letters, moves, edits, groups, replays, queues),
+    *(letters, moves, edits, groups, replays, queues, outages),
     *(audit, archive, stats, events),
 )
 

@@ -3,7 +3,8 @@ Health, for probes and people.
 
     GET /health/live     200 while requests are answered
     GET /health/ready    200, or 503: a loop stands still, or no letter could be kept
-    GET /health          health+json: pass, warn (letters pile up) or fail, and why
+    GET /health          health+json: pass, warn or fail, and why; letters that pile up
+                         or wait too long for an outcome are a warning
 
 Nothing is written to find out: an office that answers can keep letters. Anybody may
 ask, so where callers must show a token names of mailboxes are left out.
@@ -11,6 +12,7 @@ ask, so where callers must show a token names of mailboxes are left out.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,6 +22,10 @@ from msgspec import Struct
 from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
+from deadletter.core.unsettled import LONG_WAIT, together
+from deadletter.office.outages import list_outages
+from deadletter.office.stats import waiting
+from deadletter.output.standard import dropped_lines, dropped_note
 from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
 
 from .given import Here
@@ -69,11 +75,14 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Office(Struct, frozen=True):
-    """What the office answered: open letters by mailbox, or why it did not."""
+    """What the office answered: letters that wait for something, or why it did not."""
 
     depths: Mapping[str, int]
     seconds: float = 0.0
     trouble: str = ""
+    held_back: Mapping[str, str] = {}  # mailboxes whose brake is open, and why
+    unsettled: int = 0  # letters that wait for the outcome of a replay
+    waited: timedelta | None = None  # the first of them
 
 
 class Probe:
@@ -98,11 +107,23 @@ class Probe:
         try:
             async with asyncio.timeout(PATIENCE):
                 counts = await self._place.store.counts()
+                outages = await list_outages(
+                    self._place.store, self._place.clock, only_open=True
+                )
+                letters, since = together(await waiting(self._place.store, counts))
         except (BackendError, TimeoutError) as error:
             # What an engine says may hold addresses: its kind is enough.
             return Office({}, trouble=f"it does not answer: {type(error).__name__}")
         depths = {source: still_open(states) for source, states in counts.items()}
-        return Office(depths, self._place.clock.monotonic() - began)
+        held_back = {one.window.mailbox: one.window.text for one in outages}
+        waited = None if since is None else self._place.clock.now() - since
+        return Office(
+            depths,
+            self._place.clock.monotonic() - began,
+            held_back=held_back,
+            unsettled=letters,
+            waited=waited,
+        )
 
 
 @get("/health/live", include_in_schema=False)
@@ -129,6 +150,7 @@ async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes
         place.complaints(),
         named=place.access is None,
         threshold=place.settings.depth_threshold,
+        dropped=_of_output(place.clock.now()),
     )
     return _said(told, told.status)
 
@@ -139,6 +161,7 @@ def judge(
     *,
     named: bool,
     threshold: int = DEPTH_THRESHOLD,
+    dropped: Check | None = None,
 ) -> Health:
     """How it is all in all; mailboxes and reasons by name only if asked for."""
     checks = {"office:deadLetters": [_of_office(office)]}
@@ -148,6 +171,19 @@ def judge(
             _of_depth(name if named else UNNAMED, depth, threshold)
             for name, depth in depths[: MOST if named else 1]
         ]
+    if dropped is not None:
+        checks["output:linesDropped"] = [dropped]
+    if office.held_back:
+        checks["mailbox:brake"] = [
+            Check(
+                status=Status.WARN,
+                component_id=name if named else UNNAMED,
+                output=why if named else "",
+            )
+            for name, why in sorted(office.held_back.items())[: MOST if named else 1]
+        ]
+    if office.unsettled:
+        checks["replay:unsettledLetters"] = [_of_unsettled(office)]
     if complaints:
         checks["loop:running"] = [
             Check(
@@ -190,6 +226,19 @@ def _of_office(office: Office) -> Check:
     )
 
 
+def _of_output(now: datetime) -> Check | None:
+    """Lines that nobody read: something to know, and no reason to worry."""
+    note = dropped_note(now)
+    if note is None:
+        return None
+    return Check(
+        status=Status.PASS,
+        observed_value=dropped_lines(),
+        observed_unit="lines",
+        output=note,
+    )
+
+
 def _of_depth(name: str, depth: int, threshold: int) -> Check:
     return Check(
         status=Status.PASS if depth < threshold else Status.WARN,
@@ -197,6 +246,17 @@ def _of_depth(name: str, depth: int, threshold: int) -> Check:
         observed_value=depth,
         observed_unit="letters",
         output="" if depth < threshold else f"{threshold} or more need somebody",
+    )
+
+
+def _of_unsettled(office: Office) -> Check:
+    too_long = office.waited is not None and office.waited > LONG_WAIT
+    seconds = 0.0 if office.waited is None else office.waited.total_seconds()
+    return Check(
+        status=Status.WARN if too_long else Status.PASS,
+        observed_value=office.unsettled,
+        observed_unit="letters",
+        output=f"the oldest has waited for an outcome for {seconds:.0f} s",
     )
 
 

@@ -9,6 +9,7 @@ from litestar.di import NamedDependency, Provide
 
 from deadletter.core.access import Pass
 from deadletter.core.query import Node, is_costly, parse
+from deadletter.office.letters import LetterCount
 from deadletter.office.patience import AT_ONCE, Patience, Turn
 from deadletter.ports import Page
 
@@ -63,6 +64,23 @@ class Searching:
             return self._letters.freeze(node, limit=limit, patience=CHOOSING, turn=turn)
 
         return await self._shared(node, choosing)
+
+    async def count(self, query: Node) -> LetterCount:
+        """How many letters of the caller's mailboxes a search finds."""
+
+        def counting(turn: Turn) -> Coroutine[Any, Any, LetterCount]:
+            return self._letters.count(query, sources=self._who.sources, turn=turn)
+
+        return await self._shared(query, counting)
+
+    async def look(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that costs as much as a costly search."""
+        caller = self._who.principal or self._who.name
+        try:
+            async with self._shares.searching(caller) as turn, turn():
+                return await self._while_waited_for(work)
+        finally:
+            work.close()
 
     async def _shared(
         self, query: Node, work: Callable[[Turn], Coroutine[Any, Any, T]]

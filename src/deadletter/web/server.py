@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from deadletter.assembly.chores import chores
 from deadletter.core.events import Observer
 from deadletter.observe.logs import Log
+from deadletter.office.preflight import Fits
 from deadletter.ports import Clock, Dice, loss_of
 from deadletter.runtime.end_deadline import EndDeadline
 from deadletter.runtime.group import LoopGroup
@@ -66,6 +67,7 @@ async def serve(
     clock: Clock,
     dice: Dice,
     observe: Observer,
+    fits: Fits | None = None,
     log: Log | None,
     tell: Callable[[Listening], None],
 ) -> Ending:
@@ -81,7 +83,13 @@ async def serve(
         EndDeadline() as deadline,  # until the engine is closed as well
     ):
         async with opened_place(
-            settings, url=url, office=office, clock=clock, dice=dice, observe=observe
+            settings,
+            url=url,
+            office=office,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            fits=fits,
         ) as place:
 
             async def listening() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.generate import NOW, bodies
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Headers, Message
 from deadletter.core.query import (
@@ -20,7 +21,6 @@ from deadletter.core.query import (
     word_matches,
 )
 from deadletter.core.query.contents import decoded
-from deadletter.testing.generate import NOW, bodies
 
 
 def letter_with(body: bytes) -> DeadLetter:

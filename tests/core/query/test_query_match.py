@@ -8,6 +8,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from contracts.generate import NOW, letters, queries, terms
 from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter, LetterHead, State
@@ -29,7 +30,6 @@ from deadletter.core.query import (
     split,
     term_matches_head,
 )
-from deadletter.testing.generate import NOW, letters, queries, terms
 
 LETTER = DeadLetter(
     head=LetterHead(
@@ -53,7 +53,6 @@ LETTER = DeadLetter(
         version="1.8.0",
         trace_id="4bf92f35",
         replays=1,
-        owner="anna",
         size=1000,
     ),
     message=Message(
@@ -94,9 +93,9 @@ def finds(text: str, letter: DeadLetter = LETTER, now: datetime = NOW) -> bool:
         "is:unreviewed",
         "is:open",
         "is:[closed,pending]",
-        "has:trace has:key has:owner has:idempotency_key has:replays",
+        "has:trace has:key has:idempotency_key has:replays",
         "has:reply_to has:expires has:headers has:body",
-        "has:[owner,body]",
+        "has:[key,body]",
         "id:abcdef",
         "id:abc*",
         "source:orders",
@@ -126,7 +125,6 @@ def finds(text: str, letter: DeadLetter = LETTER, now: datetime = NOW) -> bool:
         "replays:1",
         "version:1.8.*",
         "consumer:charge",
-        "owner:anna",
         "trace:4bf92f35",
         "size:>999",
         "age:>=24h",
@@ -211,10 +209,10 @@ def test_a_search_that_does_not(text: str) -> None:
     "text",
     [
         "is:closed is:conflict",
-        "!has:[trace,key,owner,idempotency_key,replays]",
+        "!has:[trace,key,idempotency_key,replays]",
         "!has:[reply_to,expires,headers,body]",
         'partition:"" error:"" text:""',
-        "!key:* !owner:* !trace:* !business_key:*",
+        "!key:* !trace:* !business_key:*",
         '!key:"" !key:a',
         "until:0s since:0s age:<=0s age:>=0s",
         "!is:open",

@@ -5,9 +5,12 @@ from pathlib import Path
 
 HERE = Path(os.environ["SHOP"])
 URL = os.environ["SHOP_URL"]
+KIND = os.environ["SHOP_KIND"]  # of queues, where there are several
 
 
 def charge(order: str) -> None:
+    with (HERE / "tried").open("a") as tried:
+        tried.write(f"{order}\n")
     if (HERE / "broken").exists():
         raise ValueError(f"order {order} has no price")
     with (HERE / "charged").open("a") as charged:

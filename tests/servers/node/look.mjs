@@ -6,7 +6,15 @@ const counts = await queue.getJobCounts();
 const jobs = [];
 for (const id of told.ids ?? []) {
   const job = await queue.getJob(id);
-  jobs.push(job && { ...job.toJSON(), state: await job.getState() });
+  if (!job) {
+    jobs.push(null);
+    continue;
+  }
+  const { logs } = await queue.getJobLogs(id);
+  const children = await job.getChildrenValues();
+  jobs.push({ ...job.toJSON(), state: await job.getState(), logs, children });
 }
+const workers = await queue.getWorkers();
+const schedulers = await queue.getJobSchedulers();
 await queue.close();
-say("seen", { counts, jobs });
+say("seen", { counts, jobs, workers, schedulers });

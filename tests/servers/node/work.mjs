@@ -14,6 +14,7 @@ const worker = new Worker(
       attemptsStarted: job.attemptsStarted,
       stalledCounter: job.stalledCounter,
     });
+    if (told.log) await job.log(told.log);
     if (told.how === "fail") throw new Error("no good");
     if (told.how === "hang") await new Promise(() => setInterval(() => {}, 1000));
     return { done: job.id };

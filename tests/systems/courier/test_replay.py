@@ -7,8 +7,8 @@ from courier.replay import Desk, Wish, parsed, told
 from deadletter import State
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import By
+from deadletter.core.verdicts import Verdict
 from deadletter.office.letters import Letters
-from deadletter.office.preflight import Verdict
 from deadletter.system import SystemClock
 from deadletter.testing.waiting import eventually
 from systems.courier.rig import Rig, states_in

@@ -115,10 +115,6 @@ async def test_a_replay_that_a_crash_cut_off_is_ended_and_none_is_begun_anew(
     assert await relay.stub.requests(id_) == 4
 
 
-@pytest.mark.xfail(
-    reason="a lineage is signed for the queue it was sent to, not for its dead queue",
-    strict=False,
-)
 async def test_a_copy_that_sqs_moved_returns_to_its_letter_and_is_sent_again(
     relay: Relay,
 ) -> None:

@@ -115,3 +115,26 @@ async def test_groups_of_others_do_not_exist(
         ),
     ):
         assert answer.status_code == 404
+
+
+async def test_groups_are_merged_split_and_put_back(api: Api, place: Place) -> None:
+    names = ("f-1", "f-2")
+    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+    first, second = (f"/api/v1/groups/{name}" for name in names)
+
+    merged = await api.post(f"{first}/merge", json={"others": ["f-2"]})
+    rules = await api.get("/api/v1/group-rules")
+    split = await api.post(f"{first}/split", json={"query": "version:1.8.0"})
+    back = await api.post(f"{first}/undo", json={"reason": "one cause after all"})
+
+    assert merged.json() == {"group": "f-1", "moved": 1}
+    (rule,) = rules.json()
+    assert (rule["group"], rule["target"], rule["query"]) == ("f-2", "f-1", "")
+    assert split.json()["moved"] == 2
+    assert back.json() == {"group": "f-1", "moved": 2}
+    wrong = await api.post(f"{first}/split", json={"query": "is:pending"})
+    assert wrong.status_code == 400
+    assert "no group can be split by it" in wrong.text
+    nothing = await api.post(f"{first}/undo", json={})
+    assert nothing.status_code == 404
+    assert (await api.post(f"{second}/undo", json={})).status_code == 200

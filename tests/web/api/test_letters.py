@@ -2,14 +2,20 @@
 
 import re
 from base64 import b64decode
+from pathlib import Path
 
 import pytest
+from litestar.testing import AsyncTestClient
 
+from deadletter.assembly import opened
 from deadletter.core.access import Role
 from deadletter.core.letter import By
+from deadletter.ports import BodyIndexing
+from deadletter.web.app import build
 from deadletter.web.place import Place
 from office.making import make_letter, make_letters
 from web.api.conftest import Api, Caller
+from web.conftest import place_of, token
 
 
 async def test_a_search_is_paged_by_where_the_last_page_ended(
@@ -129,6 +135,31 @@ async def test_words_of_readers_are_looked_for_in_errors_only(
     assert await found(Role.READER, "secret-*") == 0
     assert await found(Role.OPERATOR, "secret-*") == 1
     assert await found(Role.READER, "body.user.name:anna OR source:orders") == 1
+
+
+async def test_an_index_of_bodies_tells_readers_nothing(tmp_path: Path) -> None:
+    letters = [make_letter(1, body=b"token=secret-1"), *make_letters(4)[1:]]
+    async with opened(f"sqlite:///{tmp_path}/office.db") as engine:
+        place = place_of(engine, guarded=True)
+        store = place.store
+        assert isinstance(store, BodyIndexing)
+        await store.keep(letters)
+        await store.index_bodies(1_000)
+        while await store.index_texts():
+            pass
+        async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as door:
+
+            async def seen(role: Role, word: str) -> tuple[int, int]:
+                headers = {"authorization": f"Bearer {await token(place, role)}"}
+                asked = {"query": f"{word} OR {word}"}
+                answer = await door.get(
+                    "/api/v1/letters", params=asked, headers=headers
+                )
+                return len(answer.json()["heads"]), answer.json()["looked_at"]
+
+            assert await seen(Role.READER, "secret-1") == (0, 0)
+            assert await seen(Role.READER, "no-such") == (0, 0)
+            assert await seen(Role.OPERATOR, "secret-1") == (1, 1)
 
 
 async def test_the_beginning_of_an_id_is_enough(api: Api, place: Place) -> None:

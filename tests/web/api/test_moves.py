@@ -34,6 +34,26 @@ async def test_a_letter_moves(
     assert (entry.actor, entry.reason) == ("local", "r")
 
 
+@pytest.mark.parametrize("verb", ["close", "reopen", "discard"])
+async def test_a_letter_that_waits_moves_only_if_asked_for(
+    api: Api, place: Place, verb: str
+) -> None:
+    letter, other = (
+        make_letter(1, state=State.REPLAYING),
+        make_letter(2, state=State.REPLAYING),
+    )
+    await place.store.keep([letter, other])
+    path, many = f"/api/v1/letters/{letter.id}/{verb}", f"/api/v1/letters/{verb}"
+
+    refused = await api.post(path, json={})
+    one = await api.post(path, json={"unconfirmed": True})
+    both = await api.post(many, json={"ids": [other.id], "unconfirmed": True})
+
+    assert refused.status_code == 409
+    assert "is replaying" in refused.json()["detail"]
+    assert (one.json()["moved"], both.json()["moved"]) == (1, 1)
+
+
 async def test_a_letter_that_cannot_move_says_why(api: Api, place: Place) -> None:
     letter = make_letter(state=State.CLOSED)
     await place.store.keep([letter])

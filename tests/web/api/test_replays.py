@@ -1,23 +1,28 @@
 """Replays over HTTP: planned, started, sent by the server, reported."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from deadletter.core.access import Role
 from deadletter.core.campaign import Outcome
-from deadletter.core.letter import State
-from deadletter.ports import ReplaySettled
-from deadletter.settings import Serve, Settings
+from deadletter.core.dialects import Origin
+from deadletter.core.dialects.origin import marked
+from deadletter.core.letter import DeadLetter, State
+from deadletter.ports import LedgerKey, LedgerState, QueueOptions, ReplaySettled
+from deadletter.settings import Serve, Settings, SourceServer
 from deadletter.testing.waiting import eventually
 from deadletter.web.place import Place
-from office.making import make_letter, make_letters
+from office.making import NOW, make_letter, make_letters
 from web.api.conftest import Api, Caller
 
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings(serve=Serve(replay_to=("canary",)))
+    shop = SourceServer(url="redis://127.0.0.1:1/0")
+    return Settings(serve=Serve(replay_to=("canary",)), sources={"shop": shop})
 
 
 async def is_sent(api: Api, name: str, count: int) -> None:
@@ -79,6 +84,54 @@ async def test_a_replay_goes_where_the_letters_came_from_and_is_reported(
         letters[2].id: "sent",
     }
     assert last["after"] is None
+
+
+async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(
+    api: Api, place: Place
+) -> None:
+    await place.engine.broker.create(QueueOptions(name="orders"))
+    letters = make_letters(3)
+    await place.store.keep(letters)
+    planned = await api.post("/api/v1/replays/plan", json={"query": "*"})
+    await api.post("/api/v1/letters/close", json={"ids": [letters[2].id]})
+    path = f"/api/v1/replays/{planned.json()['replay']['id']}/verdicts"
+
+    first = (await api.get(path, params={"limit": 2})).json()
+    more = {"limit": 2, "after": first["after"]}
+    last = (await api.get(path, params=more)).json()
+
+    assert [len(page["letters"]) for page in (first, last)] == [2, 1]
+    assert last["after"] is None
+    verdicts = {
+        one["letter_id"]: one["verdict"] for one in first["letters"] + last["letters"]
+    }
+    assert verdicts == {
+        letters[0].id: "ready",
+        letters[1].id: "ready",
+        letters[2].id: "wrong-state",
+    }
+
+
+async def test_letters_that_a_plan_leaves_out_are_judged_as_well(
+    api: Api, place: Place
+) -> None:
+    await place.engine.broker.create(QueueOptions(name="orders"))
+    letters = make_letters(4)
+    await place.store.keep(letters)
+    await api.post("/api/v1/letters/close", json={"ids": [letters[1].id]})
+    path = "/api/v1/replays/verdicts"
+
+    first = (await api.post(path, json={"query": "*"}, params={"limit": 3})).json()
+    more = {"limit": 3, "after": first["after"]}
+    last = (await api.post(path, json={"query": "*"}, params=more)).json()
+    two = (await api.post(path, json={"query": "*", "limit": 2})).json()
+    stored = (await api.get("/api/v1/replays")).json()
+
+    verdicts = [one["verdict"] for one in (*first["letters"], *last["letters"])]
+    assert sorted(verdicts) == ["ready", "ready", "ready", "wrong-state"]
+    assert last["after"] is None
+    assert [one["verdict"] for one in two["letters"]].count("ready") == 2
+    assert stored["replays"] == []
 
 
 async def test_a_replay_can_be_paused_resumed_and_cancelled(
@@ -236,3 +289,101 @@ async def test_replays_go_on_where_the_page_before_ended(
     assert [answer.status_code for answer in answers] == [400, 400]
     told = [answer.json()["detail"] for answer in answers]
     assert told[0].replace(names[1], "0" * len(names[1])) == told[1]
+
+
+async def test_what_was_processed_is_sent_only_if_it_is_named(
+    api: Api, place: Place
+) -> None:
+    letter = make_letter(1, idempotency_key="done")
+    await place.store.keep([letter])
+    ledger = place.engine.ledger
+    assert ledger is not None
+    (claim,) = await ledger.begin([LedgerKey("orders", "done")], lease=60)
+    await ledger.finish([(claim, LedgerState.PROCESSED)], ttl=600)
+
+    refused = await api.post("/api/v1/replays", json={"ids": [letter.id]})
+    care = {"include": ["already-processed"]}
+    named = await api.post("/api/v1/replays", json={"ids": [letter.id], "care": care})
+
+    assert refused.status_code == 409
+    assert named.status_code == 201
+    assert named.json()["replay"]["care"]["include"] == ["already-processed"]
+    await is_sent(api, named.json()["replay"]["id"], 1)
+
+
+async def test_expired_letters_are_started_only_if_somebody_agrees(
+    api: Api, place: Place
+) -> None:
+    letter = make_letter(1, expires_at=NOW - timedelta(days=9_999))
+    await place.store.keep([letter])
+
+    at_once = await api.post("/api/v1/replays", json={"ids": [letter.id]})
+    planned = await api.post("/api/v1/replays/plan", json={"ids": [letter.id]})
+
+    assert at_once.status_code == 409
+    assert "1 expired" in at_once.json()["detail"]
+    assert planned.json()["plan"]["asked"] == ["expired"]
+    name = planned.json()["replay"]["id"]
+    assert (await api.post(f"/api/v1/replays/{name}/start", json={})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["replays/plan", "replays", "letters/close", "letters/discard"]
+)
+async def test_free_text_must_be_said_to_be_some(
+    api: Api, place: Place, path: str
+) -> None:
+    await place.store.keep(make_letters(1))
+    wish = {"query": "bank", "expect": 1}
+
+    refused = await api.post(f"/api/v1/{path}", json=wish)
+    said = await api.post(f"/api/v1/{path}", json={**wish, "free_text": True})
+
+    assert refused.status_code in {400, 422}
+    assert "free_text: true" in refused.json()["detail"]
+    assert said.status_code in {200, 201}
+
+
+def drained(number: int, server: str) -> DeadLetter:
+    letter = make_letter(number)
+    origin = Origin("rq", "rq:orders", server=server)
+    return structs.replace(letter, message=marked(letter.message, origin))
+
+
+async def test_drained_letters_go_through_servers_that_settings_name(
+    api: Api, place: Place
+) -> None:
+    await place.store.keep([drained(1, "shop"), drained(2, "redis://else.where:6379")])
+    path = "/api/v1/replays/plan"
+    by_id = {"ids": [drained(2, "").id]}
+
+    itself = await api.post(path, json={"ids": [drained(1, "").id]})
+    elsewhere = await api.post(path, json=by_id)
+    named = await api.post(path, json=by_id | {"through": "shop"})
+    unknown = await api.post(path, json=by_id | {"through": "store"})
+    url = await api.post(path, json=by_id | {"through": "redis://127.0.0.1:1"})
+
+    assert itself.json()["replay"]["through"] == "shop"
+    assert itself.json()["replay"]["care"]["presume_after"] == 600.0
+    assert elsewhere.status_code == 409
+    assert "[sources.NAME]" in elsewhere.json()["detail"]
+    assert named.json()["replay"]["through"] == "shop"
+    assert (unknown.status_code, url.status_code) == (400, 400)
+
+
+async def test_consumers_confirm_messages_by_their_ids(api: Api, place: Place) -> None:
+    letters = make_letters(2)
+    await place.store.keep(letters)
+    wish = {"query": "*", "expect": 2}
+    name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
+    await is_sent(api, name, 2)
+
+    said = {"message_ids": ["m-1", "m-7"], "reason": "seen in the log"}
+    answer = await api.post("/api/v1/confirmations", json=said)
+    nothing = await api.post("/api/v1/confirmations", json={"message_ids": []})
+
+    assert answer.status_code == 200
+    assert answer.json() == {"confirmed": 1, "unknown": ["m-7"]}
+    assert nothing.status_code == 400
+    counts = (await api.get(f"/api/v1/replays/{name}")).json()["counts"]
+    assert counts == {"confirmed": 1, "sent": 1}

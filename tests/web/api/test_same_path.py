@@ -25,6 +25,8 @@ from web.api.conftest import Api, Caller
 from web.auth.role_table import TABLE
 from web.conftest import token
 
+pytestmark = pytest.mark.slow
+
 Heard = list[tuple[str, str]]
 LETTERS = "/api/v1/letters/"
 NODES = "/admin/dlq/"

@@ -72,13 +72,16 @@ async def test_what_is_exported_can_be_imported_elsewhere(
     assert exported.headers["content-disposition"].startswith("attachment")
     assert len(exported.content.splitlines()) == 5
     await place.store.purge([letters[0].id], BY)
+    checked = await api.post("/api/v1/import?dry_run=true", content=exported.content)
+    assert checked.json() == {"added": 0, "known": 0, "wrong": 0, "problems": []}
+    assert await place.store.get([letters[0].id]) == []
     taken = await api.post(
         "/api/v1/import?archive=friday&reason=restore", content=exported.content
     )
     assert taken.json() == {"added": 1, "known": 2, "wrong": 0, "problems": []}
     assert (await place.letters.get(letters[0].id)).message == letters[0].message
     said = [(e.action, e.detail) for e in await place.store.audit(target="friday")]
-    assert said[-1] == ("import", "1 letters added, 2 known already")
+    assert said[-1] == ("import", "1 letter added, 2 known already")
 
 
 async def test_a_wrong_line_is_named(api: Api, place: Place) -> None:

@@ -9,6 +9,7 @@ READER, OPERATOR, ADMIN = Role.READER, Role.OPERATOR, Role.ADMIN
 TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # letters
     ("GET", "/api/v1/letters"): READER,
+    ("GET", "/api/v1/letters/count"): READER,
     ("GET", "/api/v1/letters/{id}"): READER,
     ("PATCH", "/api/v1/letters/{id}"): OPERATOR,
     ("GET", "/api/v1/letters/{id}/timeline"): READER,
@@ -33,17 +34,25 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     # groups
     ("GET", "/api/v1/groups"): READER,
     ("GET", "/api/v1/groups/{name}"): READER,
+    ("GET", "/api/v1/groups/{name}/variants"): READER,
     ("PUT", "/api/v1/groups/{name}/standing"): OPERATOR,
+    ("GET", "/api/v1/group-rules"): READER,
+    ("POST", "/api/v1/groups/{name}/merge"): OPERATOR,
+    ("POST", "/api/v1/groups/{name}/split"): OPERATOR,
+    ("POST", "/api/v1/groups/{name}/undo"): OPERATOR,
     # replays
     ("GET", "/api/v1/replays"): READER,
     ("POST", "/api/v1/replays"): OPERATOR,
     ("POST", "/api/v1/replays/plan"): OPERATOR,
+    ("POST", "/api/v1/replays/verdicts"): OPERATOR,
     ("GET", "/api/v1/replays/{name}"): READER,
     ("GET", "/api/v1/replays/{name}/report"): READER,
+    ("GET", "/api/v1/replays/{name}/verdicts"): READER,
     ("POST", "/api/v1/replays/{name}/start"): OPERATOR,
     ("POST", "/api/v1/replays/{name}/pause"): OPERATOR,
     ("POST", "/api/v1/replays/{name}/resume"): OPERATOR,
     ("POST", "/api/v1/replays/{name}/cancel"): OPERATOR,
+    ("POST", "/api/v1/confirmations"): OPERATOR,
     ("POST", "/admin/dlq/{node_id}/replay"): OPERATOR,
     # mailboxes
     ("GET", "/api/v1/queues"): READER,
@@ -51,6 +60,9 @@ TABLE: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/api/v1/queues/{name}"): READER,
     ("PATCH", "/api/v1/queues/{name}"): ADMIN,
     ("DELETE", "/api/v1/queues/{name}"): ADMIN,
+    # outages
+    ("GET", "/api/v1/outages"): READER,
+    ("POST", "/api/v1/outages/release"): OPERATOR,
     # the office as a whole
     ("GET", "/api/v1/audit"): READER,
     ("GET", "/api/v1/stats"): READER,

@@ -17,7 +17,6 @@ SETTINGS = """
 [alerts]
 every = 1
 growing = 3
-link = "https://dlq.test"
 
 [[alerts.targets]]
 kind = "webhook"

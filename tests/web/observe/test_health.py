@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from msgspec import structs
 
+from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import State
 from deadletter.ports import Move
@@ -17,7 +19,8 @@ from deadletter.web import health
 from deadletter.web.app import build
 from deadletter.web.health import Office, Status, judge
 from deadletter.web.place import Place
-from office.making import BY, make_letter
+from office.making import BY, NOW, make_letter
+from output.full_pipe import bounded_output
 
 Client = AsyncTestClient[Litestar]
 
@@ -195,6 +198,30 @@ async def test_many_who_ask_at_once_cost_one_look(
     assert looks == 1
 
 
+@pytest.mark.parametrize(("hours", "status"), [(0, "pass"), (2, "warn")])
+async def test_letters_that_wait_for_an_outcome_are_counted(
+    api: Client,
+    place: Place,
+    hours: int,
+    status: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await fill(place, 2)
+    ids = await place.letters.freeze("*")
+    campaign = Campaign(id="c-1", query="*", created_at=NOW, actor="anna")
+    await place.store.plan_replay(campaign, ids)
+    await place.store.take_replay("c-1", limit=2)
+    later = datetime.now(UTC) + timedelta(hours=hours)
+    monkeypatch.setattr(place.clock, "now", lambda: later)
+
+    answer = await api.get("/health")
+
+    assert answer.json()["status"] == status
+    [check] = answer.json()["checks"]["replay:unsettledLetters"]
+    assert (check["observedValue"], check["status"]) == (2, status)
+    assert f"for {hours * 3600}" in check["output"]
+
+
 def test_countless_mailboxes_are_not_all_listed() -> None:
     depths = {f"box-{n}": n for n in range(500)}
 
@@ -204,3 +231,19 @@ def test_countless_mailboxes_are_not_all_listed() -> None:
     assert told.dlq is not None
     assert told.dlq.depth == 499
     assert told.status is Status.WARN
+
+
+async def test_dropped_lines_of_output_are_a_detail(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bounded_output(monkeypatch) as output:
+        output.write(b"x" * 100_000 + b"\n")
+        for _ in range(5):
+            output.write(b"dropped\n")
+        answer, dropped = await api.get("/health"), output.dropped
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "pass")
+    (check,) = answer.json()["checks"]["output:linesDropped"]
+    assert check["status"] == "pass"
+    assert check["observedValue"] == dropped > 2
+    assert f"{dropped} lines dropped since 20" in check["output"]

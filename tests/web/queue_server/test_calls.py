@@ -9,6 +9,8 @@ import pytest
 from deadletter.testing.waiting import eventually
 from web.queue_server.wire_rig import Said, Wire
 
+pytestmark = pytest.mark.slow
+
 
 async def _code(call: Any) -> int:
     with pytest.raises(Said) as said:

@@ -9,6 +9,8 @@ import pytest
 from deadletter.core.items import LeaseQueue
 from web.queue_server.wire_rig import Said, Served, Wire
 
+pytestmark = pytest.mark.slow
+
 COUNT, CONSUMERS, RETRIED = 120, 4, 0.4
 SEED = 20261116
 

@@ -14,6 +14,8 @@ from deadletter.core.events import ItemDeleted, ItemMoved
 from deadletter.testing.waiting import eventually
 from web.queue_server.wire_rig import Said, Served, Wire
 
+pytestmark = pytest.mark.slow
+
 
 async def _refused(call: Any, code: int, text: str) -> None:
     with pytest.raises(Said) as said:
@@ -215,7 +217,7 @@ async def test_an_expired_one_is_deleted_with_its_own_reason(
 
 async def test_items_of_a_dead_queue_neither_expire_nor_run_out(wire: Wire) -> None:
     await wire.create(
-        "dead", lease_timeout="50ms", expire_timeout="50ms", max_attempts=1
+        "dead", lease_timeout="400ms", expire_timeout="400ms", max_attempts=1
     )
     await wire.create(dead_queue="dead", max_attempts=1)
     await wire.produce("keep me")

@@ -12,6 +12,8 @@ import yaml
 from deadletter.settings import Serve, load_settings
 from deadletter.web.auth.guards import OPEN
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))

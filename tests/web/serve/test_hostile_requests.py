@@ -10,6 +10,8 @@ import pytest
 
 from web.serve.conftest import Served
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Served]
 
 MEGA = 1024 * 1024

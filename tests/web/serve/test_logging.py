@@ -12,6 +12,8 @@ from deadletter.testing.fakes import FakeClock
 from deadletter.web.access_log import AccessLog
 from web.serve.conftest import Served
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Served]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

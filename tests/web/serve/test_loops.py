@@ -18,6 +18,8 @@ from deadletter.web.listening import listen, url_of
 from deadletter.web.opening import opened_place
 from deadletter.web.server import Ending, Server
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(url="memory://", serve=Serve(access="off", port=0))
 
 

@@ -18,6 +18,8 @@ from office.making import make_letters
 from servers.fixtures import needing_postgresql
 from web.serve.conftest import Served
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Served]
 WITHIN = 5.0  # seconds from the revocation to the end of everything
 LETTERS = 2_000

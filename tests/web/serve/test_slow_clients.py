@@ -15,6 +15,8 @@ from deadletter.web import connections
 from deadletter.web.listening import HttpServer, url_of
 from web.serve.test_loops import listener, serving
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["listener"]
 
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

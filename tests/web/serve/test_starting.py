@@ -1,5 +1,6 @@
 """One command, one process, on this machine only, unless told otherwise."""
 
+import asyncio
 import json
 import socket
 import sqlite3
@@ -11,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from deadletter.assembly import opened
 from deadletter.cli.running import run
+from deadletter.core.letter import DeadLetter
+from office.making import make_letter
 from web.serve.conftest import Served
+
+pytestmark = pytest.mark.slow
 
 Serve = Callable[..., Served]
 Dlq = Callable[..., tuple[int, str]]
@@ -166,7 +172,7 @@ def test_a_database_out_of_reach_is_a_sentence(
     ("name", "value", "said"),
     [
         ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
-        ("DLQ_URL", "nowhere://", "no engine for"),
+        ("DLQ_URL", "nowhere://", "names no engine"),
         ("DLQ_URL", "sqlite:///new.db?synchronos=full", "unknown parameter"),
         ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "has 'proxy.internal', and"),
         ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "has '10.0.0.1/8', and"),
@@ -285,3 +291,57 @@ def test_a_check_fails_on_an_alert_target_that_cannot_be(
     assert code == 6
     assert checked(said)["alerts"][0] == "fail"
     assert checked(said)["access"][0] == "warn"
+
+
+_SHOP = """
+import msgspec
+from deadletter import App
+
+app = App("sqlite:///office.db")
+
+class Order(msgspec.Struct):
+    id: int
+
+@app.handler("orders")
+async def charge(order: Order) -> None: ...
+"""
+
+
+@pytest.mark.parametrize("named", ["argument", "settings"])
+def test_plans_of_a_server_that_knows_the_app_check_bodies(
+    serve: Serve, tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "served_shop.py").write_text(_SHOP)
+    good, bad = make_letter(1, body=b'{"id": 1}'), make_letter(2, body=b'{"id": "x"}')
+    asyncio.run(_keep(tmp_path / "office.db", good, bad))
+    words = ["served_shop:app"] if named == "argument" else []
+    served = serve("--access=off", *words, DLQ_APP="" if words else "served_shop:app")
+
+    with served.client() as client:
+        planned = client.post("/api/v1/replays/plan", json={"query": "source:orders"})
+        judged = client.post("/api/v1/replays/verdicts", json={"query": "*"})
+
+    assert planned.json()["plan"]["verdicts"] == {"unreadable": 1, "no-mailbox": 1}
+    assert planned.json()["sendable"] == 1
+    verdicts = {one["letter_id"]: one["verdict"] for one in judged.json()["letters"]}
+    assert verdicts == {good.id: "no-mailbox", bad.id: "unreadable"}
+
+
+async def _keep(file: Path, *letters: DeadLetter) -> None:
+    async with opened(f"sqlite:///{file}", make=True) as engine:
+        assert engine.letters is not None
+        await engine.letters.keep(letters)
+
+
+def test_an_app_that_is_not_there_is_refused_where_it_is_named(
+    dlq: Dlq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = dlq("no_such_shop:app", "--check", "--port", "0")
+    monkeypatch.setenv("DLQ_APP", "no_such_shop:app")
+    unloaded, warned = dlq("--check", "--port", "0")
+
+    assert code == 2
+    assert "there is no module 'no_such_shop' here" in said
+    assert "Bodies are not checked against handlers" in warned
+    assert "no_such_shop:app is not loaded" in warned
+    assert unloaded == 0

@@ -18,6 +18,8 @@ from deadletter.ports import QueueOptions
 from office.making import make_letter
 from web.serve.conftest import WITHIN, Served
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Served]
 LETTERS = "/api/v1/letters"
 QUEUE = {

@@ -43,6 +43,11 @@ def read_url(url: str, *, prefix: str = "dlq") -> Address:
     if parts.password:
         options["password"] = unquote(parts.password)
     if parts.scheme in _UNIX:
+        if not parts.path.strip("/") or parts.hostname:
+            raise ConfigError(
+                f"a {parts.scheme} URL names a socket, as in"
+                f" {parts.scheme}:///run/redis.sock"
+            )
         options["path"] = unquote(parts.path)
         options["db"] = _number(given.pop("db", "0"))
         where = parts.path

@@ -22,6 +22,7 @@ class Bell(Struct, frozen=True):
     key: str
     waits: str = "BLPOP"
     rings: tuple[Argument, ...] = ("RPUSH", "1")  # the command, what follows its key
+    name: str = ""  # that connections have whose owner waits here
 
 
 class Box(ABC):
@@ -38,6 +39,7 @@ class Box(ABC):
         *,
         keys: Sequence[str],
         bells: tuple[Bell, Bell],
+        settling: Settling | None = None,
     ) -> None:
         self.name = name
         self.link = link
@@ -45,7 +47,7 @@ class Box(ABC):
         self.lanes = Lanes()
         self._register = register
         self._bells = bells  # the usual one, and that of suspects
-        self.settling = Settling(self.ask, self.verbs.settle)
+        self.settling = settling or Settling(self.ask, self.verbs.settle)
 
     async def ask(self, script: Script, *args: Argument) -> Any:
         """Run a script on this mailbox, once."""
@@ -64,7 +66,7 @@ class Box(ABC):
     async def waited(self, within: float, *, alone: bool) -> None:
         """Until the bell rings, or so many seconds are over."""
         bell = self._bells[alone]
-        await self.link.blocked(bell.waits, bell.key, within)
+        await self.link.blocked(bell.waits, bell.key, within, bell.name)
 
     def pass_on(self, *, alone: bool) -> None:
         """Ring for somebody else what may have rung for us."""

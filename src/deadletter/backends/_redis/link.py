@@ -7,6 +7,7 @@ repetition is told from a first try.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from redis.exceptions import NoScriptError
@@ -58,14 +59,22 @@ class Link:
         """Run one command."""
         return await self._translated(words)
 
-    async def blocked(self, command: str, key: str, within: float) -> None:
+    async def blocked(
+        self, command: str, key: str, within: float, name: str = ""
+    ) -> None:
         """Wait for an entry with a command such as BLPOP, and take it."""
         # To the server no time at all would mean for ever.
         words = (command, key, max(0.001, within))
         try:
-            await self._patient.execute(words, within=within + _MARGIN)
+            await self._patient.execute(words, within=within + _MARGIN, name=name)
         except KNOWN as error:
             raise translated(error) from error
+
+    async def appear(self, name: str) -> None:
+        """Have the server list a connection of ours under this name, if it can."""
+        if not self._patient.has(name):
+            with suppress(*KNOWN):
+                await self._patient.execute(("PING",), name=name)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Begin something that goes on whoever stops waiting for it."""

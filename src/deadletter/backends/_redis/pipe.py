@@ -79,7 +79,13 @@ class Pipe:
         self._connecting = asyncio.Lock()
         self._closed = False
 
-    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+    def has(self, name: str) -> bool:
+        """Say yes: this connection has no name, and needs none."""
+        return True
+
+    async def execute(
+        self, words: Sequence[Any], *, within: float = PATIENCE, name: str = ""
+    ) -> Any:
         """Run one command."""
         wire = self._wire
         if wire is None or wire.lost:

@@ -18,9 +18,17 @@ _UNCLEAR: Final = 10_000  # settlements to remember whose answer got lost
 class Settling:
     """Settles what was claimed from one mailbox."""
 
-    def __init__(self, ask: Callable[..., Awaitable[Any]], script: Script) -> None:
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[Any]],
+        script: Script,
+        *before: Argument,
+        with_ends: bool = False,
+    ) -> None:
         self._ask = ask
         self._script = script
+        self._before = before  # what the script is told first
+        self._with_ends = with_ends  # whether it is told how each has ended
         self._unclear: set[Receipt] = set()
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -44,7 +52,7 @@ class Settling:
     ) -> list[bool]:
         if not settlements:
             return []
-        args = _arguments(settlements)
+        args = (*self._before, *_arguments(settlements, with_ends=self._with_ends))
         try:
             said = await surely(
                 lambda repeated: self._ask(self._script, int(again or repeated), *args)
@@ -57,7 +65,7 @@ class Settling:
         return [answer == 1 for answer in said]
 
 
-def _arguments(settlements: Sequence[Settlement]) -> list[Argument]:
+def _arguments(settlements: Sequence[Settlement], *, with_ends: bool) -> list[Argument]:
     """Runs of the same token and fate, in the order given."""
     args: list[Argument] = []
     for (token, fate), run in groupby(settlements, _kind):
@@ -67,6 +75,8 @@ def _arguments(settlements: Sequence[Settlement]) -> list[Argument]:
             args.append(settlement.delivery.receipt[0])
             if isinstance(settlement, Released):
                 args += _tail(settlement)
+            elif with_ends:
+                args += settlement.result or b"", settlement.history or ""
     return args
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from hiredis import pack_command
@@ -17,7 +18,12 @@ class Caller(Protocol):
 
     loads: bool  # whether scripts can be loaded before they are run
 
-    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+    def has(self, name: str) -> bool:
+        """Whether the server lists a connection of ours under this name."""
+
+    async def execute(
+        self, words: Sequence[Any], *, within: float = PATIENCE, name: str = ""
+    ) -> Any:
         """Run one command; raises the library's errors."""
 
     async def drop(self) -> None:
@@ -28,22 +34,35 @@ class Caller(Protocol):
 
 
 class Wires:
-    """Connections to one server: one for each call that is under way."""
+    """
+    Connections to one server: one for each call that is under way.
+
+    A call with a `name` gets a connection that the server lists under that name.
+    """
 
     loads = True
 
     def __init__(self, kind: type[AbstractConnection], options: dict[str, Any]) -> None:
         self._kind = kind
         self._options = options
-        self._free: list[AbstractConnection] = []
+        self._free: dict[str, list[AbstractConnection]] = {}
         self._used: set[AbstractConnection] = set()
         self._closed = False
 
-    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+    def has(self, name: str) -> bool:
+        """Whether the server lists one of these connections under this name."""
+        return bool(self._free.get(name)) or any(
+            wire.client_name == name for wire in self._used
+        )
+
+    async def execute(
+        self, words: Sequence[Any], *, within: float = PATIENCE, name: str = ""
+    ) -> Any:
         """Run one command on a connection that nobody uses."""
         if self._closed:
             raise ConnectionError("the engine is closed")
-        wire = self._free.pop() if self._free else self._kind(**self._options)
+        free = self._free.setdefault(name, [])
+        wire = free.pop() if free else self._made(name)
         self._used.add(wire)
         try:
             async with asyncio.timeout(within):
@@ -58,8 +77,12 @@ class Wires:
             raise
         finally:
             self._used.discard(wire)
-        self._free.append(wire)
+        self._free.setdefault(name, []).append(wire)
         return said
+
+    def _made(self, name: str) -> AbstractConnection:
+        options = {**self._options, "client_name": name} if name else self._options
+        return self._kind(**options)
 
     async def drop(self) -> None:
         """Give up all connections, even those that somebody waits on."""
@@ -71,8 +94,8 @@ class Wires:
         await self._drop(*self._used)
 
     async def _drop(self, *wires: AbstractConnection) -> None:
-        free, self._free = self._free, []
-        for wire in (*wires, *free):
+        free, self._free = self._free, {}
+        for wire in (*wires, *chain.from_iterable(free.values())):
             await _disconnect(wire)
 
 
@@ -84,7 +107,13 @@ class Cluster:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def execute(self, words: Sequence[Any], *, within: float = PATIENCE) -> Any:
+    def has(self, name: str) -> bool:
+        """Say yes: nobody looks for names there."""
+        return True
+
+    async def execute(
+        self, words: Sequence[Any], *, within: float = PATIENCE, name: str = ""
+    ) -> Any:
         """Run one command on the node that has its keys."""
         # Cut short, it would have to drop a connection that others use as well.
         asking = asyncio.ensure_future(self._client.execute_command(*words))

@@ -17,14 +17,18 @@ from .features import FEATURES
 from .keys import Keys
 from .mailboxes import BullBroker
 from .registry import Registry
+from .retention import Retention, read_retention
 
 
 class BullEngine:
     """Queues of BullMQ on one server. It keeps neither letters nor a ledger."""
 
-    def __init__(self, link: Link, keys: Keys, features: Features) -> None:
+    def __init__(
+        self, link: Link, keys: Keys, features: Features, retention: Retention
+    ) -> None:
         self.features = features
-        self.broker: Broker = BullBroker(link, Registry(link, keys), features)
+        registry = Registry(link, keys)
+        self.broker: Broker = BullBroker(link, registry, features, retention)
         self.letters: LetterStore | None = None
         self.ledger: Ledger | None = None
         self.undertaker: Undertaker | None = None
@@ -38,6 +42,7 @@ class BullEngine:
 
 async def connect(url: str, *, now: Now = server_time) -> BullEngine:
     """Open what a URL names. `now` is for tests that bring a clock of their own."""
+    url, retention = read_retention(url)
     address = read_url(url.replace("bullmq", "redis", 1), prefix="bull")
     keys = Keys(address.prefix)
     server = await look(address)
@@ -47,4 +52,4 @@ async def connect(url: str, *, now: Now = server_time) -> BullEngine:
             " own, redis:// works there"
         )
     features = replace(FEATURES, durability=server.durability)
-    return BullEngine(linked(address, now), keys, features)
+    return BullEngine(linked(address, now), keys, features, retention)

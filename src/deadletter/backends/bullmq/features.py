@@ -9,6 +9,7 @@ FEATURES: Final = Features(
     durability=Durability.POWER_SAFE,  # with appendfsync always
     due_order=False,  # what was delayed lines up when it is due, behind all others
     tallies=False,  # producers and workers of BullMQ count nothing
+    keeps_results=True,
     keeps_letters=False,
     keeps_ledger=False,
 )

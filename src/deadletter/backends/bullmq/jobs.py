@@ -16,9 +16,8 @@ import msgspec
 from deadletter.backends._redis.times import EPOCH, micros, when
 from deadletter.core.documents import encode_document
 from deadletter.core.errors import Refused
-from deadletter.core.message import Delivery, Message
-
-from .envelope import opened, sealed
+from deadletter.core.job_envelope import opened, sealed
+from deadletter.core.message import Delivery, Lineage, Message
 
 NAME: Final = "bullmq-name"
 OPTIONS: Final = "bullmq-opts"
@@ -26,7 +25,10 @@ FAILURE: Final = "bullmq-failure"
 
 # Of a job that was, not of its copy: when it comes, and what it belongs to.
 _ITS_OWN: Final = frozenset(
-    {"delay", "jobId", "timestamp", "repeat", "prevMillis", "parent", "lifo", "de"}
+    {
+        *("delay", "jobId", "timestamp", "repeat", "repeatJobKey", "prevMillis"),
+        *("parent", "lifo", "de"),
+    }
 )
 _MOST: Final = 2_097_152  # BullMQ knows no priority above
 _ALONE: Final = b"1"
@@ -34,6 +36,7 @@ _DOOMED: Final = b"2"
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_lineage: Final = msgspec.json.Decoder(Lineage).decode
 
 
 class Job(NamedTuple):
@@ -52,6 +55,8 @@ class Job(NamedTuple):
     expires_at: bytes
     held: bytes
     failure: bytes  # why BullMQ would have it fail
+    lineage: bytes  # the letter that it is a copy of, if an intake put it back
+    scheduler: bytes
 
 
 def arguments(mailbox: str, message: Message) -> tuple[str | bytes | int, ...]:
@@ -66,11 +71,9 @@ def arguments(mailbox: str, message: Message) -> tuple[str | bytes | int, ...]:
     return data, envelope, name, _encode(options), priority, expires
 
 
-def deliveries(
-    mailbox: str, token: str, said: Sequence[Sequence[bytes]]
-) -> list[Delivery]:
+def deliveries(mailbox: str, token: str, jobs: Sequence[Job]) -> list[Delivery]:
     """What a claim got."""
-    return [_delivery(mailbox, token, Job(*job)) for job in said]
+    return [_delivery(mailbox, token, job) for job in jobs]
 
 
 def _delivery(mailbox: str, token: str, job: Job) -> Delivery:
@@ -106,7 +109,15 @@ def _foreign(job: Job) -> Message:
         content_type="application/json",
         traceparent=trace.get("traceparent"),
         tracestate=trace.get("tracestate"),
+        lineage=_lineage(job.lineage),
     )
+
+
+def _lineage(given: bytes) -> Lineage | None:
+    try:
+        return _decode_lineage(given) if given else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _headers(job: Job) -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,9 @@
 """What keys are called: as BullMQ does it."""
 
 import re
+from base64 import b64encode
+from os import getpid
+from socket import gethostname
 from typing import Final
 
 from deadletter.backends._redis.box import Bell
@@ -30,8 +33,15 @@ class Keys:
     def bells(self, name: str) -> tuple[Bell, Bell]:
         """What wakes those who wait: the marker of BullMQ, and ours for suspects."""
         _, base = self.queue(name)
-        return _bell(f"{base}marker"), _bell(f"{base}dlq:bell")
+        worker = self.worker(name)
+        return _bell(f"{base}marker", worker), _bell(f"{base}dlq:bell")
+
+    def worker(self, name: str) -> str:
+        """The name of a connection by which `getWorkers` knows a worker of a queue."""
+        queue = b64encode(name.encode()).decode()
+        host = "".join(c if c.isalnum() or c in ".-" else "-" for c in gethostname())
+        return f"{self._prefix}:{queue}:w:deadletter@{host}-{getpid()}"
 
 
-def _bell(key: str) -> Bell:
-    return Bell(key, waits="BZPOPMIN", rings=("ZADD", 0, "0"))
+def _bell(key: str, name: str = "") -> Bell:
+    return Bell(key, waits="BZPOPMIN", rings=("ZADD", 0, "0"), name=name)

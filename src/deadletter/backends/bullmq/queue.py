@@ -6,12 +6,16 @@ from typing import Any, ClassVar
 
 from deadletter.backends._redis.box import Box
 from deadletter.backends._redis.link import Argument, Link
+from deadletter.backends._redis.settling import Settling
 from deadletter.backends._redis.sink import BoxSink
 from deadletter.backends._redis.source import BoxSource
 from deadletter.core.message import Delivery, Message
+from deadletter.ports.features import Features
 
-from .jobs import arguments, deliveries
+from .jobs import Job, arguments, deliveries
 from .registry import Registry
+from .retention import Retention
+from .schedulers import Ticks
 from .scripts import VERBS
 
 
@@ -20,15 +24,25 @@ class Queue(Box):
 
     verbs = VERBS
 
-    def __init__(self, link: Link, registry: Registry, name: str) -> None:
+    def __init__(
+        self, link: Link, registry: Registry, name: str, retention: Retention
+    ) -> None:
         keys, bells = registry.keys.queue(name), registry.keys.bells(name)
-        super().__init__(link, registry, name, keys=keys, bells=bells)
+        usual = retention.completed, retention.failed
+        settling = Settling(self.ask, VERBS.settle, *usual, with_ends=True)
+        super().__init__(
+            link, registry, name, keys=keys, bells=bells, settling=settling
+        )
+        self.ticks = Ticks(self)
+        self.worker = registry.keys.worker(name)
 
     def deliveries(
         self, token: str, said: Sequence[Any], *, first: datetime | None
     ) -> list[Delivery]:
         """What a claim got, as the server said it."""
-        return deliveries(self.name, token, said[0])
+        jobs = [Job(*job) for job in said[0]]
+        self.ticks.note(jobs, first)
+        return deliveries(self.name, token, jobs)
 
 
 class BullSink(BoxSink):
@@ -46,3 +60,15 @@ class BullSource(BoxSource):
 
     # A worker of BullMQ that dies may take a marker with it: it looks as often itself.
     longest: ClassVar[float] = 5.0
+
+    def __init__(self, queue: Queue, features: Features) -> None:
+        super().__init__(queue, features)
+        self._queue = queue
+
+    async def receive(
+        self, *, limit: int, wait: float, lease: float, alone: bool = False
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` deliveries, waiting up to `wait` seconds for one."""
+        self._queue.ticks.start()  # what could not be added before
+        await self._queue.link.appear(self._queue.worker)
+        return await super().receive(limit=limit, wait=wait, lease=lease, alone=alone)

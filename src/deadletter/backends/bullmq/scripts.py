@@ -18,5 +18,7 @@ VERBS: Final = Verbs(
     sweep=_of_queue("jobs", "sweep"),
     count=_of_queue("jobs", "info"),
 )
+NOTE: Final = _of_queue("jobs", "note")
+SCHEDULE: Final = _of_queue("schedule")
 PURGE: Final = _of_queue("finish", "purge")
 REGISTRY: Final = read(__package__, "registry")

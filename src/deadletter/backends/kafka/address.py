@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.urls import unreadable
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]*")
 _KNOWN: Final = (
@@ -77,6 +78,8 @@ def read_url(url: str) -> Address:
         raise ConfigError(
             "a Kafka URL names brokers, as in kafka://host:9092,other:9092/?group=shop"
         )
+    if not all(map(_has_port, hosts.split(","))):
+        raise unreadable("Kafka")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     client = {name: given.pop(name) for name in list(given) if "." in name}
     if taken := _RESERVED & client.keys():
@@ -105,6 +108,15 @@ def read_url(url: str) -> Address:
         prefetch=_number("prefetch", given.get("prefetch")) or 1000,
         client=client,
     )
+
+
+def _has_port(host: str) -> bool:
+    """Whether what follows the host, if anything does, is a port."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _name(which: str, text: str) -> str:

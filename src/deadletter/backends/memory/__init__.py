@@ -4,6 +4,8 @@ Mailboxes, office and ledger in memory.
     memory://     gone with the process; for tests, demos and trying things out
 """
 
+from typing import Literal
+
 from deadletter.core.errors import ConfigError
 from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker
@@ -25,7 +27,9 @@ from .undertaker import MemoryUndertaker
 
 
 class MemoryEngine:
-    """Everything in memory, for one process and one event loop."""
+    """Everything in memory, for one process."""
+
+    any_loop: Literal[True] = True
 
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
         self.features = Features(

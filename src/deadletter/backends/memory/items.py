@@ -29,7 +29,7 @@ from deadletter.core.lease_queues import (
     check_queue_deletion,
     no_partition,
 )
-from deadletter.ports.items import Tended
+from deadletter.ports.items import Shortened, Tended
 from deadletter.ports.time import Clock, Dice
 
 from .items_shelf import LEASED, SCHEDULED, WAITING, Partition, Row, Shelf
@@ -166,6 +166,11 @@ class MemoryItems:
             self._stock.next_at(),
             more=len(found) == limit,
         )
+
+    async def shorten_leases(self) -> Shortened:
+        """Shorten leases that began in the future."""
+        found = self._stock.shorten_leases(self._clock.now())
+        return Shortened(len(found), max(found, default=0.0))
 
     async def forget(self, *, limit: int = 1000) -> bool:
         """Forget where items came from that have been gone for long."""

@@ -5,7 +5,7 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
-from deadletter.core.item_life import item_id, scheduled_for
+from deadletter.core.item_life import item_id, scheduled_for, shortened_lease
 from deadletter.core.item_plans import ItemState
 from deadletter.core.items import Death, Departed, LeaseQueue
 from deadletter.core.lease_queues import no_queue
@@ -113,6 +113,20 @@ class Stock:
         while len(found) < limit and (at := self.next_at()) is not None and at <= now:
             _, _, shelf, row = heappop(self._alarms)
             found.append((shelf, row))
+        return found
+
+    def shorten_leases(self, now: datetime) -> list[float]:
+        """Shorten leases that a clock wrote which was ahead; by how many seconds."""
+        found: list[float] = []
+        for shelf in self.shelves.values():
+            for partition in shelf.partitions:
+                for row in list(partition.rows[LEASED].values()):
+                    assert row.due is not None, "a lease ends"
+                    until = shortened_lease(row.updated_at, row.due, now)
+                    if until is not None:
+                        found.append((row.updated_at - now).total_seconds())
+                        row.updated_at = now
+                        self.stand(shelf, row, LEASED, until)
         return found
 
     def next_at(self) -> datetime | None:

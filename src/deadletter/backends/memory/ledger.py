@@ -6,6 +6,7 @@ from itertools import count
 
 from msgspec import Struct
 
+from deadletter.core.escaping import stored
 from deadletter.ports.ledger import (
     DIGEST,
     REMEMBERED,
@@ -89,6 +90,11 @@ class MemoryLedger:
             else None
             for key, entry in zip(keys, entries, strict=True)
         ]
+
+    async def in_use(self, mailboxes: Sequence[str]) -> bool:
+        """Return whether there is an entry of any of these mailboxes."""
+        wanted = {stored(name) for name in mailboxes}
+        return any(mailbox in wanted for mailbox, _ in self._entries)
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """Drop finished keys whose time is over, and claims left long ago."""

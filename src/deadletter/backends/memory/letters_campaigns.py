@@ -1,26 +1,33 @@
 """Campaigns over the letters of a shelf."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec import Struct, structs
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.counts import many
 from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.examination import Examination, ItemSum
 from deadletter.core.letter import By
+from deadletter.core.marks import MASK, Marks, item_changes
 from deadletter.core.paging import left_off_nowhere
+from deadletter.core.replay_order import SendOrder, send_order
 from deadletter.core.replaying import (
+    FREES,
     SETTLED_FROM,
     UNFINISHED,
     check_change,
     heard,
+    is_done_with,
     is_out,
     landing,
     runs_as,
     take,
 )
-from deadletter.ports.letters import ReplayItems, ReplaySettled
+from deadletter.ports.letters import KeyProgress, ReplayItems, ReplaySettled
 
 from .letters_shelf import OnShelf, Shelf
 
@@ -28,26 +35,52 @@ from .letters_shelf import OnShelf, Shelf
 class Item(Struct, kw_only=True):
     """One letter's part in one campaign."""
 
+    course: "Course"
     seq: int  # of the letter, also after it is purged
+    follows: int | None = None  # the letter of its key before it
+    head: int | None = None  # the first letter of its key
     generation: int = 0
     outcome: Outcome = Outcome.PLANNED
     taken_at: datetime | None = None
     sent_at: datetime | None = None
     settled_at: datetime | None = None
     confirmed_at: datetime | None = None
+    why: str = ""
 
-    def settle(self, outcome: Outcome, now: datetime) -> None:
+    def become(self, outcome: Outcome) -> None:
+        """Have another outcome from now on, and the campaign's sum with it."""
+        self.course.move(self.seq, self.outcome, outcome)
+        self.outcome = outcome
+
+    def settle(self, outcome: Outcome, now: datetime, why: str = "") -> None:
         """This is what became of it."""
+        self.why = why
         if self.outcome is Outcome.CONFIRMED:
             self.confirmed_at = self.settled_at
-        self.outcome, self.settled_at = outcome, now
+        self.become(outcome)
+        self.settled_at = now
 
 
 class Course(Struct, kw_only=True):
     """A campaign under way."""
 
+    seq: int
     campaign: Campaign
+    marks: Marks  # that its sum is made of
+    sums: Counter[Outcome]
     items: list[Item] = []
+
+    def move(self, letter: int, old: Outcome | None, new: Outcome) -> None:
+        """Note in the sum that a letter has another outcome."""
+        moves = {(self.seq, old, new): [letter]}
+        for _, outcome, _, more, _ in item_changes(moves, lambda *_: self.marks):
+            self.sums[outcome] = (self.sums[outcome] + more) & MASK
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Add items."""
+        self.items += items
+        for item in items:
+            self.move(item.seq, None, item.outcome)
 
     def finish(self) -> None:
         """End it if it runs and there is nothing left to wait for."""
@@ -55,6 +88,34 @@ class Course(Struct, kw_only=True):
             item.outcome in UNFINISHED for item in self.items
         ):
             self.campaign = structs.replace(self.campaign, state=CampaignState.DONE)
+
+    def freed(self) -> list[Item]:
+        """Waiting items whose turn has come: the one before each has ended."""
+        ended = {one.seq for one in self.items if one.outcome in FREES}
+        return [
+            one
+            for one in self.items
+            if one.outcome is Outcome.WAITING and one.follows in ended
+        ]
+
+    def hold_behind(self, item: Item, now: datetime) -> None:
+        """Hold back what waits behind an item that was not handled."""
+        seqs = {item.seq}
+        for one in self.items:
+            if one.outcome is Outcome.WAITING and one.follows in seqs:
+                seqs.add(one.seq)
+                one.settle(Outcome.HELD, now)
+
+    def progress(self, limit: int) -> KeyProgress:
+        """How far its keys have come."""
+        planned = [one.seq for one in self.items if one.outcome is Outcome.PLANNED]
+        waiting = Counter(
+            one.head for one in self.items if one.outcome is Outcome.WAITING
+        )
+        return KeyProgress(
+            waiting.total() - sum(waiting[seq] for seq in planned),
+            tuple(1 + waiting[seq] for seq in planned[:limit]),
+        )
 
     def counted(self) -> Campaign:
         """The campaign with its counts."""
@@ -76,7 +137,10 @@ class Campaigns:
         course = self._courses.get(campaign.id)
         if course is None:
             course = self._courses[campaign.id] = Course(
-                campaign=structs.replace(campaign, counts={})
+                seq=len(self._courses) + 1,
+                campaign=structs.replace(campaign, counts={}),
+                marks=self._shelf.sealing.marks(),
+                sums=Counter(),
             )
         state = course.campaign.state
         if state is CampaignState.CANCELLED:
@@ -86,32 +150,60 @@ class Campaigns:
                 course.campaign, state=CampaignState.RUNNING
             )
         there = {item.seq for item in course.items}
-        added = [
-            Item(seq=kept.seq)
-            for kept in self._shelf.given(ids)
-            if kept.seq not in there
-        ]
-        course.items += added
+        new = [kept for kept in self.sent_order(ids) if kept.seq not in there]
+        added = _chained(new, course, campaign)
+        course.add(added)
         self._shelf.record(
             "replay",
             campaign.id,
             By(campaign.actor, campaign.reason),
             at=now,
-            detail=f"{len(added)} letters: {campaign.query}",
+            detail=f"{many(len(added), 'letter')}: {campaign.query}",
         )
 
-    def take(self, campaign: str, limit: int, now: datetime) -> list[OnShelf]:
+    def sent_order(self, ids: Iterable[str]) -> list[OnShelf]:
+        """Letters, oldest sent first."""
+
+        def order(kept: OnShelf) -> tuple[SendOrder, int]:
+            letter = kept.letter
+            return send_order(letter.message, letter.position), kept.seq
+
+        return sorted(self._shelf.given(ids), key=order)
+
+    def progress(self, campaign: str, limit: int) -> KeyProgress:
+        """How far the keys of a campaign have come."""
+        return self._course(campaign).progress(limit)
+
+    def upcoming(self, campaign: str, limit: int) -> list[OnShelf]:
+        """The next planned letters of a running campaign."""
+        course = self._course(campaign)
+        if course.campaign.state is not CampaignState.RUNNING:
+            return []
+        planned = (one for one in course.items if one.outcome is Outcome.PLANNED)
+        coming = islice(chain(course.freed(), planned), limit)
+        found = (self._shelf.by_seq.get(one.seq) for one in coming)
+        return [kept for kept in found if kept is not None]
+
+    def take(
+        self,
+        campaign: str,
+        limit: int,
+        leave_out: frozenset[str] | None,
+        keys: int | None,
+        now: datetime,
+    ) -> list[OnShelf]:
         """Claim the next letters of a running campaign, the interrupted ones first."""
         course = self._course(campaign)
         if course.campaign.state is not CampaignState.RUNNING:
             return []
         taken: list[OnShelf] = []
-        for outcome in (Outcome.SENDING, Outcome.PLANNED):
-            for item in course.items:
-                if len(taken) == limit:
-                    break
-                if item.outcome is outcome:
-                    taken += self._take(item, course.campaign, now)
+        sending = [one for one in course.items if one.outcome is Outcome.SENDING]
+        planned = [one for one in course.items if one.outcome is Outcome.PLANNED]
+        coming = [*sending, *course.freed(), *planned[:keys]]
+        for looked, item in enumerate(coming):
+            if len(taken) == limit or (leave_out is not None and looked == limit):
+                break
+            taken += self._take(item, course, leave_out or (), now)
         course.finish()
         return taken
 
@@ -124,11 +216,13 @@ class Campaigns:
         seqs = {kept.seq for kept in self._shelf.given(ids)}
         for item in self._course(campaign).items:
             if item.outcome is Outcome.SENDING and item.seq in seqs:
-                item.outcome, item.sent_at = Outcome.SENT, now
+                item.become(Outcome.SENT)
+                item.sent_at = now
 
     def settle(self, news: Sequence[ReplaySettled], now: datetime) -> None:
         """Record outcomes of replayed copies; repeated outcomes change nothing."""
         told = heard((one.letter_id, one.generation, one.outcome) for one in news)
+        whys = {(one.letter_id, one.generation): one.why for one in news}
         for (letter_id, generation), outcome in told.items():
             kept = self._shelf.by_id.get(letter_id)
             found = None if kept is None else self._copy(kept.seq, generation)
@@ -137,12 +231,38 @@ class Campaigns:
             course, item = found
             if item.outcome not in SETTLED_FROM[outcome]:
                 continue
-            item.settle(outcome, now)
+            item.settle(outcome, now, whys.get((letter_id, generation), ""))
+            if not is_done_with(outcome, kept.head.state):
+                course.hold_behind(item, now)
             head, cap = kept.head, course.campaign.cap
             state = landing(head.state, head.replays, generation, outcome, cap)
             if state is not None:
                 kept.change(state=state)
             course.finish()
+
+    def generations(self, seq: int) -> list[int]:
+        """Return the generations of the replays that a letter was taken for."""
+        items = (item for course in self._courses.values() for item in course.items)
+        return [one.generation for one in items if one.seq == seq and one.generation]
+
+    def examine(self, examination: Examination) -> None:
+        """Hand all campaigns and their items to whoever examines them."""
+        for id_, course in self._courses.items():
+            seq, key_id = course.seq, course.marks.key_id
+            examination.add_campaign(seq, id_)
+            for outcome, total in course.sums.items():
+                examination.add_item_sum(ItemSum(seq, outcome, total, key_id))
+            for item in course.items:
+                examination.add_item(course.seq, item.seq, item.outcome)
+
+    def rekey(self, campaigns: Collection[int]) -> None:
+        """Make the sums of these campaigns anew with the first key."""
+        for course in self._courses.values():
+            if course.seq in campaigns:
+                course.marks = self._shelf.sealing.marks()
+                course.sums.clear()
+                for item in course.items:
+                    course.move(item.seq, None, item.outcome)
 
     def cap_of(self, kept: OnShelf) -> int | None:
         """The cap of the campaign that sent a letter out last."""
@@ -177,6 +297,20 @@ class Campaigns:
             for item in course.items
             if item.seq == kept.seq
         ]
+
+    def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        found: dict[str, datetime] = {}
+        for course in self._courses.values():
+            for item in course.items:
+                kept = self._shelf.by_seq.get(item.seq)
+                if kept is None or item.taken_at is None:
+                    continue
+                head = kept.head
+                if is_out(head.state, head.replays, item.generation):
+                    before = found.get(head.source, item.taken_at)
+                    found[head.source] = min(before, item.taken_at)
+        return found
 
     def items(self, campaign: str, after: int, limit: int) -> ReplayItems:
         """What became of a campaign's letters, in the order they go."""
@@ -218,8 +352,14 @@ class Campaigns:
             raise NotFound(f"there is no campaign {campaign}")
         return self._courses[campaign]
 
-    def _take(self, item: Item, campaign: Campaign, now: datetime) -> list[OnShelf]:
-        kept = self._shelf.by_seq.get(item.seq)
+    def _take(
+        self,
+        item: Item,
+        course: Course,
+        leave_out: Collection[str],
+        now: datetime,
+    ) -> list[OnShelf]:
+        campaign, kept = course.campaign, self._shelf.by_seq.get(item.seq)
         if kept is None:
             item.settle(Outcome.SKIPPED, now)
             return []
@@ -229,13 +369,19 @@ class Campaigns:
                 return [kept]
             item.settle(Outcome.SKIPPED, now)
             return []
+        if head.id in leave_out:
+            item.settle(Outcome.SKIPPED, now)
+            return []
         outcome, state = take(head.state, head.replays, campaign.cap)
         if outcome is Outcome.SENDING:
-            item.outcome, item.taken_at = outcome, now
+            item.become(outcome)
+            item.taken_at = now
             item.generation = head.replays + 1
             kept.change(state=state, replays=item.generation)
             return [kept]
         item.settle(outcome, now)
+        if head.replays >= campaign.cap:
+            course.hold_behind(item, now)
         if state is not head.state:
             kept.change(state=state)
             reason = f"replayed {campaign.cap} times, which is the cap"
@@ -252,6 +398,26 @@ class Campaigns:
         return None
 
 
+def _chained(
+    letters: Sequence[OnShelf], course: Course, campaign: Campaign
+) -> list[Item]:
+    """New items; those behind another of their key wait for it."""
+    last: dict[tuple[str, str], Item] = {}
+    items: list[Item] = []
+    for kept in letters:
+        item = Item(course=course, seq=kept.seq)
+        items.append(item)
+        if not campaign.care.key_order or kept.head.key is None:
+            continue
+        key = (campaign.to or kept.head.source, kept.head.key)
+        if key in last:
+            before = last[key]
+            item.follows, item.outcome = before.seq, Outcome.WAITING
+            item.head = before.seq if before.head is None else before.head
+        last[key] = item
+    return items
+
+
 def _told(kept: OnShelf, campaign: Campaign, item: Item) -> ReplayItem:
     return ReplayItem(
         letter_id=kept.head.id,
@@ -265,4 +431,5 @@ def _told(kept: OnShelf, campaign: Campaign, item: Item) -> ReplayItem:
         sent_at=item.sent_at,
         settled_at=item.settled_at,
         confirmed_at=item.confirmed_at,
+        why=item.why,
     )

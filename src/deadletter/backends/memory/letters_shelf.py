@@ -1,15 +1,17 @@
 """Letters on a shelf: what is kept, counted and audited, as plain objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
 
 from deadletter.core.audit import DIED_AGAIN, act, seal
 from deadletter.core.errors import NotFound
+from deadletter.core.examination import SealedLetter, SealedMessage, Sums
+from deadletter.core.group_limit import GroupLimit, day_of
 from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
-from deadletter.core.keeping import Filed, Known
+from deadletter.core.keeping import Filed, Known, message_seal, story_seal
 from deadletter.core.letter import (
     AuditEntry,
     By,
@@ -19,6 +21,18 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
+from deadletter.core.marks import MASK
+from deadletter.core.packing import pack_rest
+from deadletter.core.regrouping import (
+    GroupRule,
+    Regrouping,
+    deaths_moved,
+    followed,
+    joined,
+    placed,
+)
+from deadletter.core.seals import Sealing
+from deadletter.core.versions import first_seen
 
 
 class OnShelf(Struct, kw_only=True):
@@ -27,6 +41,9 @@ class OnShelf(Struct, kw_only=True):
     seq: int
     letter: DeadLetter
     known: Known
+    seal: bytes  # of its message
+    story_seal: bytes
+    original_seal: bytes | None = None
 
     @property
     def head(self) -> LetterHead:
@@ -45,14 +62,46 @@ class OnShelf(Struct, kw_only=True):
         head = structs.replace(self.head, revision=self.head.revision + 1, **changes)
         self.known = structs.replace(self.known, head=head)
 
+    def sealed(self, generations: Iterable[int]) -> SealedLetter:
+        """All of it with its seals; `generations` are of the replays it was part of."""
+        letter, known = self.letter, self.known
+        died = letter.original
+        return SealedLetter(
+            head=known.head,
+            message=SealedMessage(
+                known.current, pack_rest(letter), letter.message.body, self.seal
+            ),
+            original=None
+            if died is None
+            else SealedMessage(
+                known.digest,
+                pack_rest(structs.replace(letter, message=died)),
+                died.body,
+                self.original_seal,
+            ),
+            frame=known.frame,
+            history=known.history,
+            generation=known.generation,
+            spent=known.spent,
+            seal=self.story_seal,
+            generations=tuple(generations),
+        )
+
 
 class Shelf:
     """All letters of an office, and its audit."""
 
     def __init__(self) -> None:
+        self.sealing = Sealing()  # given its keys once the office is open
+        self.marks = self.sealing.marks()  # that the sums are made of
+        self.sums = Sums(0, 0, 0)
         self.by_id: dict[str, OnShelf] = {}
         self.by_seq: dict[int, OnShelf] = {}
         self.groups: dict[str, Group] = {}
+        self.rules: dict[str, tuple[GroupRule, ...]] = {}
+        self.versions: dict[tuple[str, str], datetime] = {}  # first seen
+        self.kinds: Counter[str] = Counter()  # groups made on the day
+        self.day = 0
         self.entries: list[AuditEntry] = []
         self.tally: Counter[str] = Counter()  # kept, purged, expired
 
@@ -68,25 +117,78 @@ class Shelf:
             reverse=True,
         )
 
+    def limited(
+        self, letters: Sequence[DeadLetter], limit: GroupLimit, now: datetime
+    ) -> Sequence[DeadLetter]:
+        """The letters in the groups they are to be kept in; new ones are counted."""
+        letters, named = placed(letters, self.rules)
+        if day_of(now) > self.day:
+            self.day = day_of(now)
+            self.kinds.clear()
+        all_new = limit.candidates(letters, named)
+        new = {name: all_new[name] for name in all_new if name not in self.groups}
+        kept, more = limit.divert(letters, new, self.kinds)
+        self.kinds += more
+        return followed(kept, self.rules)
+
     def put(self, filed: Filed) -> None:
         """Put away what keeping one letter has changed."""
         if filed.died:
             self._count_death(filed.letter)
+            self.note_deaths({filed.letter.head.fingerprint: 1})
         if filed.after is None:
             return
         if filed.before is None:
             self.tally["kept"] += 1
             seq = self.tally["kept"]
-            kept = OnShelf(seq=seq, letter=filed.letter, known=filed.after)
-            self.by_id[filed.id] = self.by_seq[seq] = kept
+            self.by_id[filed.id] = self.by_seq[seq] = self._new(seq, filed, filed.after)
+            self.note_letters({filed.id: 1})
         else:
             # A cap is looked up anew each time, by whoever looks a letter up.
-            self.by_id[filed.id].known = structs.replace(filed.after, cap=None)
+            kept = self.by_id[filed.id]
+            kept.known = structs.replace(filed.after, cap=None)
+            kept.story_seal = story_seal(kept.known, self.sealing)
+
+    def _new(self, seq: int, filed: Filed, known: Known) -> OnShelf:
+        letter, original = filed.letter, None
+        if letter.original is not None:
+            rest = pack_rest(structs.replace(letter, message=letter.original))
+            original = self.sealing.message(known.head, known.digest, rest)
+        return OnShelf(
+            seq=seq,
+            letter=letter,
+            known=known,
+            seal=message_seal(known, letter, pack_rest(letter), self.sealing),
+            story_seal=story_seal(known, self.sealing),
+            original_seal=original,
+        )
+
+    def note_letters(self, letters: Mapping[str, int]) -> None:
+        """Add letters to the sum of those that are there, or take some off."""
+        self._choose_marks()
+        total = self.sums.letter_marks + self.marks.texts(letters)
+        self.sums = structs.replace(self.sums, letter_marks=total & MASK)
+
+    def note_deaths(self, deaths: Mapping[str, int]) -> None:
+        """Note how many deaths more or less groups count, which `verify` goes by."""
+        self._choose_marks()
+        total = self.sums.death_marks + self.marks.texts(deaths)
+        self.sums = structs.replace(
+            self.sums,
+            deaths=self.sums.deaths + sum(deaths.values()),
+            death_marks=total & MASK,
+        )
+
+    def _choose_marks(self) -> None:
+        if not (self.sums.deaths or self.sums.letter_marks):
+            self.marks = self.sealing.marks()
+            self.sums = structs.replace(self.sums, key=self.marks.key_id)
 
     def remove(self, letters: Sequence[OnShelf], fate: str) -> None:
         """Take letters away for good, counted."""
         for kept in letters:
             del self.by_id[kept.head.id], self.by_seq[kept.seq]
+        self.note_letters({kept.head.id: -1 for kept in letters})
         self.tally[fate] += len(letters)
 
     def record(
@@ -99,7 +201,10 @@ class Shelf:
         """Write acts at the end of the audit."""
         last = self.entries[-1] if self.entries else None
         self.entries += seal(
-            acts, seq=last.seq if last else 0, previous=last.hash if last else ""
+            acts,
+            seq=last.seq if last else 0,
+            previous=last.hash if last else "",
+            sealing=self.sealing,
         )
 
     def counts(self) -> dict[str, dict[State, int]]:
@@ -124,6 +229,29 @@ class Shelf:
         ]
         return sorted(found, key=asked.place, reverse=True)[: asked.limit]
 
+    def regroup(self, move: Regrouping) -> int:
+        """Move letters to another group, and what was said of theirs along."""
+        there = self.given(move.ids)
+        moving = [kept for kept in there if kept.head.fingerprint == move.old]
+        if not moving or move.old == move.new:
+            return 0
+        old, new = self.groups[move.old], self.groups.get(move.new)
+        for kept in moving:
+            head = structs.replace(kept.head, fingerprint=move.new)
+            kept.known = structs.replace(kept.known, head=head)
+        is_last = not any(
+            kept.head.fingerprint == move.old for kept in self.by_id.values()
+        )
+        after = joined(old, new, [kept.head for kept in moving], is_last=is_last)
+        self.groups[move.new] = structs.replace(after, fingerprint=move.new)
+        self.note_deaths(deaths_moved(move, new, after))
+        if is_last:
+            del self.groups[move.old]
+        else:
+            left = max(0, old.total - len(moving))
+            self.groups[move.old] = structs.replace(old, total=left)
+        return len(moving)
+
     def stand(self, fingerprint: str, standing: Standing) -> Standing:
         """Say how a group stands; how it stood before."""
         group = self.groups.get(fingerprint)
@@ -134,10 +262,12 @@ class Shelf:
 
     def regress(self, deaths: Sequence[LetterHead], now: datetime) -> None:
         """Resolved groups that these deaths belong to may not be resolved after all."""
+        for name, at in first_seen(deaths).items():
+            self.versions[name] = min(at, self.versions.get(name, at))
         for fingerprint in dict.fromkeys(head.fingerprint for head in deaths):
             group = self.groups[fingerprint]
             own = [head for head in deaths if head.fingerprint == fingerprint]
-            if not regresses(group.standing, own):
+            if not regresses(group.standing, own, self.versions):
                 continue
             after = regressed(group.standing, now)
             detail = said(self.stand(fingerprint, after), after)

@@ -17,9 +17,18 @@ class MemoryPostman:
         self._broker = broker
         self._letters = letters
 
-    async def send_back(self, campaign: str, *, limit: int) -> Posted:
+    async def send_back(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Posted:
         """Send the next letters of a running campaign."""
-        taken = await self._letters.take_replay(campaign, limit=limit)
+        taken = await self._letters.take_replay(
+            campaign, limit=limit, leave_out=leave_out, keys=keys
+        )
         to, now = self._letters.target_of(campaign), self._broker.clock.now()
         for one in taken:
             lineage = Lineage(

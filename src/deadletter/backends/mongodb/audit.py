@@ -4,11 +4,11 @@ from typing import Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.audit import check_chain
+from deadletter.core.chain import Chain
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import AuditEntry
 
-from .schema import OFFICE, Collections, Document
+from .schema import Collections, Document
 from .times import number, time
 
 _PAGE: Final = 5_000
@@ -48,18 +48,14 @@ async def page(
     return [_entry(one) async for one in found.sort("_id", 1).limit(limit)]
 
 
-async def problems(there: Collections, session: AsyncClientSession) -> list[str]:
-    """What is wrong with the audit, from its first entry to its last."""
-    office = await there.office.find_one({"_id": OFFICE}, session=session)
-    last = (office["audit_seq"], office["audit_hash"]) if office else (0, "")
-    found: list[str] = []
-    seq, hash_ = 0, ""
-    while entries := await page(there, session, target=None, after=seq, limit=_PAGE):
-        found += check_chain(entries, seq=seq, previous=hash_)
-        seq, hash_ = entries[-1].seq, entries[-1].hash
-    if (seq, hash_) != last:
-        found.append(f"the audit ends with entry {seq}, but {last[0]} were written")
-    return found
+async def read_into(
+    there: Collections, session: AsyncClientSession, chain: Chain
+) -> None:
+    """Hand the whole audit to whoever checks it, from its first entry on."""
+    while entries := await page(
+        there, session, target=None, after=chain.seq, limit=_PAGE
+    ):
+        chain.add(entries)
 
 
 def _entry(found: Document) -> AuditEntry:

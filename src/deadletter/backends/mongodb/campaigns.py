@@ -1,23 +1,31 @@
 """Campaigns as a whole: made, listed, paused, ended."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any, Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.care import read, written
+from deadletter.core.counts import many
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import shown, stored
-from deadletter.core.letter import By
+from deadletter.core.letter import By, State
+from deadletter.core.marks import MASK, item_changes
+from deadletter.core.packing import sent_of
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import UNFINISHED, check_change, runs_as
+from deadletter.core.replay_order import sortable_position
+from deadletter.core.replaying import OUT, UNFINISHED, check_change, runs_as
 from deadletter.ports.letters import ReplayItems
 
-from .letters_moves import given
+from .letters_moves import Brief, given
 from .schema import Collections, Document
 from .times import number, time
 from .turn import Turn
+
+_AT_ONCE: Final = 5_000  # ids in one statement
+_ORDER: Final = dict.fromkeys(("seq", "sent", "sent_place", "message_id", "rest"), 1)
 
 
 class Course:
@@ -31,13 +39,21 @@ class Course:
         self.items: int = found["items"]
         self.state = CampaignState(found["state"])
         self.runs_as = shown(found.get("runs_as", ""))
+        self.keyed = bool(found.get("keyed"))  # letters wait for others of their key
         self.counts = _counts(found)
+        self.marks_key: bytes | None = found.get("marks_key")  # None: no sum yet
+        self.marks: dict[str, int] = found.get("marks", {})  # by outcome
 
-    def count(self, old: Outcome | None, new: Outcome, n: int = 1) -> None:
-        """So many items are something else now."""
-        if old is not None:
-            self.counts[old] = self.counts.get(old, 0) - n
-        self.counts[new] = self.counts.get(new, 0) + n
+    def count(
+        self, turn: Turn, old: Outcome | None, new: Outcome, letters: Collection[int]
+    ) -> None:
+        """Note that items, by the numbers of their letters, are something else now."""
+        marks = turn.sealing.marks(self.marks_key)
+        moves = {(self.seq, old, new): letters}
+        for _, outcome, n, more, _ in item_changes(moves, lambda *_: marks):
+            self.counts[outcome] = self.counts.get(outcome, 0) + n
+            total = self.marks.get(outcome.value, 0) + more
+            self.marks[outcome.value] = total & MASK
 
     def finish(self) -> None:
         """End it if it runs and there is nothing left to wait for."""
@@ -51,7 +67,9 @@ class Course:
             "state": self.state.value,
             "runs_as": stored(self.runs_as),
             "items": self.items,
+            "keyed": self.keyed,
             "counts": {outcome.value: n for outcome, n in self.counts.items()},
+            **({} if self.marks_key is None else {"marks": self.marks}),
         }
         await turn.there.campaigns.update_one(
             {"seq": self.seq}, {"$set": changes}, session=turn.session
@@ -84,10 +102,10 @@ async def plan(
         raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
     if course.state is CampaignState.DONE:  # faster than we could plan
         course.state = CampaignState.RUNNING
-    added = await _add(turn, course, letters)
+    added = await _add(turn, course, campaign, letters)
     await course.write(turn)
     by = By(campaign.actor, campaign.reason)
-    detail = f"{added} letters: {campaign.query}"
+    detail = f"{many(added, 'letter')}: {campaign.query}"
     turn.act("replay", campaign.id, by, at=now, detail=detail)
 
 
@@ -188,6 +206,30 @@ async def items(
     )
 
 
+async def sent_order(
+    there: Collections, session: AsyncClientSession, letters: Sequence[str]
+) -> list[str]:
+    """The ids of letters that exist, oldest sent first."""
+    ids = list(dict.fromkeys(letters))
+    found: list[tuple[Any, ...]] = []
+    for start in range(0, len(ids), _AT_ONCE):
+        wanted = [stored(id_) for id_ in ids[start : start + _AT_ONCE]]
+        asked = {"_id": {"$in": wanted}}
+        cursor = there.letters.find(asked, _ORDER, session=session)
+        found += [(*_sent(one), one["_id"]) async for one in cursor]
+    return [shown(one[-1]) for one in sorted(found)]
+
+
+def _sent(letter: Document) -> tuple[Any, ...]:
+    """What letters are sorted by; of those kept by an earlier version, as packed."""
+    if "sent" in letter:
+        sent, place = letter["sent"], letter["sent_place"]
+    else:
+        sent_at, position = sent_of(letter["rest"])
+        sent, place = number(sent_at), sortable_position(position) or ""
+    return sent, place, letter["message_id"], letter["seq"]
+
+
 async def _start(turn: Turn, campaign: Campaign) -> None:
     there, session = turn.there, turn.session
     id_ = stored(campaign.id)
@@ -208,21 +250,28 @@ async def _start(turn: Turn, campaign: Campaign) -> None:
         "rate": campaign.rate,
         "cap": campaign.cap,
         "care": written(campaign.care),
+        "through": stored(campaign.through),
         "items": 0,
         "counts": {},
+        "marks": {},
+        "marks_key": turn.sealing.key_id,
     }
     await there.campaigns.insert_one(document, session=session)
 
 
-async def _add(turn: Turn, course: Course, letters: Sequence[str]) -> int:
+async def _add(
+    turn: Turn, course: Course, campaign: Campaign, letters: Sequence[str]
+) -> int:
     there, session = turn.there, turn.session
-    found = await given(turn, letters)
+    ordered = await sent_order(there, session, letters)
+    found = await given(turn, ordered)
     seqs = [brief.seq for brief in found]
     asked = {"campaign": course.seq, "letter": {"$in": seqs}}
     items = there.items.find(asked, {"letter": 1}, session=session)
     known = {item["letter"] async for item in items}
     new = [brief for brief in found if brief.seq not in known]
     if new:
+        chains = await _chains(turn, campaign, new)
         await there.items.insert_many(
             [
                 {
@@ -232,14 +281,75 @@ async def _add(turn: Turn, course: Course, letters: Sequence[str]) -> int:
                     "letter_id": brief.id,
                     "generation": 0,
                     "outcome": Outcome.PLANNED.value,
+                    **chains.get(brief.seq, {}),
                 }
                 for ordinal, brief in enumerate(new, course.items)
             ],
             session=session,
         )
         course.items += len(new)
-        course.count(None, Outcome.PLANNED, len(new))
+        course.keyed = course.keyed or bool(chains)
+        free = [brief.seq for brief in new if brief.seq not in chains]
+        course.count(turn, None, Outcome.PLANNED, free)
+        course.count(turn, None, Outcome.WAITING, chains)
     return len(new)
+
+
+async def _chains(
+    turn: Turn, campaign: Campaign, letters: Sequence[Brief]
+) -> dict[int, Document]:
+    """What is said of letters, in the order they go, that follow one of their key."""
+    if not campaign.care.key_order:
+        return {}
+    keys: dict[int, Any] = {}
+    for start in range(0, len(letters), _AT_ONCE):
+        wanted = [brief.seq for brief in letters[start : start + _AT_ONCE]]
+        asked = {"seq": {"$in": wanted}, "key": {"$exists": True}}
+        found = turn.there.letters.find(
+            asked, {"seq": 1, "key": 1}, session=turn.session
+        )
+        keys |= {one["seq"]: one["key"] async for one in found}
+    last: dict[tuple[str, Any], tuple[int, int]] = {}  # and the first
+    chains: dict[int, Document] = {}
+    for brief in letters:
+        if brief.seq not in keys:
+            continue
+        key = (campaign.to or brief.source, keys[brief.seq])
+        head = brief.seq
+        if key in last:
+            follows, head = last[key]
+            waiting = {"outcome": Outcome.WAITING.value}
+            chains[brief.seq] = {"follows": follows, "head": head, **waiting}
+        last[key] = brief.seq, head
+    return chains
+
+
+async def waiting_since(
+    there: Collections, session: AsyncClientSession
+) -> dict[str, datetime]:
+    """When the copy was taken that each source has waited for longest."""
+    out: list[Document] = [
+        {"$match": {"outcome": {"$in": sorted(OUT)}}},
+        {
+            "$lookup": {
+                "from": there.letters.name,
+                "localField": "letter_id",
+                "foreignField": "_id",
+                "pipeline": [{"$project": {"state": 1, "replays": 1, "source": 1}}],
+                "as": "found",
+            }
+        },
+        {"$unwind": "$found"},
+        {
+            "$match": {
+                "found.state": State.REPLAYING.value,
+                "$expr": {"$eq": ["$found.replays", "$generation"]},
+            }
+        },
+        {"$group": {"_id": "$found.source", "taken": {"$min": "$taken"}}},
+    ]
+    found = await there.items.aggregate(out, session=session)
+    return {shown(one["_id"]): time(one["taken"]) async for one in found}
 
 
 def _counts(found: Document) -> dict[Outcome, int]:
@@ -260,6 +370,7 @@ def _campaign(found: Document) -> Campaign:
         rate=found["rate"],
         cap=found["cap"],
         care=read(found.get("care")),
+        through=shown(found.get("through", "")),
         counts=_counts(found),
     )
 
@@ -277,4 +388,5 @@ def _told(letter: str, campaign: Document, item: Document) -> ReplayItem:
         sent_at=time(item.get("sent")),
         settled_at=time(item.get("settled")),
         confirmed_at=time(item.get("confirmed")),
+        why=shown(item.get("why", "")),
     )

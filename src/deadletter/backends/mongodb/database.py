@@ -17,6 +17,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import validate_options
 
 from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.seals import Sealing
 from deadletter.ports.time import Dice
 
 from .address import Address
@@ -71,6 +72,7 @@ class Database:
         self.address = address
         self._client = client
         self._dice = dice
+        self.sealing = Sealing()  # given its keys once the office is open
         self.there = collections(client[address.database], address.prefix)
         self._pid = os.getpid()
         self._mine = asyncio.Lock()  # turns of this process wait, they do not collide
@@ -188,7 +190,7 @@ class Database:
     async def _once(self, session: Session, work: Work[T], deadline: float) -> T:
         await session.start_transaction(_SNAPSHOT, SAFELY)
         try:
-            turn = await begin(self.there, session)
+            turn = await begin(self.there, session, self.sealing)
             result = await work(turn)
             await turn.end()
         except BaseException:

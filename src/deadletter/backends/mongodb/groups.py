@@ -10,7 +10,14 @@ from deadletter.core.audit import DIED_AGAIN
 from deadletter.core.errors import NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
+from deadletter.core.grouping import (
+    Asked,
+    as_of,
+    regressed,
+    regresses,
+    said,
+    versions_to_compare,
+)
 from deadletter.core.letter import (
     By,
     DeadLetter,
@@ -19,11 +26,13 @@ from deadletter.core.letter import (
     Standing,
     State,
 )
+from deadletter.core.versions import Seen
 
 from .schema import Collections, Document
 from .search_terms import literally
 from .times import number, time
 from .turn import Turn
+from .versions import first_seen
 
 _CONTENT: Final = ("text", "frame", "code")  # what came out of letters
 _FIELDS: Final = {"fingerprint": "_id"}  # those that have another name here
@@ -49,7 +58,7 @@ async def groups(
         conditions.append(_behind(fields, asked.start))
     found = there.groups.find({"$and": conditions}, session=session)
     first = found.sort([(field, -1) for field in fields]).limit(asked.limit)
-    return [_group(one, asked.now) async for one in first]
+    return [group_of(one, asked.now) async for one in first]
 
 
 async def counts(
@@ -86,11 +95,15 @@ async def count_deaths(
     names = {"_id": {"$in": [stored(name) for name in deaths]}}
     known = turn.there.groups.find(names, session=turn.session)
     found = {one["_id"]: one async for one in known}
+    standings = {shown(name): _standing(one) for name, one in found.items()}
+    heads = (letter.head for letters in deaths.values() for letter in letters)
+    wanted = versions_to_compare(standings, heads)
+    seen = await first_seen(turn.there, turn.session, wanted)
     for fingerprint, letters in deaths.items():
         before = found.get(stored(fingerprint))
         after = _died(before, letters) if before else _first(letters)
         if before is not None:
-            after |= _regression(turn, fingerprint, before, letters, now)
+            after |= _regression(turn, before, letters, now, seen)
         turn.died(fingerprint, after, len(letters))
 
 
@@ -151,18 +164,35 @@ def _latest(letters: Sequence[DeadLetter]) -> Document:
 
 def _regression(
     turn: Turn,
-    fingerprint: str,
     before: Document,
     letters: Sequence[DeadLetter],
     now: datetime,
+    seen: Seen,
 ) -> Document:
     standing = _standing(before)
-    if not regresses(standing, [letter.head for letter in letters]):
+    if not regresses(standing, [letter.head for letter in letters], seen):
         return {}
     after = regressed(standing, now)
     detail = said(standing, after)
+    fingerprint = letters[0].head.fingerprint
     turn.act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
     return _said(after)
+
+
+def document_of(group: Group) -> Document:
+    """What a group says of itself, as a document; what it counts is not in it."""
+    return {
+        "source": stored(group.source),
+        "first_seen": number(group.first_seen),
+        "error_type": stored(group.error_type),
+        "text": stored(group.text),
+        "frame": stored(group.frame),
+        "trouble": group.trouble.value,
+        "code": stored(group.code),
+        "last_seen": number(group.last_seen),
+        "last_seen_at": group.last_seen,  # for people
+        **_said(group.standing),
+    }
 
 
 def _behind(fields: Sequence[str], start: Sequence[int | datetime | str]) -> Document:
@@ -214,7 +244,8 @@ def _standing(found: Document) -> Standing:
     )
 
 
-def _group(found: Document, now: datetime) -> Group:
+def group_of(found: Document, now: datetime) -> Group:
+    """The group in a document."""
     return Group(
         fingerprint=shown(found["_id"]),
         source=shown(found["source"]),

@@ -7,8 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from deadletter.core.brake_window import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.editing import Edit
+from deadletter.core.examination import Examined
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
@@ -21,21 +24,42 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.core.query import EVERYTHING, Meter, Node
+from deadletter.core.query import (
+    EVERYTHING,
+    MOST_VERSIONS,
+    Meter,
+    Node,
+    compares_versions,
+    with_versions,
+)
+from deadletter.core.regrouping import GroupRule, Regrouping
 from deadletter.core.replaying import check_news
+from deadletter.core.seals import Sealing
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
     Kept,
+    KeyProgress,
     Move,
     Names,
     Page,
     ReplayItems,
+    ReplayNext,
     ReplaySettled,
     ReplayTaken,
+    Resealed,
 )
 from deadletter.ports.time import Clock
 
-from . import audit, campaigns, groups, search
+from . import (
+    audit,
+    brake_windows,
+    campaigns,
+    groups,
+    key_order,
+    regrouping,
+    search,
+    versions,
+)
 from . import letters_documents as documents
 from . import letters_edit as editing
 from . import letters_keep as keeping
@@ -54,6 +78,7 @@ class MongodbLetters:
 
     def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
         self.features = features
+        self.group_limit = GroupLimit()
         self._db = db
         self._clock = clock
 
@@ -64,7 +89,8 @@ class MongodbLetters:
         now = self._clock.now()
         size = sum(len(letter.message.body) for letter in letters)
         return await self._db.write(
-            lambda turn: keeping.keep(turn, letters, now), within=limit_for(size)
+            lambda turn: keeping.keep(turn, letters, now, self.group_limit),
+            within=limit_for(size),
         )
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
@@ -75,17 +101,20 @@ class MongodbLetters:
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
     ) -> Page:
         """Search, newest death first."""
-        asked = self._asked(query, limit, after)
+        asked = await self._asked(query, limit, after)
         return await self._db.search(partial(search.find, asked=asked))
 
     async def find_ids(
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
         """Search like `find`, for ids alone."""
-        asked = self._asked(query, limit, after)
+        asked = await self._asked(query, limit, after)
         return await self._db.search(partial(search.find_ids, asked=asked))
 
-    def _asked(self, query: Node, limit: int, after: str | None) -> search.Asked:
+    async def _asked(self, query: Node, limit: int, after: str | None) -> search.Asked:
+        if compares_versions(query):
+            look = partial(versions.all_seen, most=MOST_VERSIONS + 1)
+            query = with_versions(query, await self._db.search(look))
         meter = Meter(self._clock.monotonic)
         return search.Asked(query, limit, after, self._clock.now(), meter)
 
@@ -125,6 +154,34 @@ class MongodbLetters:
             lambda turn: groups.say(turn, fingerprint, standing, by, now)
         )
 
+    async def regroup(self, moves: Sequence[Regrouping], by: By) -> int:
+        """Move letters to other groups, audited; how many moved."""
+        now = self._clock.now()
+        return sum(
+            [
+                await self._db.write(
+                    partial(regrouping.regroup, move=move, by=by, now=now)
+                )
+                for move in moves
+            ]
+        )
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return await self._db.read(regrouping.rules)
+
+    async def set_group_rules(
+        self, fingerprint: str, rules: Sequence[GroupRule], by: By, detail: str
+    ) -> None:
+        """Say where letters of a group belong from now on, audited."""
+        at = self._clock.now()
+
+        async def work(turn: Turn) -> None:
+            await regrouping.set_rules(turn, fingerprint, rules)
+            turn.act("regroup-rule", fingerprint, by, at=at, detail=detail)
+
+        await self._db.write(work)
+
     async def move(self, move: Move, by: By) -> Sequence[str]:
         """Move letters between states, audited; the ids of those that moved."""
         now = self._clock.now()
@@ -132,7 +189,7 @@ class MongodbLetters:
         for ids in _slices(move.ids):
             some = replace(move, ids=ids)
             moved += await self._db.write(
-                partial(moves.move, move=some, by=by, now=now)
+                partial(replay.move, move=some, by=by, now=now)
             )
         return moved
 
@@ -191,13 +248,28 @@ class MongodbLetters:
 
     async def verify(self) -> Sequence[str]:
         """What does not add up in here, one sentence each; nothing when all is well."""
-        found = await self._db.read(verifying.problems, within=_VERIFYING)
+        return list((await self.examine()).findings)
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._db.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept: what was found, what could not be seen."""
+        survey = partial(verifying.survey, sealing=self.sealing)
+        examination = await self._db.read(survey, within=_VERIFYING)
         after: str | None = ""
         while after is not None:
-            look = partial(verifying.damaged, after=after)
-            after, damaged = await self._db.read(look, within=_VERIFYING)
-            found += damaged
-        return found
+            look = partial(verifying.letters, after=after)
+            after, found = await self._db.read(look, within=_VERIFYING)
+            for _, letter in found:
+                examination.add(letter)
+        return examination.result()
+
+    async def reseal(self, after: str = "") -> Resealed:
+        """Seal some letters that have no seal, or not by the first key."""
+        return await self._db.write(partial(verifying.reseal, after=after))
 
     async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
         """Start a campaign over these letters, or add them to it; audited."""
@@ -207,11 +279,36 @@ class MongodbLetters:
                 partial(campaigns.plan, campaign=campaign, letters=some, now=now)
             )
 
-    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self._db.read(
+            lambda there, session: campaigns.sent_order(there, session, ids)
+        )
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self._db.read(
+            lambda there, session: replay.upcoming(there, session, campaign, limit)
+        )
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self._db.read(
+            lambda there, session: key_order.progress(there, session, campaign, limit)
+        )
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         now = self._clock.now()
         return await self._db.write(
-            lambda turn: replay.take_next(turn, campaign, limit, now)
+            lambda turn: replay.take_next(turn, campaign, limit, leave_out, keys, now)
         )
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
@@ -255,6 +352,10 @@ class MongodbLetters:
             )
         )
 
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return await self._db.read(campaigns.waiting_since)
+
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""
         return await self._db.read(partial(campaigns.replays, letters=ids))
@@ -264,6 +365,29 @@ class MongodbLetters:
         now = self._clock.now()
         await self._db.write(
             lambda turn: campaigns.change(turn, campaign, state, by, now)
+        )
+
+    async def save_window(
+        self, window: BrakeWindow, *, keep: int = KEPT
+    ) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        return await self._db.plainly(
+            lambda there: brake_windows.save(there, window, keep)
+        )
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        return await self._db.plainly(
+            lambda there: brake_windows.latest(there, mailbox, limit)
+        )
+
+    async def release_windows(self, mailbox: str, by: By) -> int:
+        """Release a mailbox's windows that are not closed, audited; how many."""
+        now = self._clock.now()
+        return await self._db.write(
+            lambda turn: brake_windows.release(turn, mailbox, by, now)
         )
 
     async def signing_key(self, new: bytes) -> bytes:

@@ -16,14 +16,17 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
 from deadletter.core.escaping import shown, stored
+from deadletter.core.examination import SealedLetter, SealedMessage
 from deadletter.core.failure import Trouble
 from deadletter.core.ids import body_digest
-from deadletter.core.keeping import Known
+from deadletter.core.keeping import Known, message_seal, story_seal
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.packing import letter_of, pack_rest, unpack_message
 from deadletter.core.query.contents import LOOK
 from deadletter.core.query.pattern import fold
+from deadletter.core.replay_order import sortable_position
+from deadletter.core.seals import Sealing
 
 from .schema import Collections, Document
 from .times import number, place, placed, time
@@ -33,11 +36,11 @@ PART: Final = 8_000_000  # bytes of a body in one document of its own
 _MOST: Final = 8  # parts of one body: its letter is kept in one transaction
 
 HEAD: Final = dict.fromkeys(
-    ("dead_at", "digest", "frame", "rest", "body", "history"), 0
+    ("dead_at", "digest", "frame", "rest", "body", "history", "seal", "story_seal"), 0
 )
 """What is left out where heads are read."""
 
-OPENED: Final = dict.fromkeys(("dead_at", "frame", "history"), 0)
+OPENED: Final = dict.fromkeys(("dead_at", "frame", "history", "seal", "story_seal"), 0)
 """What is left out where a search looks into letters."""
 
 WHOLE: Final = {"dead_at": 0}
@@ -47,26 +50,32 @@ KNOWN: Final = dict.fromkeys(("dead_at", "rest", "body"), 0)
 _TEXTS: Final = (
     *("source", "message_id", "partition", "key", "business_key", "reason_text"),
     *("code", "error_type", "error_text", "fingerprint", "consumer", "version"),
-    *("trace_id", "owner"),
+    "trace_id",
 )
 _NUMBERS: Final = ("attempts", "replays", "conflict", "size", "revision")
 _UNOPENED: Final = Message(id="", body=b"", sent_at=datetime.min.replace(tzinfo=UTC))
 
 
-def document_of(known: Known, letter: DeadLetter, seq: int) -> Document:
+def document_of(
+    known: Known, letter: DeadLetter, seq: int, sealing: Sealing
+) -> Document:
     """A new letter, short of what goes into parts."""
+    rest = pack_rest(letter)
     return {
         "_id": known.head.id,
         "seq": seq,
-        **changing(known, seq),
+        **changing(known, seq, sealing),
+        "seal": message_seal(known, letter, rest, sealing),
         "digest": known.current,
         **({} if known.edited is None else {"died": known.digest}),
-        "rest": pack_rest(letter),
+        "rest": rest,
         "body": letter.message.body[:INLINE],
+        "sent": number(letter.message.sent_at),
+        "sent_place": sortable_position(letter.position) or "",
     }
 
 
-def changing(known: Known, seq: int) -> Document:
+def changing(known: Known, seq: int, sealing: Sealing) -> Document:
     """What may change of a letter when it dies again."""
     head = known.head
     texts = {name: getattr(head, name) for name in _TEXTS}
@@ -89,6 +98,7 @@ def changing(known: Known, seq: int) -> Document:
         "history": octets(known.history),
         "generation": known.generation,
         "spent": known.spent,
+        "story_seal": story_seal(known, sealing),
     }
 
 
@@ -135,6 +145,33 @@ def known_of(document: Mapping[str, Any], cap: int | None) -> Known:
         generation=document["generation"],
         spent=document["spent"],
         cap=cap,
+    )
+
+
+def sealed(
+    document: Mapping[str, Any],
+    body: bytes,
+    original: tuple[Mapping[str, Any], bytes] | None,
+    generations: Sequence[int],
+) -> SealedLetter:
+    """All of a letter as it is stored, with the body that died and its replays."""
+    known = known_of(document, None)
+    return SealedLetter(
+        head=known.head,
+        message=_sealed_message(document, body),
+        original=None if original is None else _sealed_message(*original),
+        frame=known.frame,
+        history=known.history,
+        generation=known.generation,
+        spent=known.spent,
+        seal=document.get("story_seal"),
+        generations=tuple(generations),
+    )
+
+
+def _sealed_message(document: Mapping[str, Any], body: bytes) -> SealedMessage:
+    return SealedMessage(
+        document["digest"], document["rest"], body, document.get("seal")
     )
 
 

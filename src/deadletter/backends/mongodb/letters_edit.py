@@ -10,6 +10,7 @@ from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Known
 from deadletter.core.letter import DeadLetter
 from deadletter.core.packing import pack_rest
+from deadletter.core.seals import EDITED
 
 from .letters_documents import INLINE, get, parts_of
 from .schema import Document
@@ -29,10 +30,13 @@ async def edit(turn: Turn, edit: Edit, now: datetime) -> int:
     before = await there.letters.find_one(which, session=session)
     assert before is not None
     await _set_aside(turn, before)
+    digest = body_digest(edit.message.body)
+    rest = pack_rest(replace(letter, message=edit.message))
     changes: Document = {
-        "digest": body_digest(edit.message.body),
+        "digest": digest,
+        "seal": turn.sealing.message(head, digest, rest, EDITED),
         "died": before.get("died", before["digest"]),
-        "rest": pack_rest(replace(letter, message=edit.message)),
+        "rest": rest,
         "body": edit.message.body[:INLINE],
         "size": head.size,
         "revision": head.revision,
@@ -57,11 +61,13 @@ async def keep_original(turn: Turn, known: Known, letter: DeadLetter) -> None:
     if original is None:
         return
     seq = turn.next_seq()
+    rest = pack_rest(replace(letter, message=original))
     document = {
         "_id": known.head.id,
         "seq": seq,
         "digest": known.digest,
-        "rest": pack_rest(replace(letter, message=original)),
+        "seal": turn.sealing.message(known.head, known.digest, rest),
+        "rest": rest,
         "body": original.body[:INLINE],
     }
     await turn.there.originals.insert_one(document, session=turn.session)
@@ -76,7 +82,8 @@ async def _set_aside(turn: Turn, letter: Document) -> None:
     if "died" in letter:
         await turn.there.parts.delete_many(parts, session=turn.session)
         return
-    copy = {name: letter[name] for name in ("_id", "digest", "rest", "body")}
+    copied = ("_id", "digest", "rest", "body", "seal")
+    copy = {name: letter[name] for name in copied if name in letter}
     copy["seq"] = turn.next_seq()
     await turn.there.originals.insert_one(copy, session=turn.session)
     await turn.there.parts.update_many(

@@ -8,21 +8,30 @@ from pymongo import UpdateOne
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.keeping import Filed, Known, failed_copies, filing, reopened
 from deadletter.core.letter import DeadLetter
+from deadletter.core.versions import first_seen
 from deadletter.ports.letters import Kept, ReplaySettled
 
+from .group_kinds import limit_groups
 from .groups import count_deaths
 from .letters_documents import KNOWN, changing, document_of, known_of, parts_of
 from .letters_edit import keep_original
 from .letters_replay import settle
+from .regrouping import rules_if_any
 from .schema import Document
 from .turn import Turn
+from .versions import see
 
 
-async def keep(turn: Turn, letters: Sequence[DeadLetter], now: datetime) -> list[Kept]:
+async def keep(
+    turn: Turn, letters: Sequence[DeadLetter], now: datetime, limit: GroupLimit
+) -> list[Kept]:
     """Keep letters, all of them or none."""
     seqs: dict[str, int] = {}
+    rules = await rules_if_any(turn)
+    letters = await limit_groups(turn, letters, now, limit, rules)
     filed = await _file(turn, letters, seqs)
     after = {one.id: one.after for one in filed if one.after is not None}
     new = {one.id: one.letter for one in filed if one.before is None}
@@ -85,7 +94,7 @@ async def _insert(turn: Turn, letters: Mapping[str, tuple[Known, DeadLetter]]) -
     parts: list[Document] = []
     for known, letter in letters.values():
         seq = turn.next_seq()
-        documents.append(document_of(known, letter, seq))
+        documents.append(document_of(known, letter, seq, turn.sealing))
         parts += parts_of(letter.id, letter.message.body, seq)
     await turn.there.letters.insert_many(documents, session=turn.session)
     if parts:
@@ -93,6 +102,7 @@ async def _insert(turn: Turn, letters: Mapping[str, tuple[Known, DeadLetter]]) -
     for known, letter in letters.values():
         await keep_original(turn, known, letter)
     turn.count("kept", len(documents))
+    turn.note_letters(dict.fromkeys(letters, 1))
 
 
 async def _rewrite(
@@ -101,7 +111,10 @@ async def _rewrite(
     if not letters:
         return
     changes = [
-        UpdateOne({"_id": one.head.id}, {"$set": changing(one, seqs[one.head.id])})
+        UpdateOne(
+            {"_id": one.head.id},
+            {"$set": changing(one, seqs[one.head.id], turn.sealing)},
+        )
         for one in letters
     ]
     await turn.there.letters.bulk_write(changes, session=turn.session)
@@ -116,4 +129,7 @@ async def _count(turn: Turn, filed: Sequence[Filed], now: datetime) -> None:
             turn.shift_head(one.after.head, 1)
         if one.died:
             deaths[one.letter.head.fingerprint].append(one.letter)
+    heads = (one.letter.head for one in filed if one.died)
+    await see(turn.there, turn.session, first_seen(heads))
     await count_deaths(turn, deaths, now)
+    turn.note_deaths({name: len(some) for name, some in deaths.items()})

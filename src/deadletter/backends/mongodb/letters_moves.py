@@ -45,15 +45,15 @@ async def given(turn: Turn, letters: Sequence[str]) -> list[Brief]:
     return [found[id_] for id_ in ids if id_ in found]
 
 
-async def move(turn: Turn, move: Move, by: By, now: datetime) -> list[str]:
-    """Move those letters that are in one of the old states, and may."""
+async def move(turn: Turn, move: Move, by: By, now: datetime) -> list[Brief]:
+    """Move those letters that are in one of the old states, and may: as they were."""
     allowed = move.old & sources_of(move.new)
     moving = [one for one in await given(turn, move.ids) if one.state in allowed]
     await set_states(turn, dict.fromkeys(moving, move.new))
     for one in moving:
         detail = f"{one.state} to {move.new}"
         turn.act("move", one.id, by, at=now, detail=detail)
-    return [one.id for one in moving]
+    return moving
 
 
 async def set_states(turn: Turn, targets: Mapping[Brief, State], **also: Any) -> None:
@@ -123,6 +123,7 @@ async def _delete(
         await there.originals.delete_many(ids, session=session)
         parts = {"letter": {"$in": originals}}
         await there.parts.delete_many(parts, session=session)
+    turn.note_letters({brief.id: -1 for brief in letters})
     for brief in letters:  # the fact is kept, not the content
         turn.shift(brief.source, brief.fingerprint, {brief.state: -1})
         turn.act(action, brief.id, by, at=now, detail=f"was {brief.state}")

@@ -1,21 +1,47 @@
 """Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence, Sized
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from datetime import datetime
 from typing import Final
 
+from pymongo.asynchronous.client_session import AsyncClientSession
+
 from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.errors import NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import By, State
 from deadletter.core.packing import unpack_message
-from deadletter.core.replaying import SETTLED_FROM, heard, is_out, landing, take
-from deadletter.ports.letters import ReplaySettled, ReplayTaken
+from deadletter.core.replaying import (
+    SETTLED_FROM,
+    heard,
+    is_done_with,
+    is_out,
+    landing,
+    still_needed,
+    take,
+)
+from deadletter.ports.letters import (
+    Move,
+    ReplayNext,
+    ReplaySettled,
+    ReplayTaken,
+    given_up,
+)
 
+from . import letters_moves
 from .campaigns import Course, courses, existing
+from .key_order import free_behind, freed, hold_behind
 from .letters_documents import bodies, check_body
 from .letters_moves import Brief, given, set_states
-from .schema import Document
+from .schema import Collections, Document
 from .times import number
 from .turn import Turn
 
@@ -29,11 +55,46 @@ _LATE: Final = {
         ]
     }
 }
+_NAMED: Final = dict.fromkeys(("source", "business_key", "message_id", "replays"), 1)
 _SENT_OUT: Final = dict.fromkeys(("seq", "source", "digest", "rest", "body"), 1)
 
 
-async def take_next(
-    turn: Turn, campaign: str, limit: int, now: datetime
+async def upcoming(
+    there: Collections, session: AsyncClientSession, campaign: str, limit: int
+) -> list[ReplayNext]:
+    """The next planned letters of a running campaign."""
+    course = await there.campaigns.find_one({"_id": stored(campaign)}, session=session)
+    if course is None:
+        raise NotFound(f"there is no campaign {campaign}")
+    if course["state"] != CampaignState.RUNNING:
+        return []
+    ids: list[str] = []
+    for which in ({"ready": True}, {"outcome": Outcome.PLANNED.value}):
+        if len(ids) < limit:
+            asked = {**which, "campaign": course["seq"]}
+            found = there.items.find(asked, {"letter_id": 1}, session=session)
+            some = found.sort("ordinal", 1).limit(limit - len(ids))
+            ids += [one["letter_id"] async for one in some]
+    wanted = {"_id": {"$in": ids}}
+    heads = there.letters.find(wanted, _NAMED, session=session)
+    return [
+        ReplayNext(
+            shown(one["_id"]),
+            shown(one["source"]),
+            shown(one.get("business_key") or one["message_id"]),
+            one["replays"],
+        )
+        async for one in heads
+    ]
+
+
+async def take_next(  # noqa: PLR0917 -- as the port has it
+    turn: Turn,
+    campaign: str,
+    limit: int,
+    leave_out: frozenset[str] | None,
+    keys: int | None,
+    now: datetime,
 ) -> list[ReplayTaken]:
     """Claim the next letters of a running campaign, the interrupted ones first."""
     course = await existing(turn, campaign)
@@ -41,7 +102,15 @@ async def take_next(
         return []
     going: dict[Brief, int] = {}  # with their generations
     await _take_again(turn, course, limit, going, now)
-    await _take_planned(turn, course, limit, going, now)
+    again = len(going)
+    waited = await freed(turn, course, limit - len(going))
+    if waited:
+        letters = await given(turn, [item["letter_id"] for item in waited])
+        by_seq = {brief.seq: brief for brief in letters}
+        await _take_items(turn, course, waited, by_seq, going, leave_out, now)
+    gone = len(going) if leave_out is None else again + len(waited)
+    left = limit - gone if keys is None else min(limit - gone, keys)
+    await _take_planned(turn, course, len(going) + left, going, leave_out, now)
     course.finish()
     await course.write(turn)
     return await _copies(turn, going)
@@ -53,16 +122,19 @@ async def sent(
     """Record that the broker has the copies of these letters."""
     course = await existing(turn, campaign)
     seqs = [brief.seq for brief in await given(turn, letters)]
-    changed = await turn.there.items.update_many(
-        {
-            "campaign": course.seq,
-            "letter": {"$in": seqs},
-            "outcome": Outcome.SENDING.value,
-        },
+    going = {
+        "campaign": course.seq,
+        "letter": {"$in": seqs},
+        "outcome": Outcome.SENDING.value,
+    }
+    items = turn.there.items.find(going, {"letter": 1}, session=turn.session)
+    gone = [item["letter"] async for item in items]
+    await turn.there.items.update_many(
+        going,
         {"$set": {"outcome": Outcome.SENT.value, "sent": number(now)}},
         session=turn.session,
     )
-    course.count(Outcome.SENDING, Outcome.SENT, changed.modified_count)
+    course.count(turn, Outcome.SENDING, Outcome.SENT, gone)
     await course.write(turn)
 
 
@@ -85,16 +157,31 @@ async def settle(turn: Turn, news: Sequence[ReplaySettled], now: datetime) -> No
             continue  # news of another copy, or none at all
         course = under_way[item["campaign"]]
         settled[outcome].append(item)
-        course.count(Outcome(item["outcome"]), outcome)
+        course.count(turn, Outcome(item["outcome"]), outcome, [item["letter"]])
         state = landing(brief.state, brief.replays, generation, outcome, course.cap)
         if state is not None:
             targets[brief] = state
     await set_states(turn, targets)
     for outcome, some in settled.items():
         await _mark(turn, some, outcome, now)
+    await _explain(turn, settled[Outcome.REFUSED], news)
+    for outcome, some in settled.items():
+        for item in some:
+            course = under_way[item["campaign"]]
+            if is_done_with(outcome, letters[item["letter"]].state):
+                await free_behind(turn, course, [item["letter"]])
+            else:
+                await hold_behind(turn, course, [item["letter"]], now)
     for seq in {item["campaign"] for some in settled.values() for item in some}:
         under_way[seq].finish()
         await under_way[seq].write(turn)
+
+
+async def move(turn: Turn, move: Move, by: By, now: datetime) -> list[str]:
+    """Move letters; replays wait no longer for copies of those that were out."""
+    moved = await letters_moves.move(turn, move, by, now)
+    await settle(turn, given_up((b.id, b.state, b.replays) for b in moved), now)
+    return [one.id for one in moved]
 
 
 async def _take_again(
@@ -110,31 +197,53 @@ async def _take_again(
             else:
                 gone.append(item)
         await _skip(turn, course, gone, Outcome.SENDING, now)
+        await _end_keys(turn, course, gone, letters, (), now)
 
 
-async def _take_planned(
-    turn: Turn, course: Course, limit: int, going: dict[Brief, int], now: datetime
+async def _take_planned(  # noqa: PLR0917 -- a step of `take_next`
+    turn: Turn,
+    course: Course,
+    limit: int,
+    going: dict[Brief, int],
+    leave_out: frozenset[str] | None,
+    now: datetime,
 ) -> None:
     """The next letters that were only planned, if they may go out."""
     async for items, letters in _next(turn, course, Outcome.PLANNED, limit, going):
-        taken: defaultdict[int, list[tuple[Document, Brief]]] = defaultdict(list)
-        left: list[Document] = []
-        for item in items:
-            brief = letters.get(item["letter"])
-            if brief is None:  # purged since
-                left.append(item)
-                continue
-            outcome, after = take(brief.state, brief.replays, course.cap)
-            if outcome is Outcome.SENDING:
-                taken[brief.replays + 1].append((item, brief))
-                going[brief] = brief.replays + 1
-                continue
+        await _take_items(turn, course, items, letters, going, leave_out, now)
+        if leave_out is not None:
+            break
+
+
+async def _take_items(  # noqa: PLR0917 -- a step of `take_next`
+    turn: Turn,
+    course: Course,
+    items: Sequence[Document],
+    letters: Mapping[int, Brief],
+    going: dict[Brief, int],
+    leave_out: frozenset[str] | None,
+    now: datetime,
+) -> None:
+    """Take items with their letters, and skip those that may not go."""
+    taken: defaultdict[int, list[tuple[Document, Brief]]] = defaultdict(list)
+    left: list[Document] = []
+    for item in items:
+        brief = letters.get(item["letter"])
+        if brief is None or brief.id in (leave_out or ()):  # or purged since
             left.append(item)
-            if after is not brief.state:
-                await _quarantine(turn, course, brief, now)
-        for generation, some in taken.items():
-            await _send(turn, course, generation, some, now)
-        await _skip(turn, course, left, Outcome.PLANNED, now)
+            continue
+        outcome, after = take(brief.state, brief.replays, course.cap)
+        if outcome is Outcome.SENDING:
+            taken[brief.replays + 1].append((item, brief))
+            going[brief] = brief.replays + 1
+            continue
+        left.append(item)
+        if after is not brief.state:
+            await _quarantine(turn, course, brief, now)
+    for generation, some in taken.items():
+        await _send(turn, course, generation, some, now)
+    await _skip(turn, course, left, Outcome.PLANNED, now)
+    await _end_keys(turn, course, left, letters, leave_out or (), now)
 
 
 async def _next(
@@ -181,7 +290,8 @@ async def _send(
         },
         session=turn.session,
     )
-    course.count(Outcome.PLANNED, Outcome.SENDING, len(some))
+    seqs = [brief.seq for _, brief in some]
+    course.count(turn, Outcome.PLANNED, Outcome.SENDING, seqs)
 
 
 async def _skip(
@@ -193,7 +303,31 @@ async def _skip(
 ) -> None:
     if items:
         await _mark(turn, items, Outcome.SKIPPED, now)
-        course.count(before, Outcome.SKIPPED, len(items))
+        letters = [item["letter"] for item in items]
+        course.count(turn, before, Outcome.SKIPPED, letters)
+
+
+async def _end_keys(  # noqa: PLR0917 -- a step of `take_next`
+    turn: Turn,
+    course: Course,
+    items: Sequence[Document],
+    letters: Mapping[int, Brief],
+    leave_out: Collection[str],
+    now: datetime,
+) -> None:
+    """Say what becomes of those that wait behind items which were skipped."""
+    if not course.keyed or not items:
+        return
+    holding = [
+        item["letter"]
+        for item in items
+        if (brief := letters.get(item["letter"])) is not None
+        and brief.id not in leave_out
+        and still_needed(brief.state, brief.replays, course.cap)
+    ]
+    freeing = [one["letter"] for one in items if one["letter"] not in holding]
+    await free_behind(turn, course, freeing)
+    await hold_behind(turn, course, holding, now)
 
 
 async def _quarantine(turn: Turn, course: Course, brief: Brief, now: datetime) -> None:
@@ -211,6 +345,18 @@ async def _mark(
         [{"$set": {**_LATE, "outcome": outcome.value, "settled": number(now)}}],
         session=turn.session,
     )
+
+
+async def _explain(
+    turn: Turn, items: Iterable[Document], news: Sequence[ReplaySettled]
+) -> None:
+    """Write down why items were refused."""
+    whys = {(stored(one.letter_id), one.generation): one.why for one in news}
+    for item in items:
+        why = stored(whys[item["letter_id"], item["generation"]])
+        await turn.there.items.update_one(
+            {"_id": item["_id"]}, {"$set": {"why": why}}, session=turn.session
+        )
 
 
 async def _copies(turn: Turn, going: dict[Brief, int]) -> list[ReplayTaken]:

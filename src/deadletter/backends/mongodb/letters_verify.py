@@ -1,20 +1,30 @@
 """What does not add up in an office: everything is counted again and compared."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from deadletter.core.chain import NAMED, Ends
 from deadletter.core.escaping import shown
-from deadletter.core.ids import body_digest
+from deadletter.core.examination import (
+    Examination,
+    ItemSum,
+    SealedLetter,
+    Sums,
+    renewed,
+)
 from deadletter.core.letter import OPEN
+from deadletter.core.marks import MASK
+from deadletter.core.seals import Sealing
+from deadletter.ports.letters import Resealed
 
-from .audit import problems as audit_problems
-from .letters_documents import bodies
+from .audit import read_into
+from .letters_documents import WHOLE, bodies, sealed
 from .schema import OFFICE, Collections, Document
+from .turn import Turn
 
 SLICE: Final = 200  # bodies at a time
-_NAMED: Final = 10  # problems of one kind; more of them would say nothing new
 
 _BY_STATE: Final[list[Document]] = [
     {
@@ -32,39 +42,142 @@ _BY_OUTCOME: Final[list[Document]] = [
         }
     }
 ]
-_CONTENTS: Final = dict.fromkeys(("seq", "digest", "body", "died"), 1)
+_ITEM: Final = dict.fromkeys(("campaign", "letter", "outcome"), 1)
 
 
-async def problems(there: Collections, session: AsyncClientSession) -> list[str]:
-    """What is wrong, one sentence each, but for bodies (see `damaged`)."""
-    return [
-        *await _miscounted(there, session),
+async def survey(
+    there: Collections, session: AsyncClientSession, sealing: Sealing
+) -> Examination:
+    """Examine everything at one moment, but for what is in letters (see `letters`)."""
+    office = await there.office.find_one({"_id": OFFICE}, session=session)
+    assert office is not None
+    examination = await _summed(there, session, sealing, office)
+    examination.find(
+        *await _miscounted(there, session, office),
         *await _campaigns(there, session),
         *await _parts(there, session),
-        *(await audit_problems(there, session))[:_NAMED],
-    ]
+    )
+    await read_into(there, session, examination.chain)
+    ends = (office[name] for name in ("audit_seq", "audit_hash", "purged", "expired"))
+    examination.compare(Ends(*ends), await _totals(there, session))
+    return examination
 
 
-async def damaged(
+async def letters(
     there: Collections, session: AsyncClientSession, after: str
-) -> tuple[str | None, list[str]]:
-    """Bodies behind `after` that are not as they were kept, and where to go on."""
-    asked = {"_id": {"$gt": after}}
-    cursor = there.letters.find(asked, _CONTENTS, session=session)
-    letters = await cursor.sort("_id", 1).limit(SLICE).to_list()
-    last = letters[-1]["_id"] if len(letters) == SLICE else None
-    died = {"_id": {"$in": [one["_id"] for one in letters if "died" in one]}}
-    letters += await there.originals.find(died, _CONTENTS, session=session).to_list()
-    by_seq = await bodies(there, session, letters)
-    found = [
-        f"the body of letter {one['_id']} is not the one that was kept"
-        for one in letters
-        if body_digest(by_seq[one["seq"]]) != one["digest"]
+) -> tuple[str | None, list[tuple[Document, SealedLetter]]]:
+    """Some letters behind `after` as they are stored, and where to go on."""
+    cursor = there.letters.find({"_id": {"$gt": after}}, WHOLE, session=session)
+    found = await cursor.sort("_id", 1).limit(SLICE).to_list()
+    last = found[-1]["_id"] if len(found) == SLICE else None
+    died = {"_id": {"$in": [one["_id"] for one in found if "died" in one]}}
+    originals = {
+        one["_id"]: one async for one in there.originals.find(died, session=session)
+    }
+    by_seq = await bodies(there, session, [*found, *originals.values()])
+    generations: defaultdict[int, list[int]] = defaultdict(list)
+    taken = {"letter": {"$in": [one["seq"] for one in found]}, "generation": {"$gt": 0}}
+    async for item in there.items.find(taken, session=session):
+        generations[item["letter"]].append(item["generation"])
+    return last, [
+        (
+            one,
+            sealed(
+                one,
+                by_seq[one["seq"]],
+                (original, by_seq[original["seq"]])
+                if (original := originals.get(one["_id"]))
+                else None,
+                generations[one["seq"]],
+            ),
+        )
+        for one in found
     ]
-    return last, found
 
 
-async def _miscounted(there: Collections, session: AsyncClientSession) -> list[str]:
+async def reseal(turn: Turn, after: str) -> Resealed:
+    """Seal some letters behind `after` that have no seal, or not by the first key."""
+    if not after:
+        await _rekey(turn)
+    last, found = await letters(turn.there, turn.session, after)
+    count = 0
+    for document, letter in found:
+        new = renewed(letter, turn.sealing)
+        if new is None:
+            continue
+        message, story, original = new
+        which = {"_id": document["_id"]}
+        seals = {"$set": {"seal": message, "story_seal": story}}
+        await turn.there.letters.update_one(which, seals, session=turn.session)
+        if original is not None:
+            died = {"$set": {"seal": original}}
+            await turn.there.originals.update_one(which, died, session=turn.session)
+        count += 1
+    return Resealed(count, last)
+
+
+async def _rekey(turn: Turn) -> None:
+    """Make sums of letters and campaigns anew with the first key, where they fit."""
+    there, session, numbers = turn.there, turn.session, turn.numbers
+    sealing = turn.sealing
+    totals = await _totals(there, session)
+    known = await _summed(there, session, sealing, numbers)
+    outdated, marks = known.outdated(totals), sealing.marks()
+    if outdated.letters:
+        ids = there.letters.find({}, {"_id": 1}, session=session)
+        kept = [marks.text(shown(one["_id"])) async for one in ids]
+        numbers["marks_key"] = marks.key_id
+        numbers["letter_marks"] = sum(kept) & MASK
+        numbers["deaths"] = sum(totals.values())
+        numbers["death_marks"] = marks.texts(totals)
+    by_campaign: defaultdict[int, list[ItemSum]] = defaultdict(list)
+    for one in outdated.items:
+        by_campaign[one.campaign].append(one)
+    for seq, some in by_campaign.items():
+        sums: Counter[str] = Counter()
+        async for item in there.items.find({"campaign": seq}, session=session):
+            outcome = item["outcome"]
+            sums[outcome] += marks.item(seq, item["letter"], outcome)
+        if len(some) < len(known.item_sums_of(seq)):
+            continue  # the others do not fit
+        new = {outcome: total & MASK for outcome, total in sums.items()}
+        changes = {"$set": {"marks": new, "marks_key": marks.key_id}}
+        await there.campaigns.update_one({"seq": seq}, changes, session=session)
+
+
+async def _summed(
+    there: Collections, session: AsyncClientSession, sealing: Sealing, office: Document
+) -> Examination:
+    """Begin an examination with which letters and parts of campaigns there are."""
+    sums = Sums(
+        office.get("deaths", 0),
+        office.get("death_marks", 0),
+        office.get("letter_marks", 0),
+        office.get("marks_key"),
+    )
+    examination = Examination(sealing, sums)
+    async for one in there.letters.find({}, {"_id": 1}, session=session):
+        examination.count_letter(shown(one["_id"]))
+    async for one in there.campaigns.find({}, session=session):
+        seq, key = one["seq"], one.get("marks_key")
+        examination.add_campaign(seq, shown(one["_id"]))
+        marks = one.get("marks", {})
+        for outcome in marks.keys() | one["counts"].keys():
+            total = marks.get(outcome, 0)
+            examination.add_item_sum(ItemSum(seq, outcome, total, key))
+    async for one in there.items.find({}, _ITEM, session=session):
+        examination.add_item(one["campaign"], one["letter"], one["outcome"])
+    return examination
+
+
+async def _totals(there: Collections, session: AsyncClientSession) -> dict[str, int]:
+    groups = there.groups.find({}, {"total": 1}, session=session)
+    return {shown(one["_id"]): one["total"] async for one in groups if one.get("total")}
+
+
+async def _miscounted(
+    there: Collections, session: AsyncClientSession, office: Document
+) -> list[str]:
     by_source: Counter[Any] = Counter()
     by_group: Counter[Any] = Counter()
     async for one in await there.letters.aggregate(_BY_STATE, session=session):
@@ -72,8 +185,6 @@ async def _miscounted(there: Collections, session: AsyncClientSession) -> list[s
         by_source[key["source"], key["state"]] += n
         by_group[key["group"], key["state"]] += n
         by_group[key["group"], "open"] += n if key["state"] in OPEN else 0
-    office = await there.office.find_one({"_id": OFFICE}, session=session)
-    assert office is not None
     kept, purged, expired = office["kept"], office["purged"], office["expired"]
     present, expected = by_source.total(), kept - purged - expired
     found: list[str] = []
@@ -99,7 +210,7 @@ def _differences(what: str, told: Counter[Any], real: Counter[Any]) -> list[str]
     return [
         f"{what} {shown(name)} ({state}) should have {told[name, state]} letters,"
         f" but there are {real[name, state]}"
-        for name, state in sorted(different)[:_NAMED]
+        for name, state in sorted(different)[:NAMED]
     ]
 
 
@@ -117,7 +228,7 @@ async def _campaigns(there: Collections, session: AsyncClientSession) -> list[st
             for outcome in sorted(outcomes | counts.keys())
             if counts.get(outcome, 0) != real[seq, outcome]
         ]
-    return found[:_NAMED]
+    return found[:NAMED]
 
 
 async def _parts(there: Collections, session: AsyncClientSession) -> list[str]:
@@ -127,4 +238,4 @@ async def _parts(there: Collections, session: AsyncClientSession) -> list[str]:
     known = {one["seq"] async for one in letters}
     known |= set(await there.originals.distinct("seq", asked, session=session))
     gone = [seq for seq in seqs if seq not in known]
-    return [f"contents {seq} belong to no letter" for seq in gone[:_NAMED]]
+    return [f"contents {seq} belong to no letter" for seq in gone[:NAMED]]

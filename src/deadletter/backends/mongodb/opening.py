@@ -13,6 +13,7 @@ from .database import Client, Database, connect
 from .errors import TROUBLE, explained
 from .features import FEATURES
 from .schema import prepare
+from .versions import fill
 
 _OLDEST: Final = 13  # the wire version of MongoDB 5.0, the first with snapshot reads
 
@@ -33,6 +34,7 @@ async def open_checked(address: Address, dice: Dice) -> tuple[Database, Features
         database = Database(address, client, dice)
         features = features_of(await _hello(client, address))
         await prepare(database.there)
+        await fill(database.there)
     except BaseException as error:
         await client.close()
         if isinstance(error, TROUBLE):

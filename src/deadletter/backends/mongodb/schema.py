@@ -18,6 +18,7 @@ from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.marks import NO_KEY
 
 VERSION: Final = 1
 OFFICE: Final = "office"  # the one document that says how many, and where things end
@@ -37,6 +38,10 @@ _EMPTY: Final[Document] = {
     "expired": 0,
     "audit_seq": 0,
     "audit_hash": "",
+    "marks_key": NO_KEY,  # of the sums that follow, see core/marks.py
+    "letter_marks": 0,
+    "deaths": 0,
+    "death_marks": 0,
 }
 
 
@@ -47,12 +52,16 @@ class Collections(Struct, frozen=True):
     parts: Collection  # what of large bodies does not fit into a letter
     originals: Collection  # what died, of letters edited since
     groups: Collection
+    rules: Collection  # where letters of groups belong, as people said
     sources: Collection  # how many letters of each state
+    versions: Collection  # when each was first seen
+    kinds: Collection  # how many groups were made in a day
     campaigns: Collection
     items: Collection
     audit: Collection
     office: Collection
     ledger: Collection
+    windows: Collection  # when brakes were open
 
 
 _NAMES: Final = {
@@ -60,12 +69,16 @@ _NAMES: Final = {
     "parts": "dead_letter_parts",
     "originals": "dead_letter_originals",
     "groups": "dead_letter_groups",
+    "rules": "dead_letter_group_rules",
     "sources": "dead_letter_sources",
+    "versions": "dead_letter_versions",
+    "kinds": "dead_letter_group_kinds",
     "campaigns": "dead_letter_campaigns",
     "items": "dead_letter_campaign_items",
     "audit": "dead_letter_audit",
     "office": "dead_letter_office",
     "ledger": "processed_events",
+    "windows": "dead_letter_brake_windows",
 }
 
 
@@ -99,10 +112,14 @@ _INDEXES: Final[dict[str, list[IndexModel]]] = {
         _by("campaign", "ordinal", unique=True),
         _by("letter", "campaign", unique=True),
         _by("outcome", "campaign", "ordinal"),
+        _by("follows", "campaign", rare=True),
+        _by("head", "campaign", rare=True),
+        _by("ready", "campaign", "ordinal", rare=True),
     ],
     "audit": [_by("target", "_id")],
     # The server drops what has expired by itself, within a minute.
     "ledger": [_by("expire_at", expireAfterSeconds=0)],
+    "windows": [_by("mailbox", "_id")],
 }
 
 
@@ -134,6 +151,9 @@ async def prepare(there: Collections) -> None:
         await collection.create_indexes(indexes)
     # A first document makes a collection, which transactions had better find made.
     await _put(there.sources, {"_id": "", "states": {}})
+    await _put(there.rules, {"_id": "", "rules": []})
+    await _put(there.kinds, {"_id": "", "day": 0, "made": 0})
+    await _put(there.versions, {"_id": {"source": "", "version": ""}, "first_seen": 0})
     await _put(there.office, {"_id": OFFICE, **_EMPTY})
 
 

@@ -19,6 +19,8 @@ from deadletter.core.audit import act, seal
 from deadletter.core.errors import Unavailable
 from deadletter.core.escaping import stored
 from deadletter.core.letter import OPEN, AuditEntry, By, LetterHead, State
+from deadletter.core.marks import MASK, Marks
+from deadletter.core.seals import PLAIN, Sealing
 
 from .audit import document_of
 from .schema import OFFICE, Collections, Document
@@ -29,9 +31,16 @@ Session: TypeAlias = AsyncClientSession
 class Turn:
     """A transaction under way; `numbers` are the office's, written at the end."""
 
-    def __init__(self, there: Collections, session: Session, office: Document) -> None:
+    def __init__(
+        self,
+        there: Collections,
+        session: Session,
+        office: Document,
+        sealing: Sealing = PLAIN,
+    ) -> None:
         self.there = there
         self.session = session
+        self.sealing = sealing
         self.numbers: Document = office
         self._acts: list[AuditEntry] = []
         self._by_group: defaultdict[str, Counter[State]] = defaultdict(Counter)
@@ -47,12 +56,39 @@ class Turn:
         """So many letters more were kept, purged or expired."""
         self.numbers[what] += n
 
+    def note_letters(self, letters: Mapping[str, int]) -> None:
+        """Add letters to the sum of those that are there, or take some off."""
+        if (marks := self._marks()) is not None:
+            total = self.numbers["letter_marks"] + marks.texts(letters)
+            self.numbers["letter_marks"] = total & MASK
+
+    def note_deaths(self, deaths: Mapping[str, int]) -> None:
+        """Note how many deaths more or less groups count, which `verify` goes by."""
+        if (marks := self._marks()) is not None:
+            self.numbers["deaths"] += sum(deaths.values())
+            total = self.numbers["death_marks"] + marks.texts(deaths)
+            self.numbers["death_marks"] = total & MASK
+
+    def _marks(self) -> Marks | None:
+        """Return the marks of the office's sums; None where nobody has begun any."""
+        numbers = self.numbers
+        if "marks_key" not in numbers:
+            return None
+        if not (numbers["letter_marks"] or numbers["deaths"]):
+            numbers["marks_key"] = self.sealing.key_id
+        return self.sealing.marks(numbers["marks_key"])
+
     def shift(
         self, source: str, fingerprint: str, changes: Mapping[State, int]
     ) -> None:
         """So many letters more or less are in these states."""
         for state, n in changes.items():
             self._by_group[fingerprint][state] += n
+        self.shift_source(source, changes)
+
+    def shift_source(self, source: str, changes: Mapping[State, int]) -> None:
+        """So many letters more or less of a source are in these states."""
+        for state, n in changes.items():
             self._by_source[source][state] += n
 
     def shift_head(self, head: LetterHead, by: int) -> None:
@@ -95,14 +131,19 @@ class Turn:
 
     async def _append(self, acts: Iterable[AuditEntry]) -> None:
         numbers = self.numbers
-        entries = seal(acts, seq=numbers["audit_seq"], previous=numbers["audit_hash"])
+        entries = seal(
+            acts,
+            seq=numbers["audit_seq"],
+            previous=numbers["audit_hash"],
+            sealing=self.sealing,
+        )
         await self.there.audit.insert_many(
             [document_of(entry) for entry in entries], session=self.session
         )
         numbers["audit_seq"], numbers["audit_hash"] = entries[-1].seq, entries[-1].hash
 
 
-async def begin(there: Collections, session: Session) -> Turn:
+async def begin(there: Collections, session: Session, sealing: Sealing = PLAIN) -> Turn:
     """Take a turn, or be sent away because somebody else has it."""
     office = await there.office.find_one_and_update(
         {"_id": OFFICE},
@@ -115,7 +156,7 @@ async def begin(there: Collections, session: Session) -> Turn:
             "the collections of deadletter are gone: restart this process to make them"
             " anew"
         )
-    return Turn(there, session, office)
+    return Turn(there, session, office, sealing)
 
 
 def _change(

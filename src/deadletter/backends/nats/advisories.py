@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
+from deadletter.nats_login import OURS
 
 from .errors import (
     MESSAGE_NOT_FOUND,
@@ -73,7 +74,7 @@ class Advisories:
         """Have a stream that catches what is said from now on."""
         config = {
             "name": self._place.stream,
-            "description": "deadletter: messages that consumers have given up on",
+            "description": f"{OURS}messages that consumers have given up on",
             "subjects": [SUBJECT],
             "retention": "workqueue",
             "storage": "file",
@@ -158,7 +159,8 @@ class Advisories:
             if error.code in (MESSAGE_NOT_FOUND, STREAM_NOT_FOUND):
                 return None
             raise
-        message: dict[str, Any] = answer["message"]
+        with self._link.reading():
+            message: dict[str, Any] = answer["message"]
         return message
 
     async def _remove(self, one: Exhausted) -> None:

@@ -1,11 +1,9 @@
 """The engine: opened, checked, closed."""
 
-from typing import Any, Final
-
 from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError
-from deadletter.nats_login import at_start, connected, farewell
+from deadletter.nats_login import at_start, knock
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
 from deadletter.ports.features import Durability
@@ -22,8 +20,6 @@ from .link import Link
 from .mailboxes import NatsBroker
 from .names import Names
 from .registry import Registry
-
-_HASTE: Final[dict[str, Any]] = {"connect_timeout": 5, "reconnect_time_wait": 0.2}
 
 
 class NatsEngine:
@@ -65,15 +61,7 @@ async def connect(url: str, *, clock: Clock, second: float = 1.0) -> NatsEngine:
     address = read_url(url)
     link = Link(address.login, second=second)
     try:
-        # Once without patience: a wrong URL must be told, not tried for ever.
-        probe = await connected(
-            address.login,
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            error_cb=link.error,
-            **_HASTE,
-        )
-        await farewell(probe)
+        await knock(address.login, error_cb=link.error)
         await link.begin()
     except KNOWN as failure:
         raise at_start(failure, address.login) from failure

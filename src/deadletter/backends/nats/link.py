@@ -7,7 +7,8 @@ One that brings no answers, or none that can be read, is given up for another.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from secrets import token_hex
 from typing import Any, Final, TypeVar
@@ -29,7 +30,7 @@ PATIENCE: Final = 10.0  # seconds for an answer
 _AT_ONCE: Final = 256  # requests under way together, so that no buffer overflows
 _NANO: Final = 1_000_000_000
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder().decode
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Sending(Struct, frozen=True):
@@ -97,6 +98,16 @@ class Link:
         """Give up a connection that does not answer, or not what can be read."""
         self._line.renew()
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read an answer; one that lacks what it must have was changed on the way."""
+        try:
+            yield
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            self.renew()
+            told = f"{type(error).__name__}: {error}"
+            raise Unavailable(f"the server's answer cannot be read: {told}") from error
+
     def nanos(self, seconds: float) -> int:
         """A duration as the server wants to be told."""
         return max(1, int(seconds * self.second * _NANO))
@@ -110,14 +121,11 @@ class Link:
     async def ask_all(self, sendings: Sequence[Sending]) -> list[dict[str, Any]]:
         """Send requests together; what is refused of the first refused is raised."""
         said = await self.requests(sendings)
-        try:
+        with self.reading():
             answers = [_read(msg) for msg in said]
-        except msgspec.MsgspecError as error:
-            self.renew()
-            raise Unavailable(f"the server's answer cannot be read: {error}") from error
-        for answer in answers:
-            if "error" in answer:
-                raise answered(answer["error"])
+            for answer in answers:
+                if "error" in answer:
+                    raise answered(answer["error"])
         return answers
 
     async def requests(self, sendings: Sequence[Sending]) -> list[Msg]:
@@ -134,15 +142,16 @@ class Link:
         prefix = f"$JS.API.DIRECT.GET.{stream}"
         answers = await self.requests([Sending(f"{prefix}.{s}") for s in subjects])
         found: list[tuple[int, bytes] | None] = []
-        for answer in answers:
-            headers = answer.headers or {}
-            status = headers.get("Status")
-            if status is None:
-                found.append((int(headers["Nats-Sequence"]), answer.data))
-            elif status == "404":
-                found.append(None)
-            else:
-                raise Unheard(f"{stream} cannot be read at the moment ({status})")
+        with self.reading():
+            for answer in answers:
+                headers = answer.headers or {}
+                status = headers.get("Status")
+                if status is None:
+                    found.append((int(headers["Nats-Sequence"]), answer.data))
+                elif status == "404":
+                    found.append(None)
+                else:
+                    raise Unheard(f"{stream} cannot be read at the moment ({status})")
         return found
 
     async def in_turn(self, sendings: Sequence[Sending]) -> None:

@@ -22,7 +22,7 @@ from deadletter.ports.time import Clock
 from .link import Link, Sending
 from .names import Place
 from .notes import Note, Notes
-from .packing import Arrival, arrival
+from .packing import Arrival, are_in_order, arrival
 from .pulling import Pull
 from .registry import Registry
 from .streams import MARGIN, make_consumer, make_stream
@@ -140,10 +140,13 @@ class Mailbox:
         read: list[Arrival] = []
         for msg in found:
             try:
-                read.append(arrival(msg))
+                read.append(arrival(msg, self.place))
             except (ValueError, IndexError):
                 self.link.renew()
-        return read
+        if are_in_order(read):
+            return read
+        self.link.renew()
+        return []
 
     async def _give_back(self, arrivals: Sequence[Arrival]) -> None:
         notes = await self.notes_on(arrivals)

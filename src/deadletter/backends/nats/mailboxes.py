@@ -111,7 +111,8 @@ class NatsBroker:
         consumer = await consumer_info(self._link, self._box(mailbox).place)
         if consumer is None or consumer.get("paused"):
             return 0
-        return int(consumer["num_pending"])
+        with self._link.reading():
+            return int(consumer["num_pending"])
 
     async def reconnect(self) -> None:
         """Give up the connection for another one."""
@@ -176,18 +177,20 @@ class NatsBroker:
         state = await stream_state(self._link, box.place) or {}
         consumer = await consumer_info(self._link, box.place)
         suspects = len(box.suspects())
-        if consumer is None:
-            ready, claimed = _present(state), 0
-        else:
-            ready = int(consumer["num_pending"])
-            claimed = int(consumer["num_ack_pending"]) - suspects
+        with self._link.reading():
+            if consumer is None:
+                ready, claimed = _present(state), 0
+            else:
+                ready = int(consumer["num_pending"])
+                claimed = int(consumer["num_ack_pending"]) - suspects
+            oldest_at = _oldest(state) if ready and box.place.own else None
         return QueueInfo(
             options=options,
             ready=ready,
             delayed=0,  # the server does not tell them from those that are claimed
             claimed=max(0, claimed),
             suspects=suspects,
-            oldest_at=_oldest(state) if ready and box.place.own else None,
+            oldest_at=oldest_at,
         )
 
 

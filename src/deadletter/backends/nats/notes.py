@@ -104,7 +104,8 @@ class Notes:
             note = Note(id=id_)
             if found is not None:
                 place, content = found
-                written = _read(content)
+                with self._link.reading():
+                    written = _read(content)
                 if written.id == id_:
                     note = structs.replace(written, place=place)
             notes.append(note)
@@ -118,10 +119,11 @@ class Notes:
                 for seq, note in notes
             ]
         )
-        return [
-            structs.replace(note, place=int(answer["seq"]))
-            for (_, note), answer in zip(notes, answers, strict=True)
-        ]
+        with self._link.reading():
+            return [
+                structs.replace(note, place=int(answer["seq"]))
+                for (_, note), answer in zip(notes, answers, strict=True)
+            ]
 
     async def drop(self, notes: Iterable[Note]) -> None:
         """Forget these; what is left over by mistake does no harm."""

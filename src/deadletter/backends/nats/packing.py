@@ -8,6 +8,7 @@ others have sent has no such header: it is read as it comes.
 
 import re
 from base64 import b64encode
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final
@@ -23,10 +24,12 @@ from deadletter.core.message import Headers, Lineage, Message, Moment
 from deadletter.core.message_text import escaped, restored
 
 from .link import Sending
+from .names import Place
 
 _OURS: Final = "dlq-message"
 _DEDUP: Final = "Nats-Msg-Id"
 _CRC: Final = "dlq-crc"
+_ACK: Final = ("$JS", "ACK")  # how the subjects begin on which deliveries are settled
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(
     r"(?!dlq-|nats-|status$|description$)[a-z0-9_-]+", re.IGNORECASE
@@ -65,6 +68,7 @@ class Arrival(Struct, frozen=True):
     reply: str  # where to settle it; no two deliveries have the same
     seq: int  # in the stream
     count: int  # how often it was delivered by now
+    number: int  # of this delivery, as its consumer counts them
     position: str  # for people
     due: datetime | None = None
     corrupt: bool = False  # it does not match its checksum
@@ -114,15 +118,47 @@ def packed(
     return Sending(subject, message.body, headers)
 
 
-def arrival(msg: Msg) -> Arrival:
-    """What was delivered to us."""
+def arrival(msg: Msg, place: Place) -> Arrival:
+    """
+    Read what was delivered to us from a place.
+
+    Raises a ValueError when it says that it is from elsewhere: where it would be
+    settled nobody listens.
+    """
     tokens = msg.reply.split(".")
     first = 4 if len(tokens) == 9 else 6  # with or without domain and account
+    if (*tokens[:2], *tokens[first - 2 : first]) != (
+        *_ACK,
+        place.stream,
+        place.durable,
+    ):
+        raise ValueError(f"a delivery of {msg.reply[:200]!a}")
     count, seq, stored = int(tokens[first]), int(tokens[first + 1]), tokens[first + 3]
-    position = f"{tokens[first - 2]}/{seq}"
+    position = f"{place.stream}/{seq}"
     message, due = unpacked(msg.data, msg.headers, position, stored)
-    corrupt = not _is_whole(msg.data, msg.headers)
-    return Arrival(message, msg.reply, seq, count, position, due, corrupt)
+    number = int(tokens[first + 2])
+    if _is_whole(msg.data, msg.headers):
+        return Arrival(message, msg.reply, seq, count, number, position, due)
+    # When it is due may have been changed as well: it is read again now.
+    return Arrival(message, msg.reply, seq, count, number, position, corrupt=True)
+
+
+def are_in_order(arrivals: Iterable[Arrival]) -> bool:
+    """
+    Tell whether deliveries of one consumer have numbers that can be.
+
+    Otherwise one of them was changed, and by it we would settle another message.
+    """
+    last_number = last_seq = 0
+    for one in arrivals:
+        if one.number <= last_number:
+            return False
+        last_number = one.number
+        if one.count == 1:  # others are out of order
+            if one.seq <= last_seq:
+                return False
+            last_seq = one.seq
+    return True
 
 
 def _is_whole(body: bytes, headers: dict[str, str] | None) -> bool:

@@ -56,7 +56,8 @@ class NatsSink:
             box.forget()
             await box.make()
             answers = await box.link.ask_all(sendings)
-        strange = {answer["stream"] for answer in answers} - {box.place.stream}
+        with box.link.reading():
+            strange = {answer["stream"] for answer in answers} - {box.place.stream}
         if strange:
             raise Refused(
                 f"what was sent to {box.name} went to the stream {min(strange)}: no two"

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from deadletter.nats_login import OURS
 from deadletter.ports.broker import QueueOptions
 from deadletter.ports.time import Clock
 
@@ -44,7 +45,7 @@ class Registry:
         """Make the stream that all our notes are in."""
         config: dict[str, Any] = {
             "name": self._names.book,
-            "description": "deadletter: the list of mailboxes, and notes on messages",
+            "description": f"{OURS}the list of mailboxes, and notes on messages",
             "subjects": [f"{self._names.book}.>"],
             "retention": "limits",
             "storage": "file",

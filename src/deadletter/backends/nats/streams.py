@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from deadletter.core.errors import ConfigError
+from deadletter.nats_login import OURS
 
 from .errors import (
     CONSUMER_EXISTS,
@@ -28,6 +29,7 @@ async def make_stream(link: Link, place: Place, *, replicas: int) -> None:
         return
     config = {
         "name": place.stream,
+        "description": f"{OURS}the messages of a mailbox",
         "subjects": [place.subject],
         "retention": "workqueue",
         "storage": "file",
@@ -68,7 +70,8 @@ async def make_consumer(link: Link, place: Place, lease: float) -> float:
             waits = wanted
         else:
             _check_consumer(config, place)
-            waits = int(config["ack_wait"])
+            with link.reading():
+                waits = int(config["ack_wait"])
             if waits < wanted:
                 config["ack_wait"] = waits = wanted
                 await _put_consumer(link, place, config, "update")
@@ -78,7 +81,11 @@ async def make_consumer(link: Link, place: Place, lease: float) -> float:
 async def consumer_config(link: Link, place: Place) -> dict[str, Any] | None:
     """How a mailbox's consumer is set up; None when there is none."""
     info = await consumer_info(link, place)
-    return None if info is None else info["config"]
+    if info is None:
+        return None
+    with link.reading():
+        config: dict[str, Any] = info["config"]
+    return config
 
 
 async def consumer_info(link: Link, place: Place) -> dict[str, Any] | None:
@@ -101,7 +108,8 @@ async def stream_state(link: Link, place: Place) -> dict[str, Any] | None:
         if error.code == STREAM_NOT_FOUND:
             return None
         raise
-    state: dict[str, Any] = info["state"]
+    with link.reading():
+        state: dict[str, Any] = info["state"]
     return state
 
 

@@ -1,5 +1,6 @@
 """The URL: what is ours in it, and what the client library understands."""
 
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -11,6 +12,15 @@ from deadletter.tls import check_files
 
 _POOL: Final = 4
 _MOST: Final = 100
+_OURS: Final = ("pool", "pgbouncer", "listen")
+_KNOWN: Final = (
+    *_OURS,
+    *("user", "password", "passfile", "host", "port", "dbname", "database"),
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslpassword"),
+    *("sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version"),
+    *("application_name", "target_session_attrs", "search_path", "options"),
+)
+_ALMOST: Final = 0.85  # how alike a misspelt name is
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
@@ -35,9 +45,10 @@ def read_url(url: str) -> Address:
     ours: dict[str, str] = {}
     theirs: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name in {"pool", "pgbouncer", "listen"}:
+        if name in _OURS:
             ours[name] = value
         else:
+            _check_name(name)
             theirs.append((name, value))
     named = dict(theirs)
     check_files("PostgreSQL", {one: named[one] for one in _FILES if named.get(one)})
@@ -52,6 +63,15 @@ def read_url(url: str) -> Address:
         pgbouncer=pgbouncer,
         listen=_listen(ours.get("listen"), dsn, pgbouncer=pgbouncer),
     )
+
+
+def _check_name(name: str) -> None:
+    """Refuse a slip of the pen; other names are settings that the server knows."""
+    near = get_close_matches(name, _KNOWN, 1, _ALMOST)
+    if near and name not in _KNOWN:
+        raise ConfigError(
+            f"unknown parameter {name!a} in the PostgreSQL URL: did you mean {near[0]}?"
+        )
 
 
 def _size(value: str) -> int:

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from deadletter.core.audit import check_chain, seal
+from deadletter.core.audit import seal
+from deadletter.core.chain import Chain
 from deadletter.core.escaping import stored
 from deadletter.core.letter import AuditEntry
 
 from .letters_rows import columns
-from .pool import Connection
+from .pool import Connection, sealing_of
 from .text import legible, storable
 
 _PAGE: Final = 5_000
 
 # Whoever appends holds this row until the end: one chain, whoever writes.
 _END: Final = "SELECT audit_seq, audit_hash FROM deadletter.office FOR UPDATE"
-_LAST: Final = "SELECT audit_seq, audit_hash FROM deadletter.office"
 _APPEND: Final = """
 WITH written AS (
     INSERT INTO deadletter.audit
@@ -41,7 +41,8 @@ async def append(connection: Connection, acts: Sequence[AuditEntry]) -> None:
     if not acts:
         return
     seq, previous = await connection.fetchrow(_END)
-    entries = seal(acts, seq=seq, previous=previous)
+    sealing = sealing_of(connection)
+    entries = seal(acts, seq=seq, previous=previous, sealing=sealing)
     rows = columns([_row(entry) for entry in entries], 8)
     await connection.execute(_APPEND, *rows, entries[-1].seq, entries[-1].hash)
 
@@ -57,17 +58,10 @@ async def page(
     return [_entry(row) for row in rows]
 
 
-async def problems(connection: Connection) -> list[str]:
-    """What is wrong with the audit, from its first entry to its last."""
-    last = tuple(await connection.fetchrow(_LAST))
-    found: list[str] = []
-    seq, hash_ = 0, ""
-    while entries := await page(connection, target=None, after=seq, limit=_PAGE):
-        found += check_chain(entries, seq=seq, previous=hash_)
-        seq, hash_ = entries[-1].seq, entries[-1].hash
-    if (seq, hash_) != last:
-        found.append(f"the audit ends with entry {seq}, but {last[0]} were written")
-    return found
+async def read_into(connection: Connection, chain: Chain) -> None:
+    """Hand the whole audit to whoever checks it, from its first entry on."""
+    while entries := await page(connection, target=None, after=chain.seq, limit=_PAGE):
+        chain.add(entries)
 
 
 def _row(entry: AuditEntry) -> Sequence[Any]:

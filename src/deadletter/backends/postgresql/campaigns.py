@@ -1,6 +1,6 @@
 """Campaigns as a whole: made, listed, paused, ended."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -10,21 +10,23 @@ from msgspec import Struct
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.care import read, written
+from deadletter.core.counts import many
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.escaping import stored
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import check_change, runs_as
+from deadletter.core.replaying import check_change, has_begun, runs_as
 
 from .audit import append
-from .plans import add
+from .key_order import chain, has_keys
+from .plans import add, not_yet
 from .pool import Connection
 from .replay_items import count
 from .text import legible, storable
 
 _LATEST: Final = """
 SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,
-    owner, runs_as
+    owner, runs_as, through
 FROM deadletter.campaigns
 WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
 AND ($4::text IS NULL OR owner = $4) AND ($5::int IS NULL OR seq < $5)
@@ -39,20 +41,24 @@ SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
 WHERE campaign = ANY($1) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken, surely, mailbox, runs_as
+SELECT seq, id, state, cap, actor, items, taken, surely, mailbox, runs_as, free, late,
+    keyed
 FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
 """
 _START: Final = """
 INSERT INTO deadletter.campaigns
     (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
-    runs_as)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING
+    runs_as, through)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (id) DO NOTHING
 """
 _SET: Final = "UPDATE deadletter.campaigns SET state = $1 WHERE seq = $2"
 _CHANGE: Final = """
 UPDATE deadletter.campaigns SET state = $1, runs_as = $2 WHERE seq = $3
 """
-_ADDED: Final = "UPDATE deadletter.campaigns SET items = items + $1 WHERE seq = $2"
+_ADDED: Final = """
+UPDATE deadletter.campaigns SET items = $1, free = $1, late = $1 WHERE seq = $2
+"""
 
 
 class Course(Struct, frozen=True):
@@ -68,6 +74,9 @@ class Course(Struct, frozen=True):
     surely: int  # no item before this one is being sent
     to: str | None
     runs_as: str
+    free: int  # items before it were planned as such; later ones had waited
+    late: int  # none of these before it is being sent
+    keyed: bool  # some letters wait for others of their key, or did
 
 
 async def existing(connection: Connection, campaign: str) -> Course:
@@ -92,14 +101,22 @@ async def plan(
     stands = await existing(connection, campaign.id)
     if stands.state is CampaignState.CANCELLED:
         raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
+    if stands.items != stands.free:
+        raise has_begun(campaign.id)
     if stands.state is CampaignState.DONE:  # faster than we could plan
         await connection.execute(_SET, CampaignState.RUNNING, stands.seq)
     wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
-    added = await add(connection, stands.seq, stands.items, wanted)
-    await connection.execute(_ADDED, added, stands.seq)
-    await count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
+    waiting = 0
+    if campaign.care.key_order and await has_keys(connection, wanted):
+        new = await not_yet(connection, stands.seq, wanted)
+        wanted = await chain(connection, stands.seq, new, stored(campaign.to))
+        waiting = len(new) - len(wanted)
+    planned = await add(connection, stands.seq, stands.items, wanted)
+    added = len(planned)
+    await connection.execute(_ADDED, stands.items + added, stands.seq)
+    await count(connection, {(stands.seq, None, Outcome.PLANNED): planned})
     by = By(campaign.actor, campaign.reason)
-    detail = f"{added} letters: {campaign.query}"
+    detail = f"{many(added + waiting, 'letter')}: {campaign.query}"
     await append(connection, [act("replay", campaign.id, by, at=now, detail=detail)])
 
 
@@ -156,13 +173,14 @@ def _row(campaign: Campaign) -> Sequence[Any]:
             written(campaign.care),
             campaign.owner,
             campaign.runs_as,
+            campaign.through,
         )
     )
 
 
 def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
     _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
-    owner, principal = who
+    owner, principal, through = who
     return Campaign(
         id=id_,
         query=query,
@@ -176,5 +194,6 @@ def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
         rate=rate,
         cap=cap,
         care=read(care),
+        through=through,
         counts=counts,
     )

@@ -8,13 +8,15 @@ wait for each other and not in a circle.
 """
 
 from collections import Counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from deadletter.core.escaping import shown, stored
 from deadletter.core.letter import OPEN, LetterHead, State
+from deadletter.core.marks import Marks
 
+from .database import Again
 from .letters_rows import columns
-from .pool import Connection
+from .pool import Connection, sealing_of
 
 Shifts: TypeAlias = Counter[tuple[str, str, State]]
 """How many letters more or less there are, by source, fingerprint and state."""
@@ -42,7 +44,40 @@ opened AS (
 """...and the next two what is open, by group."""
 
 _COUNT: Final = f"WITH {OPENED}, {STATES} SELECT"
+_KEY: Final = "SELECT marks_key, kept = 0 AND deaths = 0 FROM deadletter.office"
+_BEGIN: Final = """
+UPDATE deadletter.office SET marks_key = $1 WHERE kept = 0 AND deaths = 0
+"""
 _COUNTS: Final = "SELECT source, state, n FROM deadletter.source_states WHERE n > 0"
+
+
+async def office_marks(connection: Connection) -> Marks:
+    """
+    Return the marks that the sums of letters are made of, to add to these.
+
+    Whoever does so asks for `office_key` in the same statement, and says by `fits` if
+    that was the key.
+    """
+    sealing = sealing_of(connection)
+    if connection.office_key is None:
+        key_id, is_empty = await connection.fetchrow(_KEY)
+        if is_empty and key_id != sealing.key_id:
+            key_id = sealing.key_id
+            await connection.execute(_BEGIN, key_id)
+        connection.office_key = key_id
+    return sealing.marks(connection.office_key)
+
+
+def office_key(connection: Connection) -> bytes:
+    """Return the id of the key of `office_marks`."""
+    return cast(bytes, connection.office_key)
+
+
+def check_fits(connection: Connection, *, fits: bool) -> None:
+    """Begin the transaction anew if the sums are made with another key by now."""
+    if not fits:
+        connection.office_key = None
+        raise Again
 
 
 def shift(shifts: Shifts, head: LetterHead, by: int) -> None:

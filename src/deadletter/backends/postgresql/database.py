@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 import asyncpg
 
 from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.group_limit import GroupLimit
+from deadletter.core.seals import Sealing
 
 from .address import Address
 from .errors import explained, is_broken, is_theirs, while_running
@@ -59,8 +61,12 @@ class Database:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.group_limit = GroupLimit()
         self._pid = os.getpid()
-        self._pool = Pool(lambda: connect(address), size=address.pool)
+        self.sealing = Sealing()  # given its keys once the office is open
+        self._pool = Pool(
+            lambda: connect(address, sealing=self.sealing), size=address.pool
+        )
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 

@@ -3,13 +3,21 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.errors import NotFound
 from deadletter.core.escaping import shown, stored
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import Asked, as_of, regressed, regresses, said
+from deadletter.core.grouping import (
+    Asked,
+    as_of,
+    regressed,
+    regresses,
+    said,
+    versions_to_compare,
+)
 from deadletter.core.letter import (
     By,
     DeadLetter,
@@ -23,12 +31,16 @@ from deadletter.core.letter import (
 from .audit import append
 from .pool import Connection
 from .text import legible, storable
+from .versions import first_seen
 
 _COLUMNS: Final = """
 fingerprint, source, error_type, text, frame, trouble, code, first_seen, last_seen,
 total, status, since, owner, note, until, version
 """
 _LIST: Final = f"SELECT {_COLUMNS} FROM deadletter.groups"  # noqa: S608 -- made of constants
+_NAMED: Final = f"""
+{_LIST} WHERE fingerprint = ANY($1) ORDER BY fingerprint FOR UPDATE
+"""
 # As it stands now, see `core.grouping.as_of`.
 _STANDS: Final = "CASE WHEN until <= $2 THEN 'ongoing' ELSE status END = ANY(${})"
 _STATES: Final = """
@@ -100,6 +112,19 @@ async def groups(connection: Connection, asked: Asked) -> list[Group]:
     return [_group(legible(row), states[row[0]], asked.now) for row in rows]
 
 
+async def groups_named(
+    connection: Connection, names: Sequence[str], now: datetime
+) -> dict[str, Group]:
+    """The groups of exactly these fingerprints, with their counts, locked."""
+    asked = [stored(name) for name in names]
+    rows = await connection.fetch(_NAMED, asked)
+    states: defaultdict[str, dict[State, int]] = defaultdict(dict)
+    for name, state, n in await connection.fetch(_STATES, asked):
+        states[name][State(state)] = n
+    found = [_group(legible(row), states[row[0]], now) for row in rows]
+    return {group.fingerprint: group for group in found}
+
+
 async def say(
     connection: Connection, fingerprint: str, standing: Standing, by: By, now: datetime
 ) -> None:
@@ -107,7 +132,7 @@ async def say(
     old = (await _standings(connection, [fingerprint])).get(fingerprint)
     if old is None:
         raise NotFound(f"there is no group {fingerprint}")
-    await _set(connection, fingerprint, standing)
+    await put_standing(connection, fingerprint, standing)
     entry = act("group", fingerprint, by, at=now, detail=said(old, standing))
     await append(connection, [entry])
 
@@ -117,11 +142,13 @@ async def regress(
 ) -> None:
     """Resolved groups that these deaths belong to may not be resolved after all."""
     found = await _standings(connection, list(deaths))
+    wanted = versions_to_compare(found, chain.from_iterable(deaths.values()))
+    seen = await first_seen(connection, wanted)
     for fingerprint, heads in deaths.items():
-        if fingerprint not in found or not regresses(found[fingerprint], heads):
+        if fingerprint not in found or not regresses(found[fingerprint], heads, seen):
             continue
         after = regressed(found[fingerprint], now)
-        await _set(connection, fingerprint, after)
+        await put_standing(connection, fingerprint, after)
         detail = said(found[fingerprint], after)
         entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
         await append(connection, [entry])
@@ -160,7 +187,10 @@ async def _standings(
     return {row[0]: _standing(row[1:]) for row in map(legible, rows)}
 
 
-async def _set(connection: Connection, fingerprint: str, standing: Standing) -> None:
+async def put_standing(
+    connection: Connection, fingerprint: str, standing: Standing
+) -> None:
+    """Write down how a group stands, without a word in the audit."""
     await connection.execute(
         _SET,
         stored(fingerprint),

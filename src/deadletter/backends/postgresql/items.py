@@ -20,7 +20,7 @@ from deadletter.core.items import (
     Retrial,
 )
 from deadletter.core.lease_queues import MAX_PARTITIONS, no_queue
-from deadletter.ports.items import Tended
+from deadletter.ports.items import Shortened, Tended
 
 from . import items_keeping as keeping
 from . import items_origins as origins
@@ -119,6 +119,10 @@ class PostgresqlItems:
         tended = await self._db.write(partial(tending.tend, limit=limit))
         self._ready.tell(tended.ready)
         return tended
+
+    async def shorten_leases(self) -> Shortened:
+        """Shorten leases that began in the future."""
+        return await self._db.write(tending.shorten_leases)
 
     async def forget(self, *, limit: int = 1000) -> bool:
         """Forget where items came from that have been gone for long."""

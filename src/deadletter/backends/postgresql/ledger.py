@@ -70,6 +70,9 @@ WITH gone AS MATERIALIZED (
     LIMIT $1 FOR UPDATE SKIP LOCKED)
 DELETE FROM deadletter.ledger WHERE id = ANY(ARRAY(SELECT id FROM gone)) RETURNING 1
 """
+_IN_USE: Final = """
+SELECT EXISTS (SELECT 1 FROM deadletter.ledger WHERE state = 'processed')
+"""
 _MOST: Final = (1 << 63) - 1
 
 _Round: TypeAlias = dict[bytes, tuple[int, LedgerKey]]
@@ -145,6 +148,11 @@ class PostgresqlLedger:
             standing(key, *found[id_]) if id_ in found else None
             for key, id_ in zip(keys, ids, strict=True)
         ]
+
+    async def in_use(self, mailboxes: Sequence[str]) -> bool:
+        """Return whether anything was processed: an entry does not tell for whom."""
+        ((found,),) = await self._db.fetch(_IN_USE)
+        return bool(found)
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """Drop finished keys whose time is over, and claims left long ago."""

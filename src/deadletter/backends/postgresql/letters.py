@@ -8,9 +8,11 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from deadletter.core.audit import act
+from deadletter.core.brake_window import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.editing import Edit
 from deadletter.core.escaping import stored
+from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, check_standing
 from deadletter.core.keeping import check_expiry
 from deadletter.core.letter import (
@@ -23,29 +25,47 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
-from deadletter.core.query import EVERYTHING, Meter, Node
+from deadletter.core.query import (
+    EVERYTHING,
+    MOST_VERSIONS,
+    Meter,
+    Node,
+    compares_versions,
+    with_versions,
+)
+from deadletter.core.regrouping import GroupRule, Regrouping
 from deadletter.core.replaying import check_news
+from deadletter.core.seals import Sealing
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
     Kept,
+    KeyProgress,
     Move,
     Names,
     Page,
     ReplayItems,
+    ReplayNext,
     ReplaySettled,
     ReplayTaken,
+    Resealed,
 )
 from deadletter.ports.time import Clock
 
 from . import (
     audit,
+    body_index,
+    brake_windows,
     campaigns,
     counting,
     groups,
+    key_order,
+    plans,
+    regrouping,
     replay_items,
     search,
     signing,
     text_index,
+    versions,
 )
 from . import letters_edit as editing
 from . import letters_moves as moves
@@ -65,6 +85,7 @@ class PostgresqlLetters:
 
     def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
         self.features = features
+        self.group_limit = db.group_limit
         self._db = db
         self._clock = clock
         # Where letters that we have taken stand in their campaigns: found the faster
@@ -76,7 +97,7 @@ class PostgresqlLetters:
         if not letters:
             return []
         size = sum(len(letter.message.body) for letter in letters)
-        keep = keeping(letters, self._clock.now())
+        keep = keeping(letters, self._clock.now(), self.group_limit)
         return await self._db.write(keep, within=limit_for(size))
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
@@ -110,15 +131,25 @@ class PostgresqlLetters:
         async def work(connection: Connection) -> T:
             # The time begins here: who waits for a connection has not used any.
             meter = Meter(self._clock.monotonic)
+            asked = query
+            if compares_versions(query):
+                seen = await versions.all_seen(connection, MOST_VERSIONS + 1)
+                asked = with_versions(query, seen)
             return await search(
-                connection, query, limit=limit, after=after, now=now, meter=meter
+                connection, asked, limit=limit, after=after, now=now, meter=meter
             )
 
         return await self._db.search(work)
 
     async def index_texts(self) -> bool:
-        """Index some error texts; whether there is more."""
-        return await self._db.write(text_index.index_some) > 0
+        """Index some texts; whether there is more."""
+        if await self._db.write(text_index.index_some):
+            return True
+        return await self._db.write(body_index.index_some) > 0
+
+    async def index_bodies(self, size: int) -> None:
+        """Index bodies of up to `size` bytes from now on, 0 for none."""
+        await self._db.write(lambda c: body_index.index_up_to(c, size))
 
     async def counts(self) -> dict[str, dict[State, int]]:
         """How many letters of each state, by source."""
@@ -154,6 +185,32 @@ class PostgresqlLetters:
         now = self._clock.now()
         await self._db.write(lambda c: groups.say(c, fingerprint, standing, by, now))
 
+    async def regroup(self, moves: Sequence[Regrouping], by: By) -> int:
+        """Move letters to other groups, audited; how many moved."""
+        now = self._clock.now()
+        return sum(
+            [
+                await self._db.write(
+                    partial(regrouping.regroup, move=move, by=by, now=now)
+                )
+                for move in moves
+            ]
+        )
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return await self._db.read(regrouping.rules)
+
+    async def set_group_rules(
+        self, fingerprint: str, rules: Sequence[GroupRule], by: By, detail: str
+    ) -> None:
+        """Say where letters of a group belong from now on, audited."""
+        at = self._clock.now()
+        entry = act("regroup-rule", fingerprint, by, at=at, detail=detail)
+        await self._db.write(
+            lambda c: regrouping.set_rules(c, fingerprint, rules, entry)
+        )
+
     async def move(self, move: Move, by: By) -> Sequence[str]:
         """Move letters between states, audited; the ids of those that moved."""
         now = self._clock.now()
@@ -161,7 +218,7 @@ class PostgresqlLetters:
         for some in _slices(move.ids):
             part = replace(move, ids=some)
             moved += await self._db.write(
-                partial(moves.move, move=part, by=by, now=now)
+                partial(replay.move, move=part, by=by, now=now)
             )
         return moved
 
@@ -212,16 +269,22 @@ class PostgresqlLetters:
         entry = act(action, target, by, at=self._clock.now(), detail=detail)
         await self._db.write(lambda c: audit.append(c, [entry]))
 
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._db.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept here."""
+        return await self._db.read(verifying.examine, within=verifying.LONG)
+
+    async def reseal(self, after: str = "") -> Resealed:
+        """Seal some letters that have no seal, or not by the first key."""
+        return await self._db.write(lambda c: verifying.reseal(c, after))
+
     async def verify(self) -> Sequence[str]:
         """What does not add up in here, one sentence each; nothing when all is well."""
-        found = await self._db.read(verifying.problems, within=verifying.LONG)
-        after: int | None = 0
-        while after is not None:
-            after, damaged = await self._db.read(
-                partial(verifying.damaged, after=after), within=verifying.LONG
-            )
-            found += damaged
-        return found
+        return list((await self.examine()).findings)
 
     async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
         """Start a campaign over these letters, or add them to it; audited."""
@@ -231,11 +294,30 @@ class PostgresqlLetters:
                 partial(campaigns.plan, campaign=campaign, letters=some, now=now)
             )
 
-    async def take_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayTaken]:
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self._db.read(lambda c: plans.sent_order(c, ids))
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self._db.read(lambda c: replay.next_planned(c, campaign, limit))
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self._db.read(lambda c: key_order.progress(c, campaign, limit))
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
         """Claim the next letters of a running campaign: they are `replaying` now."""
         now = self._clock.now()
         taken = await self._db.write(
-            lambda c: replay.take_next(c, campaign, limit, now)
+            lambda c: replay.take_next(c, campaign, limit, leave_out, keys, now)
         )
         if len(self._out) > _SLICE:  # of campaigns that were given up
             self._out.clear()
@@ -287,6 +369,10 @@ class PostgresqlLetters:
             )
         )
 
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return await self._db.read(replay_items.waiting_since)
+
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """Every part these letters had in campaigns, each letter's first to last."""
         return await self._db.read(lambda c: replay_items.items(c, ids))
@@ -295,6 +381,25 @@ class PostgresqlLetters:
         """Pause, resume, cancel or end a campaign."""
         now = self._clock.now()
         await self._db.write(lambda c: campaigns.change(c, campaign, state, by, now))
+
+    async def save_window(
+        self, window: BrakeWindow, *, keep: int = KEPT
+    ) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        return await self._db.write(lambda c: brake_windows.save(c, window, keep))
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        return await self._db.read(lambda c: brake_windows.latest(c, mailbox, limit))
+
+    async def release_windows(self, mailbox: str, by: By) -> int:
+        """Release a mailbox's windows that are not closed, audited; how many."""
+        now = self._clock.now()
+        return await self._db.write(
+            lambda c: brake_windows.release(c, mailbox, by, now)
+        )
 
     async def signing_key(self, new: bytes) -> bytes:
         """Return the key that all processes of this office sign with."""

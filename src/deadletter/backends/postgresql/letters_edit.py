@@ -13,10 +13,11 @@ from deadletter.core.ids import body_digest
 from deadletter.core.keeping import Known
 from deadletter.core.letter import DeadLetter
 from deadletter.core.packing import pack_rest, unpack_message
+from deadletter.core.seals import EDITED
 
 from .audit import append
 from .letters_rows import CONTENTS, HEAD, WHOLE, check_body, for_copies, whole
-from .pool import Connection
+from .pool import Connection, sealing_of
 
 GET: Final = f"""
 SELECT {HEAD}, {CONTENTS}, o.digest, o.rest, o.body
@@ -28,13 +29,15 @@ SELECT {HEAD}, {CONTENTS} FROM {WHOLE} WHERE l.id = $1 FOR UPDATE OF l, m, c
 """  # noqa: S608 -- made of constants
 _SET_ASIDE: Final = """
 INSERT INTO deadletter.letter_originals
-SELECT letter, digest, rest, body FROM deadletter.letter_contents WHERE letter = $1
+SELECT letter, digest, rest, body, seal
+FROM deadletter.letter_contents WHERE letter = $1
 ON CONFLICT DO NOTHING
 """
 _PUT: Final = """
 WITH put AS (
     UPDATE deadletter.letter_contents
-    SET digest = $2, rest = $3, body = $4, outgoing = $8, sent_at = $9, expires_at = $10
+    SET digest = $2, rest = $3, body = $4, outgoing = $8, sent_at = $9,
+        expires_at = $10, mark = $11, mark_key = $12, seal = $13
     WHERE letter = $1
 ), marked AS (
     UPDATE deadletter.letter_marks SET revision = $7 WHERE letter = $1
@@ -42,8 +45,8 @@ WITH put AS (
 UPDATE deadletter.letters SET key = $5, size = $6 WHERE seq = $1
 """
 _KEEP: Final = """
-INSERT INTO deadletter.letter_originals (letter, digest, rest, body)
-SELECT seq, $2, $3, $4 FROM deadletter.letters WHERE id = $1
+INSERT INTO deadletter.letter_originals (letter, digest, rest, body, seal)
+SELECT seq, $2, $3, $4, $5 FROM deadletter.letters WHERE id = $1
 """
 
 
@@ -66,16 +69,20 @@ async def edit(connection: Connection, edit: Edit, now: datetime) -> int:
     check_revision(letter.head, edit.revision)
     head, detail = edited(letter.head, letter.message, edit.message)
     await connection.execute(_SET_ASIDE, seq)
+    digest = body_digest(edit.message.body)
+    rest = pack_rest(replace(letter, message=edit.message))
+    sealing = sealing_of(connection)
     await connection.execute(
         _PUT,
         seq,
-        body_digest(edit.message.body),
-        pack_rest(replace(letter, message=edit.message)),
+        digest,
+        rest,
         edit.message.body,
         stored(head.key),
         head.size,
         head.revision,
-        *for_copies(edit.message),
+        *for_copies(edit.message, sealing),
+        sealing.message(head, digest, rest, EDITED),
     )
     await append(connection, [act("edit", edit.id, edit.by, at=now, detail=detail)])
     return head.revision
@@ -88,7 +95,8 @@ async def keep_originals(
     for known, letter in letters:
         if letter.original is not None:
             rest = pack_rest(replace(letter, message=letter.original))
+            seal = sealing_of(connection).message(known.head, known.digest, rest)
             body = letter.original.body
             await connection.execute(
-                _KEEP, stored(known.head.id), known.digest, rest, body
+                _KEEP, stored(known.head.id), known.digest, rest, body, seal
             )

@@ -3,24 +3,42 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.escaping import stored
+from deadletter.core.fingerprint import current
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.keeping import (
     Filed,
+    Filing,
     Known,
     failed_copies,
     filing,
     needs_a_look,
     reopened,
+    story_seal,
 )
 from deadletter.core.letter import DeadLetter
+from deadletter.core.marks import MASK
+from deadletter.core.versions import first_seen
 from deadletter.ports.letters import Kept, ReplaySettled
 
 from .audit import append
-from .counting import OPENED, STATES, Shifts, counted, opened, shift
+from .counting import (
+    OPENED,
+    STATES,
+    Shifts,
+    check_fits,
+    counted,
+    office_key,
+    office_marks,
+    opened,
+    shift,
+)
 from .database import Again, Work
+from .group_kinds import limit_groups
 from .groups import died, regress
 from .letters_edit import keep_originals
 from .letters_replay import settle
@@ -35,8 +53,10 @@ from .letters_rows import (
     head_of,
     row_of,
 )
-from .pool import Connection
+from .pool import Connection, sealing_of
+from .regrouping import rules
 from .rows import octets
+from .versions import rows_of
 
 _AT_ONCE: Final = 16_000_000  # bytes in one statement; one letter may have more
 
@@ -51,7 +71,9 @@ FROM {WHOLE} WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE OF l, m, c
 """  # noqa: S608 -- made of constants
 _CONTENTS: Final = {
     **dict.fromkeys(("digest", "frame", "rest", "body", "history"), "bytea"),
+    **dict.fromkeys(("seal", "story_seal"), "bytea"),
     **FOR_COPIES,
+    "sent_place": "text",
 }
 _STATIC: Final = ", ".join(
     name for name in TYPES if name not in {"state", "replays", "revision"}
@@ -88,7 +110,7 @@ _CHANGING: Final = (
     *("trace_id", "error_name", "generation", "spent"),
 )
 _NUMBER: Final = {"seq": "bigint"}
-_TOLD: Final = {"frame": "bytea", "history": "bytea"}
+_TOLD: Final = {"frame": "bytea", "history": "bytea", "story_seal": "bytea"}
 _REWRITE: Final = f"""
 WITH given AS MATERIALIZED (
     SELECT * FROM {_unnested(_NUMBER | TYPES | _TOLD)}
@@ -97,14 +119,16 @@ WITH given AS MATERIALIZED (
     SET {", ".join(f"{name} = g.{name}" for name in MARKS)}
     FROM given g WHERE t.letter = g.seq AND t.letter = ANY($1)
 ), filled AS (
-    UPDATE deadletter.letter_contents t SET frame = g.frame, history = g.history
+    UPDATE deadletter.letter_contents t
+    SET frame = g.frame, history = g.history, story_seal = g.story_seal
     FROM given g WHERE t.letter = g.seq AND t.letter = ANY($1)
 )
 UPDATE deadletter.letters t
 SET {", ".join(f"{name} = g.{name}" for name in _CHANGING)}
 FROM given g WHERE t.seq = g.seq AND t.seq = ANY($1)
 """  # noqa: S608 -- made of constants
-# Which of the groups stand as resolved, and so may have to be looked at again.
+# Which of the groups stand as resolved, and so may have to be looked at again; NULL if
+# there are rules about some of them, which are asked for only then.
 _COUNT: Final = f"""
 WITH died AS (
     INSERT INTO deadletter.groups AS t (fingerprint, source, error_type, text, frame,
@@ -123,13 +147,30 @@ WITH died AS (
         total = t.total + excluded.total,
         open = t.open + excluded.open
     RETURNING fingerprint, status
-), {OPENED}, {STATES}, kept AS (UPDATE deadletter.office SET kept = kept + $20)
-SELECT fingerprint FROM died WHERE status = 'resolved'
+), {OPENED}, {STATES}, kept AS (
+    UPDATE deadletter.office SET kept = kept + $20,
+        letter_marks = (letter_marks + $21) & {MASK},
+        deaths = deaths + $22, death_marks = (death_marks + $23) & {MASK}
+    WHERE marks_key = $28 RETURNING 1
+), seen AS (
+    INSERT INTO deadletter.versions AS t (source, version, first_seen)
+    SELECT * FROM unnest($24::text[], $25::text[], $26::timestamptz[])
+    ON CONFLICT (source, version) DO UPDATE SET first_seen = excluded.first_seen
+    WHERE excluded.first_seen < t.first_seen
+)
+SELECT fingerprint, true FROM died WHERE status = 'resolved'
+UNION ALL SELECT NULL, true FROM deadletter.group_rules
+WHERE fingerprint = ANY($9) OR fingerprint = ANY($27)
+UNION ALL SELECT NULL, false WHERE NOT EXISTS (SELECT 1 FROM kept)
 """  # noqa: S608 -- made of constants
 
 
 def keeping(
-    letters: Sequence[DeadLetter], now: datetime, *, looks: bool = False
+    letters: Sequence[DeadLetter],
+    now: datetime,
+    limit: GroupLimit,
+    *,
+    looks: bool = False,
 ) -> Work[list[Kept]]:
     """
     What keeps letters, all of them or none, in a transaction.
@@ -137,11 +178,18 @@ def keeping(
     Most are new. Where that turns out wrong, or when it is told to, it looks first.
     """
     looks = looks or any(map(needs_a_look, letters))
+    ruled = False
 
     async def work(connection: Connection) -> list[Kept]:
-        nonlocal looks
+        nonlocal looks, ruled
         try:
-            return await _keep(connection, letters, now, looks=looks)
+            found = await rules(connection) if ruled else None
+            within = await limit_groups(connection, letters, now, limit, found)
+            own = _diverted(letters, within) if found is None else None
+            return await _keep(connection, within, now, looks=looks, unruled=own)
+        except _Ruled:
+            ruled = True
+            raise Again from None
         except Again:
             looks = True
             raise
@@ -149,17 +197,36 @@ def keeping(
     return work
 
 
+def _diverted(letters: Sequence[DeadLetter], within: Sequence[DeadLetter]) -> list[str]:
+    """The names of groups that letters were kept out of; there may be rules on them."""
+    own = [current(letter).head.fingerprint for letter in letters]
+    pairs = zip(own, within, strict=True)
+    return [name for name, after in pairs if name != after.head.fingerprint]
+
+
+class _Ruled(Exception):
+    """There are rules about groups of these letters, and nobody has read them."""
+
+
 async def _keep(
-    connection: Connection, letters: Sequence[DeadLetter], now: datetime, *, looks: bool
+    connection: Connection,
+    letters: Sequence[DeadLetter],
+    now: datetime,
+    *,
+    looks: bool,
+    unruled: Sequence[str] | None,
 ) -> list[Kept]:
+    """Keep them; `unruled` are names of diverted ones, if no rules were read."""
     places: dict[str, int] = {}
-    filed = await _file(connection, letters, places, looks=looks)
+    filed = await _file(connection, filing(letters), places, looks=looks)
     after = {one.id: one.after for one in filed if one.after is not None}
     if after:
         new = {one.id: one.letter for one in filed if one.before is None}
         await _insert(connection, [(after[id_], new[id_]) for id_ in new])
         await _rewrite(connection, [after[id_] for id_ in after.keys() - new], places)
-        await _count(connection, filed, len(new), now)
+        said = await _count(connection, filed, new, now, unruled or ())
+        if None in said and unruled is not None:
+            raise _Ruled
         await append(connection, reopened(filed, now))
     news = [
         ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
@@ -173,13 +240,8 @@ async def _keep(
 
 
 async def _file(
-    connection: Connection,
-    letters: Sequence[DeadLetter],
-    places: dict[str, int],
-    *,
-    looks: bool,
+    connection: Connection, steps: Filing, places: dict[str, int], *, looks: bool
 ) -> list[Filed]:
-    steps = filing(letters)
     wanted = next(steps)
     while True:
         known = await _look_up(connection, wanted, places) if looks else {}
@@ -214,8 +276,11 @@ async def _look_up(
 async def _insert(
     connection: Connection, letters: Sequence[tuple[Known, DeadLetter]]
 ) -> None:
+    sealing = sealing_of(connection)
     for part in _parts(letters):
-        rows = [(*row_of(one), *contents_of(one, letter)) for one, letter in part]
+        rows = [
+            (*row_of(one), *contents_of(one, letter, sealing)) for one, letter in part
+        ]
         if await connection.fetchval(_INSERT, *columns(rows, 0)) != len(part):
             raise Again
     await keep_originals(connection, letters)
@@ -226,16 +291,27 @@ async def _rewrite(
 ) -> None:
     if not letters:
         return
+    sealing = sealing_of(connection)
     rows = [
-        (places[one.head.id], *row_of(one), octets(one.frame), octets(one.history))
+        (
+            places[one.head.id],
+            *row_of(one),
+            octets(one.frame),
+            octets(one.history),
+            story_seal(one, sealing),
+        )
         for one in letters
     ]
     await connection.execute(_REWRITE, *columns(rows, 0))
 
 
 async def _count(
-    connection: Connection, filed: Sequence[Filed], new: int, now: datetime
-) -> None:
+    connection: Connection,
+    filed: Sequence[Filed],
+    new: Iterable[str],
+    now: datetime,
+    diverted: Sequence[str],
+) -> list[str | None]:
     shifts: Shifts = Counter()
     deaths: defaultdict[str, list[DeadLetter]] = defaultdict(list)
     for one in filed:
@@ -250,11 +326,23 @@ async def _count(
         sorted((*row, by_open.pop(row[0], 0)) for row in map(died, deaths.values())),
         11,
     )
-    values = (*states, *opened(by_open), *died_of, new)
-    resolved = await connection.fetch(_COUNT, *values)
-    if resolved:
-        heads = {name: [one.head for one in of] for name, of in deaths.items()}
+    counts = {name: len(of) for name, of in deaths.items()}
+    letters, marks = dict.fromkeys(new, 1), await office_marks(connection)
+    numbers = (
+        *(len(letters), marks.texts(letters)),
+        *(sum(counts.values()), marks.texts(counts)),
+    )
+    heads = {name: [one.head for one in of] for name, of in deaths.items()}
+    seen = rows_of(first_seen(chain.from_iterable(heads.values())))
+    asked = [stored(name) for name in diverted]
+    key = office_key(connection)
+    values = (*states, *opened(by_open), *died_of, *numbers, *seen, asked, key)
+    rows = await connection.fetch(_COUNT, *values)
+    check_fits(connection, fits=all(fits for _, fits in rows))
+    said = [fingerprint for fingerprint, _ in rows]
+    if any(said):
         await regress(connection, heads, now)
+    return said
 
 
 def _parts(

@@ -12,15 +12,16 @@ from deadletter.core.escaping import shown, stored
 from deadletter.core.grouping import blanked
 from deadletter.core.keeping import check_purge
 from deadletter.core.letter import By, State, sources_of
+from deadletter.core.marks import MASK
 from deadletter.ports.letters import Move
 
 from .audit import append
-from .counting import Shifts, count
+from .counting import Shifts, check_fits, count, office_key, office_marks
 from .groups import blank, lock
 from .letters_rows import JOINED
 from .pool import Connection
 
-BRIEF: Final = "l.seq, l.id, l.source, m.fingerprint, m.state"
+BRIEF: Final = "l.seq, l.id, l.source, m.fingerprint, m.state, m.replays"
 """The columns `brief_of` reads, in its order."""
 
 _GIVEN: Final = f"""
@@ -43,6 +44,10 @@ DELETE FROM deadletter.letter_marks WHERE letter = ANY($1)
 """
 _PURGED: Final = "UPDATE deadletter.office SET purged = purged + $1"
 _EXPIRED: Final = "UPDATE deadletter.office SET expired = expired + $1"
+_TAKE_OFF: Final = f"""
+UPDATE deadletter.office SET letter_marks = (letter_marks + $1) & {MASK}
+WHERE marks_key = $2
+"""  # noqa: S608 -- made of constants
 
 
 class Brief(Struct, frozen=True):
@@ -53,12 +58,15 @@ class Brief(Struct, frozen=True):
     source: str
     fingerprint: str
     state: State
+    replays: int
 
 
 def brief_of(row: Sequence[Any]) -> Brief:
-    """The letter in the columns seq, id, source, fingerprint, state."""
-    seq, id_, source, fingerprint, state = row[:5]
-    return Brief(seq, shown(id_), shown(source), shown(fingerprint), State(state))
+    """The letter in the columns seq, id, source, fingerprint, state, replays."""
+    seq, id_, source, fingerprint, state, replays = row[:6]
+    return Brief(
+        seq, shown(id_), shown(source), shown(fingerprint), State(state), replays
+    )
 
 
 async def given(connection: Connection, letters: Sequence[str]) -> list[Brief]:
@@ -68,8 +76,10 @@ async def given(connection: Connection, letters: Sequence[str]) -> list[Brief]:
     return [found[id_] for id_ in dict.fromkeys(letters) if id_ in found]
 
 
-async def move(connection: Connection, move: Move, by: By, now: datetime) -> list[str]:
-    """Move those letters that are in one of the old states, and may."""
+async def move(
+    connection: Connection, move: Move, by: By, now: datetime
+) -> list[Brief]:
+    """Move those letters that are in one of the old states, and may: as they were."""
     allowed = move.old & sources_of(move.new)
     moving = [b for b in await given(connection, move.ids) if b.state in allowed]
     await set_states(connection, dict.fromkeys(moving, move.new))
@@ -80,7 +90,7 @@ async def move(connection: Connection, move: Move, by: By, now: datetime) -> lis
             for b in moving
         ],
     )
-    return [brief.id for brief in moving]
+    return moving
 
 
 async def set_states(connection: Connection, targets: Mapping[Brief, State]) -> None:
@@ -153,6 +163,10 @@ async def _delete(
     for brief in letters:
         shifts[brief.source, brief.fingerprint, brief.state] -= 1
     await count(connection, shifts)
+    marks = await office_marks(connection)
+    total = marks.texts({brief.id: -1 for brief in letters})
+    done = await connection.execute(_TAKE_OFF, total, office_key(connection))
+    check_fits(connection, fits=done == "UPDATE 1")
     # The fact is kept, not the content.
     acts = [act(action, b.id, by, at=now, detail=f"was {b.state}") for b in letters]
     gone = await blank(connection, names)

@@ -1,7 +1,7 @@
 """Letters of a campaign: taken bit by bit, sent, and settled as news comes in."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,22 +15,41 @@ from deadletter.core.replaying import (
     Going,
     Moved,
     heard,
+    is_done_with,
     is_out,
     judge,
     landing,
+    still_needed,
 )
-from deadletter.ports.letters import ReplaySettled, ReplayTaken
+from deadletter.ports.letters import (
+    Move,
+    ReplayNext,
+    ReplaySettled,
+    ReplayTaken,
+    given_up,
+)
 
+from . import letters_moves
 from .audit import append
 from .campaigns import Course, existing, missing
 from .counting import OPENED, STATES, Shifts, counted, opened
+from .key_order import free_behind, freed, hold_behind
 from .letters_moves import BRIEF, Brief, brief_of, given, set_states
-from .letters_rows import WHOLE, check_body
+from .letters_rows import JOINED, WHOLE, check_body
 from .plans import planned
 from .pool import Connection
-from .replay_items import Tally, count, finish, mark
+from .replay_items import (
+    changes,
+    check_counted,
+    count,
+    counting,
+    explain,
+    finish,
+    mark,
+)
+from .text import legible
 
-_HEADS: Final = f"SELECT {BRIEF}, m.replays, i.ordinal"
+_HEADS: Final = f"SELECT {BRIEF}, i.ordinal"
 _AGAIN: Final = f"""
 FROM deadletter.campaign_items i JOIN ({WHOLE}) ON l.seq = i.letter
 WHERE i.campaign = $1 AND i.ordinal = ANY($2) ORDER BY i.ordinal FOR UPDATE OF m
@@ -42,8 +61,21 @@ JOIN ({WHOLE}) ON l.seq = i.letter ORDER BY i.ordinal
 _GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
 _NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
 # Without bodies, for those who do not need to see them.
-GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
-NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
+_PLAIN: Final = f"{_HEADS}, l.size, c.rest, c.digest, c.mark, c.mark_key"
+GIVEN: Final = f"{_PLAIN} {_AGAIN}"
+NEXT: Final = f"{_PLAIN} {_ON}"
+_PLACE: Final = """
+SELECT seq, state, taken, keyed FROM deadletter.campaigns WHERE id = $1
+"""
+_READY: Final = """
+SELECT letter FROM deadletter.campaign_waiting WHERE campaign = $1 AND ready
+ORDER BY place LIMIT $2
+"""
+_UPCOMING: Final = f"""
+SELECT l.id, l.source, coalesce(nullif(l.business_key, ''), l.message_id), m.replays
+FROM unnest($1::bigint[], $2::int[]) AS i (letter, ordinal)
+JOIN ({JOINED}) ON l.seq = i.letter ORDER BY i.ordinal
+"""  # noqa: S608 -- made of constants
 _LOCK: Final = """
 SELECT FROM deadletter.letter_marks WHERE letter = ANY($1) ORDER BY letter FOR UPDATE
 """
@@ -72,16 +104,20 @@ WITH moved AS ({MOVE} WHERE letter = ANY($1))
 """
 _SKIP: Final = """
 INSERT INTO deadletter.campaign_items (campaign, outcome, settled_at, ordinal, letter)
-SELECT $1, $2, $3, w.ordinal, p.letters[w.ordinal - p.first + 1]
-FROM unnest($4::int[]) AS w (ordinal) JOIN deadletter.campaign_plans p
-ON p.campaign = $1 AND p.until > w.ordinal AND p.first <= w.ordinal
+SELECT $1, $2, $3, * FROM unnest($4::int[], $5::bigint[])
 """
+_SKIPPED: Final = """
+SELECT n.letter, l.id, m.state, m.replays FROM unnest($1::bigint[]) AS n (letter)
+LEFT JOIN deadletter.letters l ON l.seq = n.letter
+LEFT JOIN deadletter.letter_marks m ON m.letter = n.letter
+"""
+_OF_ITEMS: Final = """
+SELECT letter FROM deadletter.campaign_items WHERE campaign = $1 AND ordinal = ANY($2)
+"""
+_LATE: Final = "UPDATE deadletter.campaigns SET late = $2 WHERE seq = $1"
 _COUNT_TAKEN: Final = f"""
-WITH {OPENED}, {STATES}
-INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
-VALUES ($9, 'planned', -$10::bigint), ($9, $11, $10)
-ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
-"""  # noqa: S608 -- made of constants
+WITH {OPENED}, {STATES} {counting(9)}
+"""
 _MOVE_ON: Final = """
 WITH taken AS (
     DELETE FROM deadletter.campaign_plans WHERE campaign = $1 AND until <= $2
@@ -93,16 +129,9 @@ WITH course AS MATERIALIZED (
     SELECT seq FROM deadletter.campaigns WHERE id = $1
 ), sent AS (
     UPDATE deadletter.campaign_items SET outcome = 'sent', sent_at = $2
-    WHERE {which} AND outcome = 'sending' RETURNING campaign
-), news AS (
-    SELECT campaign, count(*) AS n FROM sent GROUP BY campaign
-), counted AS (
-    INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n)
-    SELECT campaign, 'sending', -n FROM news
-    UNION ALL SELECT campaign, 'sent', n FROM news
-    ON CONFLICT (campaign, outcome) DO UPDATE SET n = t.n + excluded.n
+    WHERE {which} AND outcome = 'sending' RETURNING letter
 )
-SELECT seq FROM course
+SELECT seq, ARRAY(SELECT letter FROM sent) FROM course
 """
 # The plus keeps the index of whole campaigns out of it.
 _SENT_LETTERS: Final = _SENT.format(
@@ -115,19 +144,42 @@ _SENT_ITEMS: Final = _SENT.format(
 _COPIES: Final = f"""
 WITH l AS MATERIALIZED (
     SELECT seq, id, source FROM deadletter.letters WHERE id = ANY($1))
-SELECT {BRIEF}, m.replays, i.generation, i.campaign, i.ordinal, i.outcome, c.cap
+SELECT {BRIEF}, i.generation, i.campaign, i.ordinal, i.outcome, c.cap,
+    c.keyed
 FROM l JOIN deadletter.letter_marks m ON m.letter = l.seq
 JOIN deadletter.campaign_items i ON i.letter = l.seq
 JOIN deadletter.campaigns c ON c.seq = i.campaign
 WHERE m.letter = ANY(ARRAY(SELECT seq FROM l))
 AND i.letter = ANY(ARRAY(SELECT seq FROM l))
-AND i.outcome IN ('sending', 'sent', 'confirmed')
+AND i.outcome IN ('sending', 'sent', 'unconfirmed', 'presumed', 'confirmed')
 ORDER BY l.id FOR UPDATE OF m, i
 """  # noqa: S608 -- made of constants
 
 
-async def take_next(
-    connection: Connection, campaign: str, limit: int, now: datetime
+async def next_planned(
+    connection: Connection, campaign: str, limit: int
+) -> list[ReplayNext]:
+    """The next planned letters of a running campaign."""
+    row = await connection.fetchrow(_PLACE, stored(campaign))
+    if row is None:
+        raise missing(campaign)
+    seq, state, taken, keyed = row
+    if state != CampaignState.RUNNING:
+        return []
+    ready = await connection.fetch(_READY, seq, limit) if keyed else []
+    plan = await planned(connection, seq, taken, taken + limit - len(ready))
+    letters = [*(letter for (letter,) in ready), *plan.values()]
+    rows = await connection.fetch(_UPCOMING, letters, [*range(len(letters))])
+    return [ReplayNext(*legible(row)) for row in rows]
+
+
+async def take_next(  # noqa: PLR0917 -- as the port has it
+    connection: Connection,
+    campaign: str,
+    limit: int,
+    leave_out: frozenset[str] | None,
+    keys: int | None,
+    now: datetime,
 ) -> dict[int, ReplayTaken]:
     """
     Claim the next letters of a running campaign, the interrupted ones first.
@@ -138,21 +190,29 @@ async def take_next(
     if stands.state is not CampaignState.RUNNING:
         return {}
     again, surely = await interrupted(connection, stands, limit, now)
+    surely = again[0] if again else surely
+    again += await interrupted_late(connection, stands, limit - len(again), now)
     taken: dict[int, ReplayTaken] = {}
     if again:
         rows = await connection.fetch(_GIVEN, stands.seq, again)
         taken |= {row[6]: _taken(row, row[5]) for row in rows}
-        surely = again[0]
 
-    async def take_some(start: int, end: int) -> int:
-        plan = await planned(connection, stands.seq, start, end)
+    async def take_planned(plan: Mapping[int, int]) -> int:
         rows = await upcoming(connection, _NEXT, plan)
-        going = judge([*plan], rows, stands.cap)
-        await record(connection, stands, going, Outcome.SENDING, now)
+        going = judge([*plan], rows, stands.cap, leave_out or ())
+        await record(connection, stands, going, plan, Outcome.SENDING, leave_out, now)
         taken.update((row[6], _taken(row, row[5] + 1)) for row in going.rows)
         return len(going.rows)
 
-    place = await go_on(stands, limit - len(taken), take_some)
+    async def take_some(start: int, end: int) -> int:
+        return await take_planned(await planned(connection, stands.seq, start, end))
+
+    waited = await freed(connection, stands, limit - len(taken))
+    left = limit - len(taken) - len(waited)
+    if waited:
+        await take_planned(waited)
+    once = leave_out is not None
+    place = await go_on(stands, fewer(left, keys), take_some, once=once)
     await move_on(connection, stands, place, surely)
     return taken
 
@@ -169,15 +229,30 @@ async def upcoming(
 
 
 async def go_on(
-    stands: Course, limit: int, some: Callable[[int, int], Awaitable[int]]
+    stands: Course,
+    limit: int,
+    some: Callable[[int, int], Awaitable[int]],
+    *,
+    once: bool = False,
 ) -> int:
-    """Go through planned items, until `some` made up the limit; says how far."""
+    """
+    Go through planned items, until `some` made up the limit, or `once`.
+
+    Returns how far it went.
+    """
     place, got = stands.taken, 0
-    while place < stands.items and got < limit:
-        end = min(place + limit - got, stands.items)
+    while place < stands.free and got < limit:
+        end = min(place + limit - got, stands.free)
         got += await some(place, end)
         place = end
+        if once:
+            break
     return place
+
+
+def fewer(limit: int, keys: int | None) -> int:
+    """How many planned letters may go, of keys that none went of."""
+    return limit if keys is None else min(limit, keys)
 
 
 async def move_on(
@@ -186,7 +261,7 @@ async def move_on(
     """Write down how far a campaign has come; it may end by that."""
     if (taken, surely) != (stands.taken, stands.surely):
         await connection.execute(_MOVE_ON, stands.seq, taken, surely)
-    if taken == stands.items:
+    if taken == stands.free:
         await finish(connection, [stands.seq])
 
 
@@ -200,10 +275,18 @@ async def sent(
     """Record that the broker has the copies of these letters, and of these items."""
     if letters or not ordinals:
         wanted = [stored(id_) for id_ in letters]
-        if not await connection.fetch(_SENT_LETTERS, stored(campaign), now, wanted):
-            raise missing(campaign)
+        row = await connection.fetchrow(_SENT_LETTERS, stored(campaign), now, wanted)
+        await _count_sent(connection, campaign, row)
     if ordinals:
-        await connection.execute(_SENT_ITEMS, stored(campaign), now, ordinals)
+        row = await connection.fetchrow(_SENT_ITEMS, stored(campaign), now, ordinals)
+        await _count_sent(connection, campaign, row)
+
+
+async def _count_sent(connection: Connection, campaign: str, row: Any) -> None:
+    if row is None:
+        raise missing(campaign)
+    seq, letters = row
+    await count(connection, {(seq, Outcome.SENDING, Outcome.SENT): letters})
 
 
 async def settle(
@@ -211,28 +294,51 @@ async def settle(
 ) -> None:
     """Record what became of copies; campaigns may end by it."""
     told = heard((stored(one.letter_id), one.generation, one.outcome) for one in news)
+    whys = {(stored(one.letter_id), one.generation): one.why for one in news if one.why}
+    explained: list[tuple[str, int, int]] = []
     rows = await connection.fetch(_COPIES, list({id_ for id_, _ in told}))
     targets: dict[Brief, State] = {}
     ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
-    tally: Tally = Counter()
+    of_keys: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+    moves: defaultdict[tuple[int, Outcome | None, Outcome], list[int]]
+    moves = defaultdict(list)
     for row in rows:
-        replays, generation, campaign, ordinal, before, cap = row[5:]
+        generation, campaign, ordinal, before, cap, keyed = row[6:]
         outcome = told.get((row[1], generation))
         if outcome is None or before not in SETTLED_FROM[outcome]:
             continue  # news of another copy, or none at all
         ordinals[campaign, outcome].append(ordinal)
-        tally[campaign, Outcome(before)] -= 1
-        tally[campaign, outcome] += 1
         brief = brief_of(row)
-        state = landing(brief.state, replays, generation, outcome, cap)
+        moves[campaign, Outcome(before), outcome].append(brief.seq)
+        if why := whys.get((row[1], generation)):
+            explained.append((why, campaign, ordinal))
+        if keyed:
+            is_done = is_done_with(outcome, brief.state)
+            of_keys[campaign, is_done].append(brief.seq)
+        state = landing(brief.state, brief.replays, generation, outcome, cap)
         if state is not None:
             targets[brief] = state
     await set_states(connection, targets)
     for (campaign, outcome), some in ordinals.items():
         await mark(connection, campaign, some, outcome, now)
-    await count(connection, tally)
+    await explain(connection, explained)
+    await count(connection, moves)
+    for (campaign, is_done), letters in of_keys.items():
+        if is_done:
+            await free_behind(connection, campaign, letters)
+        else:
+            await hold_behind(connection, campaign, letters, now)
     if ordinals:
         await finish(connection, {campaign for campaign, _ in ordinals})
+
+
+async def move(connection: Connection, move: Move, by: By, now: datetime) -> list[str]:
+    """Move letters; replays wait no longer for copies of those that were out."""
+    moved = await letters_moves.move(connection, move, by, now)
+    news = given_up((one.id, one.state, one.replays) for one in moved)
+    if news:
+        await settle(connection, news, now)
+    return [one.id for one in moved]
 
 
 async def interrupted(
@@ -258,17 +364,39 @@ async def interrupted(
             is_ours = is_there and is_out(State(state), replays, generation)
             (again if is_ours else gone).append(ordinal)
         surely = rows[-1][0] + 1
-    if gone:
-        await mark(connection, stands.seq, gone, Outcome.SKIPPED, now)
-        await _count_skipped(connection, stands, len(gone), Outcome.SENDING)
+    await _take_back(connection, stands, gone, now)
     return again, surely
 
 
-async def record(
+async def interrupted_late(
+    connection: Connection, stands: Course, limit: int, now: datetime
+) -> list[int]:
+    """What was taken after it had waited for its key, but never reported as sent."""
+    if not stands.keyed or limit <= 0:
+        return []
+    rows = await connection.fetch(
+        _SENDING, stands.seq, stands.late, stands.items, limit
+    )
+    late = rows[0][0] if rows else stands.items
+    if late != stands.late:
+        await connection.execute(_LATE, stands.seq, late)
+    again: list[int] = []
+    gone: list[int] = []
+    for ordinal, generation, state, replays in rows:
+        is_there = state is not None
+        is_ours = is_there and is_out(State(state), replays, generation)
+        (again if is_ours else gone).append(ordinal)
+    await _take_back(connection, stands, gone, now)
+    return again
+
+
+async def record(  # noqa: PLR0917 -- a step of both ways to send
     connection: Connection,
     stands: Course,
     going: Going,
+    plan: Mapping[int, int],
     outcome: Outcome,
+    leave_out: Collection[str] | None,
     now: datetime,
 ) -> None:
     """Write down that these are on their way, or sent, and why others are not."""
@@ -279,21 +407,30 @@ async def record(
         )
         noted = (stands.seq, outcome, now, sent_at)
         await connection.execute(_TAKE, letters, *noted, ordinals, replays)
-        await count_taken(connection, stands, going.moved, outcome)
+        await count_taken(connection, stands, going.moved, outcome, letters)
     if going.left:
         skipped = (stands.seq, Outcome.SKIPPED, now)
-        await connection.execute(_SKIP, *skipped, [*going.left])
-        await _count_skipped(connection, stands, len(going.left), Outcome.PLANNED)
+        letters = [plan[ordinal] for ordinal in going.left]
+        await connection.execute(_SKIP, *skipped, [*going.left], letters)
+        await _count_skipped(connection, stands, letters, Outcome.PLANNED)
+        await _end_keys(connection, stands, letters, leave_out or (), now)
         past_cap = [shown(id_) for id_ in going.past_cap]
         await _quarantine(connection, stands, past_cap, now)
 
 
 async def count_taken(
-    connection: Connection, stands: Course, moved: Moved, outcome: Outcome
+    connection: Connection,
+    stands: Course,
+    moved: Moved,
+    outcome: Outcome,
+    letters: Collection[int],
 ) -> None:
     """Count letters that were planned and are on their way now, or sent."""
-    counts = (*_counted(moved), stands.seq, moved.total(), outcome)
-    await connection.execute(_COUNT_TAKEN, *counts)
+    changed = await changes(
+        connection, {(stands.seq, Outcome.PLANNED, outcome): letters}
+    )
+    done = await connection.execute(_COUNT_TAKEN, *_counted(moved), *changed)
+    check_counted(done, changed)
 
 
 def _counted(leaving: Moved) -> list[Any]:
@@ -313,11 +450,46 @@ def _taken(row: Any, generation: int) -> ReplayTaken:
     return ReplayTaken(shown(id_), shown(row[2]), message, generation)
 
 
-async def _count_skipped(
-    connection: Connection, stands: Course, n: int, before: Outcome
+async def _take_back(
+    connection: Connection, stands: Course, gone: Sequence[int], now: datetime
 ) -> None:
-    tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
-    await count(connection, Counter(tally))
+    """Skip items whose letters somebody took back before they were sent."""
+    if not gone:
+        return
+    await mark(connection, stands.seq, gone, Outcome.SKIPPED, now)
+    rows = await connection.fetch(_OF_ITEMS, stands.seq, gone)
+    letters = [letter for (letter,) in rows]
+    await _count_skipped(connection, stands, letters, Outcome.SENDING)
+    await _end_keys(connection, stands, letters, (), now)
+
+
+async def _end_keys(
+    connection: Connection,
+    stands: Course,
+    letters: Sequence[int],
+    leave_out: Collection[str],
+    now: datetime,
+) -> None:
+    """Say what becomes of those that wait behind letters which were skipped."""
+    if not stands.keyed:
+        return
+    freeing: list[int] = []
+    holding: list[int] = []
+    for letter, id_, state, replays in await connection.fetch(_SKIPPED, letters):
+        needed = (
+            state is not None
+            and id_ not in leave_out
+            and still_needed(State(state), replays, stands.cap)
+        )
+        (holding if needed else freeing).append(letter)
+    await free_behind(connection, stands.seq, freeing)
+    await hold_behind(connection, stands.seq, holding, now)
+
+
+async def _count_skipped(
+    connection: Connection, stands: Course, letters: Sequence[int], before: Outcome
+) -> None:
+    await count(connection, {(stands.seq, before, Outcome.SKIPPED): letters})
 
 
 async def _quarantine(

@@ -8,11 +8,13 @@ from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
 from deadletter.core.failure import Trouble
 from deadletter.core.ids import body_digest
-from deadletter.core.keeping import Known
+from deadletter.core.keeping import Known, message_seal, story_seal
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.packing import letter_of, pack_outgoing, pack_rest
 from deadletter.core.query.pattern import fold
+from deadletter.core.replay_order import sortable_position
+from deadletter.core.seals import Sealing
 
 from .rows import octets
 from .text import legible, storable
@@ -21,7 +23,7 @@ HEAD: Final = """
 l.seq, l.id, l.source, l.message_id, m.state, l.partition, l.key, l.business_key,
 l.reason, l.reason_text, l.trouble, l.code, l.error_type, l.error_text, l.fingerprint,
 l.attempts, l.first_failed_at, l.dead_at, l.consumer, l.version, l.trace_id, m.replays,
-l.conflict, l.owner, l.size, m.revision
+l.conflict, l.size, m.revision
 """
 """The columns `head_of` reads, in its order."""
 
@@ -29,6 +31,8 @@ FOR_COPIES: Final = {
     "outgoing": "bytea",
     "sent_at": "timestamptz",
     "expires_at": "timestamptz",
+    "mark": "bigint",
+    "mark_key": "bytea",
 }
 """Name and type of what copies of a message are made of, beside id and body."""
 
@@ -64,7 +68,6 @@ TYPES: Final = {
     "trace_id": "text",
     "replays": "bigint",
     "conflict": "bool",
-    "owner": "text",
     "size": "bigint",
     "revision": "bigint",
     "error_name": "text",
@@ -109,7 +112,6 @@ def row_of(known: Known) -> Sequence[Any]:
             head.trace_id,
             head.replays,
             head.conflict,
-            head.owner,
             head.size,
             head.revision,
             fold(head.error_name),
@@ -119,21 +121,32 @@ def row_of(known: Known) -> Sequence[Any]:
     )
 
 
-def contents_of(known: Known, letter: DeadLetter) -> Sequence[Any]:
-    """Its contents as stored: digest, frame, rest, body, history, and for copies."""
+def contents_of(known: Known, letter: DeadLetter, sealing: Sealing) -> Sequence[Any]:
+    """Its contents as stored, up to its place among those sent at the same time."""
+    rest = pack_rest(letter)
     return (
         known.current,
         octets(known.frame),
-        pack_rest(letter),
+        rest,
         letter.message.body,
         octets(known.history),
-        *for_copies(letter.message),
+        message_seal(known, letter, rest, sealing),
+        story_seal(known, sealing),
+        *for_copies(letter.message, sealing),
+        sortable_position(letter.position),
     )
 
 
-def for_copies(message: Message) -> Sequence[Any]:
-    """What copies of a message are made of: outgoing, sent_at, expires_at."""
-    return pack_outgoing(message), message.sent_at, message.expires_at
+def for_copies(message: Message, sealing: Sealing) -> Sequence[Any]:
+    """What copies of a message are made of, as `FOR_COPIES` says."""
+    marks = sealing.marks()
+    return (
+        pack_outgoing(message),
+        message.sent_at,
+        message.expires_at,
+        marks.message(message.id, message.body),
+        marks.key_id,
+    )
 
 
 def columns(rows: Iterable[Sequence[Any]], width: int) -> list[Sequence[Any]]:
@@ -147,7 +160,7 @@ def head_of(row: Sequence[Any]) -> LetterHead:
         _, id_, source, message_id, state, partition, key, business_key, reason,
         reason_text, trouble, code, error_type, error_text, fingerprint, attempts,
         first_failed_at, dead_at, consumer, version, trace_id, replays, conflict,
-        owner, size, revision,
+        size, revision,
     ) = legible(row[:_HEADS])  # fmt: skip
     return LetterHead(
         id=id_,
@@ -172,7 +185,6 @@ def head_of(row: Sequence[Any]) -> LetterHead:
         trace_id=trace_id,
         replays=replays,
         conflict=conflict,
-        owner=owner,
         size=size,
         revision=revision,
     )

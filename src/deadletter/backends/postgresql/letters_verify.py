@@ -1,18 +1,29 @@
 """What does not add up in an office: everything is counted again and compared."""
 
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from deadletter.core.ids import body_digest
+from deadletter.core.chain import NAMED, Ends
+from deadletter.core.examination import (
+    Examination,
+    Examined,
+    ItemSum,
+    SealedLetter,
+    SealedMessage,
+    Sums,
+    renewed,
+)
 from deadletter.core.letter import OPEN
+from deadletter.core.marks import MASK
+from deadletter.ports.letters import Resealed
 
-from .audit import problems as audit_problems
-from .letters_rows import JOINED
-from .pool import Connection
+from .audit import read_into
+from .letters_rows import HEAD, JOINED, WHOLE, head_of
+from .pool import Connection, sealing_of
 from .text import legible
 
-SLICE: Final = 2_000  # bodies at a time
-_NAMED: Final = 10  # problems of one kind; more of them would say nothing new
+SLICE: Final = 500  # letters at a time
 LONG: Final = 3_600.0  # seconds that looking at everything may take
 
 _OFFICE: Final = "SELECT kept, purged, expired FROM deadletter.office"
@@ -53,6 +64,9 @@ _ODDITIES: Final = {
             SELECT campaign, outcome, 0, count(*) FROM deadletter.campaign_items
             GROUP BY campaign, outcome
             UNION ALL
+            SELECT campaign, 'waiting', 0, count(*) FROM deadletter.campaign_waiting
+            GROUP BY campaign
+            UNION ALL
             SELECT campaign, 'planned', 0, first + cardinality(letters)
                 - greatest(first, taken)
             FROM deadletter.campaign_plans JOIN deadletter.campaigns ON seq = campaign
@@ -70,36 +84,182 @@ _ODDITIES: Final = {
     "campaign {0} has taken {1} letters, but number {2} is {3}": """
         SELECT id, taken, ordinal + 1, outcome
         FROM deadletter.campaign_items JOIN deadletter.campaigns ON seq = campaign
-        WHERE ordinal >= taken OR (outcome = 'sending' AND ordinal < surely)
+        WHERE ordinal >= taken AND ordinal < free
+        OR outcome = 'sending' AND (
+            ordinal < surely OR ordinal >= free AND ordinal < late)
     """,
 }
-_BODIES: Final = """
-SELECT c.letter, c.digest, c.body, l.id, o.digest, o.body
-FROM deadletter.letter_contents c LEFT JOIN deadletter.letters l ON l.seq = c.letter
-LEFT JOIN deadletter.letter_originals o ON o.letter = c.letter
-WHERE c.letter > $1 ORDER BY c.letter LIMIT $2
+_TOTALS: Final = "SELECT fingerprint, total FROM deadletter.groups"
+_CAMPAIGNS: Final = "SELECT seq, id FROM deadletter.campaigns"
+_ITEM_SUMS: Final = """
+SELECT campaign, outcome, marks, marks_key FROM deadletter.campaign_outcomes
+"""
+_ITEMS: Final = """
+SELECT ordinal, letter, outcome FROM deadletter.campaign_items
+WHERE campaign = $1 AND ordinal > $2 ORDER BY ordinal LIMIT 5000
+"""
+_NOT_TAKEN: Final = """
+SELECT letter, 'waiting' FROM deadletter.campaign_waiting WHERE campaign = $1
+UNION ALL
+SELECT w.letter, 'planned'
+FROM deadletter.campaign_plans p JOIN deadletter.campaigns g ON g.seq = p.campaign
+CROSS JOIN LATERAL unnest(p.letters) WITH ORDINALITY AS w (letter, place)
+WHERE p.campaign = $1 AND p.first + w.place - 1 >= g.taken
+"""
+_IDS: Final = """
+SELECT seq, id FROM deadletter.letters WHERE seq > $1 ORDER BY seq LIMIT 5000
+"""
+_SUMS: Final = """
+SELECT deaths, death_marks, letter_marks, marks_key FROM deadletter.office
+"""
+_LETTERS_ANEW: Final = """
+UPDATE deadletter.office SET marks_key = $1, letter_marks = $2, death_marks = $3
+"""
+_ITEMS_ANEW: Final = """
+UPDATE deadletter.campaign_outcomes SET marks_key = $1, marks = $2
+WHERE campaign = $3 AND outcome = $4
+"""
+_REMARK: Final = """
+UPDATE deadletter.letter_contents SET mark = $2, mark_key = $3 WHERE letter = $1
+"""
+_ENDS: Final = "SELECT audit_seq, audit_hash, purged, expired FROM deadletter.office"
+_WITH_SEALS: Final = f"""
+SELECT {HEAD}, l.generation, l.spent, c.frame, c.history,
+    c.digest, c.rest, c.body, c.seal, c.story_seal, o.digest, o.rest, o.body, o.seal,
+    ARRAY(SELECT generation FROM deadletter.campaign_items i
+        WHERE i.letter = l.seq AND i.generation > 0)
+FROM {WHOLE} LEFT JOIN deadletter.letter_originals o ON o.letter = l.seq
+WHERE l.seq > $1 ORDER BY l.seq LIMIT $2
+"""  # noqa: S608 -- made of constants
+_SEAL: Final = """
+UPDATE deadletter.letter_contents SET seal = $2, story_seal = $3 WHERE letter = $1
+"""
+_SEAL_ORIGINAL: Final = """
+UPDATE deadletter.letter_originals SET seal = $2 WHERE letter = $1
 """
 
 
-async def problems(connection: Connection) -> list[str]:
-    """What is wrong, one sentence each, but for bodies (see `damaged`)."""
-    found = await _miscounted(connection)
+async def examine(connection: Connection) -> Examined:
+    """Examine everything, at one moment."""
+    sums = Sums(*await connection.fetchrow(_SUMS))
+    examination = Examination(sealing_of(connection), sums)
+    examination.find(*await _miscounted(connection))
     for sentence, select in _ODDITIES.items():
-        rows = await connection.fetch(f"{select} LIMIT {_NAMED}", timeout=LONG)
-        found += [sentence.format(*legible(row)) for row in rows]
-    return [*found, *(await audit_problems(connection))[:_NAMED]]
+        rows = await connection.fetch(f"{select} LIMIT {NAMED}", timeout=LONG)
+        examination.find(*(sentence.format(*legible(row)) for row in rows))
+    after = 0
+    while rows := await connection.fetch(_WITH_SEALS, after, SLICE, timeout=LONG):
+        for row in rows:
+            letter = _sealed(row)
+            examination.count_letter(letter.head.id)
+            examination.add(letter)
+        after = rows[-1][0]
+    await _read_items(connection, examination, _ITEM_SUMS)
+    await read_into(connection, examination.chain)
+    ends = Ends(*await connection.fetchrow(_ENDS))
+    examination.compare(ends, await _pairs(connection, _TOTALS))
+    return examination.result()
 
 
-async def damaged(connection: Connection, after: int) -> tuple[int | None, list[str]]:
-    """Bodies behind `after` that are not as they were kept, and where to go on."""
-    rows = await connection.fetch(_BODIES, after, SLICE)
-    found = [
-        f"the body of letter {id_} is not the one that was kept"
-        for _, digest, body, id_, died, original in rows
-        if body_digest(body) != digest
-        or (died is not None and body_digest(original) != died)
-    ]
-    return (rows[-1][0] if len(rows) == SLICE else None), found
+async def _read_items(
+    connection: Connection, examination: Examination, sums: str
+) -> None:
+    for row in await connection.fetch(sums, timeout=LONG):
+        examination.add_item_sum(ItemSum(*row))
+    for seq, id_ in map(legible, await connection.fetch(_CAMPAIGNS, timeout=LONG)):
+        examination.add_campaign(seq, id_)
+        async for letter, outcome in _items(connection, seq):
+            examination.add_item(seq, letter, outcome)
+
+
+async def _items(connection: Connection, campaign: int) -> AsyncIterator[Any]:
+    """All parts of a campaign: the letter of each, and what became of it."""
+    after = -1
+    while rows := await connection.fetch(_ITEMS, campaign, after, timeout=LONG):
+        after = rows[-1][0]
+        for _, letter, outcome in rows:
+            yield letter, outcome
+    for row in await connection.fetch(_NOT_TAKEN, campaign, timeout=LONG):
+        yield row
+
+
+async def _rekey(connection: Connection) -> None:
+    """
+    Make sums of letters and campaigns anew with the first key, where they fit.
+
+    Whoever changes one waits for it, and finds that its key is another one.
+    """
+    sealing = sealing_of(connection)
+    marks = sealing.marks()
+    sums = Sums(*await connection.fetchrow(f"{_SUMS} FOR UPDATE"))
+    examination = Examination(sealing, sums)
+    totals = await _pairs(connection, _TOTALS)
+    letter_marks = after = 0
+    while rows := await connection.fetch(_IDS, after, timeout=LONG):
+        after = rows[-1][0]
+        for _, id_ in map(legible, rows):
+            examination.count_letter(id_)
+            letter_marks += marks.text(id_)
+    await _read_items(connection, examination, f"{_ITEM_SUMS} FOR UPDATE")
+    outdated = examination.outdated(totals)
+    if outdated.letters:
+        new = (marks.key_id, letter_marks & MASK, marks.texts(totals))
+        await connection.execute(_LETTERS_ANEW, *new)
+    for one in outdated.items:
+        campaign, outcome = one.campaign, one.outcome
+        letters = [
+            letter
+            async for letter, became in _items(connection, campaign)
+            if became == outcome
+        ]
+        total = marks.items(campaign, outcome, letters)
+        which = (campaign, outcome)
+        await connection.execute(_ITEMS_ANEW, marks.key_id, total, *which)
+
+
+async def reseal(connection: Connection, after: str) -> Resealed:
+    """Seal some letters behind `after` that have no seal, or not by the first key."""
+    sealing = sealing_of(connection)
+    if not after:
+        await _rekey(connection)
+    marks = sealing.marks()
+    locked = f"{_WITH_SEALS} FOR UPDATE OF l, m, c"
+    rows = await connection.fetch(locked, int(after or 0), SLICE)
+    sealed = 0
+    for row in rows:
+        letter = _sealed(row)
+        new = renewed(letter, sealing)
+        if new is not None:
+            message, story, original = new
+            await connection.execute(_SEAL, row[0], message, story)
+            mark = marks.message(letter.head.message_id, letter.message.body)
+            await connection.execute(_REMARK, row[0], mark, marks.key_id)
+            if original is not None:
+                await connection.execute(_SEAL_ORIGINAL, row[0], original)
+            sealed += 1
+    return Resealed(sealed, str(rows[-1][0]) if len(rows) == SLICE else None)
+
+
+def _sealed(row: Any) -> SealedLetter:
+    width = HEAD.count(",") + 1
+    generation, spent, frame, history, *message = row[width : width + 8]
+    story_seal, *original, generations = row[width + 8 :]
+    return SealedLetter(
+        head=head_of(row),
+        message=SealedMessage(*message),
+        original=None if original[0] is None else SealedMessage(*original),
+        frame=frame.decode("utf-8", "surrogatepass"),
+        history=history.decode("utf-8", "surrogatepass"),
+        generation=generation,
+        spent=spent,
+        seal=story_seal,
+        generations=tuple(generations),
+    )
+
+
+async def _pairs(connection: Connection, select: str) -> dict[str, int]:
+    rows = await connection.fetch(select, timeout=LONG)
+    return {name: int(n) for name, n in map(legible, rows)}
 
 
 async def _miscounted(connection: Connection) -> list[str]:
@@ -138,5 +298,5 @@ async def _differences(
     return [
         f"{name.format(*legible(key))} should have {told[key]} letters,"
         f" but there are {real[key]}"
-        for key in sorted(different, key=repr)[:_NAMED]
+        for key in sorted(different, key=repr)[:NAMED]
     ]

@@ -1,36 +1,47 @@
 """All mailboxes: their options, their counts, the way to each."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from deadletter.core.errors import NotFound
+from deadletter.core.marks import MASK, leaving, left_over
+from deadletter.core.seals import Sealing
 from deadletter.core.topology import (
     check_creation,
     check_deletion,
     check_name,
     check_update,
 )
-from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
+from deadletter.ports.broker import (
+    Fate,
+    QueueInfo,
+    QueueOptions,
+    Reconciled,
+    Swept,
+    reconciled,
+)
 from deadletter.ports.features import Features
 
 from .database import Database, limit_for
 from .misdated import Misdated
-from .pool import Connection
+from .pool import Connection, sealing_of
 from .queue import Mailbox, PostgresqlSink, PostgresqlSource
-from .settling import span
+from .settling import BEGIN_SUMS, span
 from .sweeping import NOW, sweep
 from .waking import Waking
 
 # Options are judged by those of other mailboxes: one change at a time.
 _LOCK: Final = "LOCK TABLE deadletter.mailboxes IN SHARE ROW EXCLUSIVE MODE"
-_FIND: Final = "SELECT id FROM deadletter.mailboxes WHERE name = $1 AND NOT gone"
+_FIND: Final = """
+SELECT id, marks_key FROM deadletter.mailboxes WHERE name = $1 AND NOT gone
+"""
 _HOLD: Final = f"{_FIND} FOR SHARE"
 _MAKE: Final = """
-INSERT INTO deadletter.mailboxes (name) VALUES ($1)
-ON CONFLICT (name) DO UPDATE SET gone = false RETURNING id
+INSERT INTO deadletter.mailboxes (name, marks_key) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET gone = false RETURNING id, marks_key
 """
 _SET: Final = """
 UPDATE deadletter.mailboxes
@@ -51,14 +62,16 @@ SET gone = true, dead_queue = NULL, max_attempts = 0, expire_after = NULL,
 WHERE name = $1 RETURNING id
 """
 _EMPTY: Final = """
-WITH purged AS (DELETE FROM deadletter.messages WHERE mailbox = $1 RETURNING 1)
-SELECT count(*) FROM purged
+WITH purged AS (DELETE FROM deadletter.messages WHERE mailbox = $1 RETURNING mark)
+SELECT count(*), coalesce(sum(mark), 0) FROM purged
 """
 _PURGED: Final = f"""
-INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n)
-VALUES ($1, '{Fate.PURGED}', 0, $2)
-ON CONFLICT (mailbox, fate, shard) DO UPDATE SET n = t.n + excluded.n
+INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n, marks)
+VALUES ($1, '{Fate.PURGED}', 0, $2, $3)
+ON CONFLICT (mailbox, fate, shard) DO UPDATE
+SET n = t.n + excluded.n, marks = (t.marks + excluded.marks) & {MASK}
 """  # noqa: S608 -- made of constants
+_LONG: Final = 3_600.0  # seconds that looking at every message may take
 _READY: Final = """
 SELECT count(*) FROM (
     SELECT 1 FROM deadletter.messages
@@ -83,6 +96,43 @@ WHERE NOT gone ORDER BY b.name
 _TALLY: Final = """
 SELECT mailbox, fate, sum(n)::bigint FROM deadletter.tally GROUP BY mailbox, fate
 """
+
+
+_SUMS: Final = f"""
+SELECT mailbox, fate, sum(n)::bigint, (sum(marks) % {MASK + 1})::bigint
+FROM deadletter.tally GROUP BY mailbox, fate
+"""  # noqa: S608 -- made of constants
+_NAMES: Final = """
+SELECT id, name, marks_key FROM deadletter.mailboxes ORDER BY name
+"""
+# Nobody sends or settles until the end, and whoever does so next sees the new key.
+_ALONE: Final = (
+    "SELECT id, name, marks_key FROM deadletter.mailboxes WHERE id = $1 FOR UPDATE",
+    "LOCK TABLE deadletter.messages, deadletter.tally IN SHARE ROW EXCLUSIVE MODE",
+)
+_IN_MAILBOX: Final = """
+SELECT seq, mailbox, id, body, mark FROM deadletter.messages
+WHERE mailbox = $2 AND seq > $1 ORDER BY seq LIMIT 1000
+"""
+_MARK_ANEW: Final = """
+UPDATE deadletter.messages m SET mark = g.mark
+FROM unnest($1::bigint[], $2::bigint[]) AS g (seq, mark)
+WHERE m.seq = g.seq AND m.seq = ANY($1)
+"""
+_SENT_ANEW: Final = f"""
+UPDATE deadletter.tally t SET marks = (t.marks + $2) & {MASK}
+WHERE mailbox = $1 AND fate = 'sent' AND shard = (
+    SELECT min(shard) FROM deadletter.tally WHERE mailbox = $1 AND fate = 'sent')
+"""  # noqa: S608 -- made of constants
+_USE_KEY: Final = "UPDATE deadletter.mailboxes SET marks_key = $2 WHERE id = $1"
+_THERE: Final = """
+SELECT seq, mailbox, id, body, mark FROM deadletter.messages
+WHERE seq > $1 ORDER BY seq LIMIT 1000
+"""
+
+
+Held: TypeAlias = tuple[int, bytes]
+"""The number of a mailbox, and the id of the key its sums are made with."""
 
 
 class PostgresqlBroker:
@@ -121,6 +171,25 @@ class PostgresqlBroker:
     async def queues(self) -> Sequence[QueueInfo]:
         """All mailboxes, by name."""
         return await self._db.read(_queues)
+
+    async def reconcile(self) -> Sequence[Reconciled]:
+        """Compare the messages that are there with those that came and went."""
+        return await self._db.read(_reconcile, within=_LONG)
+
+    @property
+    def sealing(self) -> Sealing:
+        """What the sums of mailboxes are made with."""
+        return self._db.sealing
+
+    async def rekey(self) -> int:
+        """Make sums that fit anew with the first key; how many mailboxes."""
+        boxes = await self._db.fetch(_NAMES)
+        return sum(
+            [
+                await self._db.write(partial(_rekey, box=row[0]), within=_LONG)
+                for row in boxes
+            ]
+        )
 
     async def time(self) -> datetime:
         """Return the time on the server."""
@@ -162,24 +231,29 @@ class PostgresqlBroker:
             )
         return self._boxes[name]
 
-    async def _make(self, name: str) -> int:
-        rows = await self._db.fetch(_FIND, name) or await self._db.fetch(_MAKE, name)
-        return int(rows[0][0])
+    async def _make(self, name: str) -> Held:
+        rows = await self._db.fetch(_FIND, name)
+        if not rows:
+            rows = await self._db.fetch(_MAKE, name, self.sealing.key_id)
+        number, key_id = rows[0]
+        return number, key_id
 
 
-async def hold(connection: Connection, name: str) -> int | None:
-    """The number of a mailbox, if there is one; nobody deletes it before the end."""
-    number: int | None = await connection.fetchval(_HOLD, name)
-    return number
+async def hold(connection: Connection, name: str) -> Held | None:
+    """A mailbox, if there is one, that nobody deletes or changes before the end."""
+    row = await connection.fetchrow(_HOLD, name)
+    return None if row is None else (row[0], row[1])
 
 
-async def held(connection: Connection, name: str) -> int:
-    """The number of a mailbox, made if need be, that nobody deletes before the end."""
+async def held(connection: Connection, name: str) -> Held:
+    """A mailbox, made if need be, that nobody deletes or changes before the end."""
     check_name(name)
-    number = await hold(connection, name)
-    if number is None:
-        number = await connection.fetchval(_MAKE, name)
-    return int(number)
+    found = await hold(connection, name)
+    if found is None:
+        key_id = sealing_of(connection).key_id
+        found = await connection.fetchrow(_MAKE, name, key_id)
+    number, key_id = found
+    return number, key_id
 
 
 async def _existing(connection: Connection) -> dict[str, QueueOptions]:
@@ -200,7 +274,7 @@ def _options(row: Any) -> QueueOptions:
 async def _create(connection: Connection, options: QueueOptions) -> None:
     existing = await _existing(connection)
     check_creation(options, existing)
-    await connection.execute(_MAKE, options.name)
+    await connection.execute(_MAKE, options.name, sealing_of(connection).key_id)
     await _set(connection, options)
 
 
@@ -228,10 +302,88 @@ async def _delete(connection: Connection, name: str, *, force: bool) -> int:
     check_deletion(name, existing, force=force)
     await connection.execute(_DETACH, name)
     number = await connection.fetchval(_LEAVE, name)
-    purged = int(await connection.fetchval(_EMPTY, number))
+    purged, marks = await connection.fetchrow(_EMPTY, number)
     if purged:
-        await connection.execute(_PURGED, number, purged)
-    return purged
+        total = leaving(Fate.PURGED, purged, int(marks))
+        await connection.execute(_PURGED, number, purged, total)
+    return int(purged)
+
+
+async def _reconcile(connection: Connection) -> list[Reconciled]:
+    sealing = sealing_of(connection)
+    rows = await connection.fetch(_NAMES)
+    keys = {box: key_id for box, _, key_id in rows}
+    counts, sums = await _tallies(connection)
+    there: Counter[int] = Counter()
+    unmarked: Counter[int] = Counter()
+    async for _, box, id_, body, kept in _messages(connection, _THERE):
+        if kept is None:
+            unmarked[box] += 1
+        else:
+            there[box] += sealing.marks(keys[box]).message(_text(id_), body)
+    return [
+        reconciled(
+            name,
+            sealing,
+            key_id,
+            counts[box].get("sent", 0),
+            same=left_over(counts[box], sums[box]) == there[box] & MASK,
+            unmarked=unmarked[box],
+        )
+        for box, name, key_id in rows
+    ]
+
+
+async def _rekey(connection: Connection, box: int) -> int:
+    """Make the sums of a mailbox anew with the first key, if they fit."""
+    find, lock = _ALONE
+    _, _, key_id = await connection.fetchrow(find, box)
+    sealing = sealing_of(connection)
+    if key_id == sealing.key_id or not sealing.has(key_id):
+        return 0
+    await connection.execute(lock)
+    counts, sums = await _tallies(connection)
+    old, new = sealing.marks(key_id), sealing.marks()
+    before = 0
+    seqs: list[int] = []
+    marks: list[int] = []
+    async for seq, _, id_, body, kept in _messages(connection, _IN_MAILBOX, box):
+        before += 0 if kept is None else old.message(_text(id_), body)
+        seqs.append(seq)
+        marks.append(new.message(_text(id_), body))
+    if left_over(counts[box], sums[box]) != before & MASK:
+        return 0
+    total = sum(marks) & MASK
+    await connection.execute(_MARK_ANEW, seqs, marks, timeout=_LONG)
+    await connection.execute(BEGIN_SUMS, box)
+    await connection.execute(_SENT_ANEW, box, total)
+    await connection.execute(_USE_KEY, box, sealing.key_id)
+    return 1
+
+
+async def _tallies(
+    connection: Connection,
+) -> tuple[defaultdict[int, dict[str, int]], defaultdict[int, dict[str, int]]]:
+    """Counts and sums of what came and went, by mailbox and fate."""
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    sums: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for box, fate, n, marks in await connection.fetch(_SUMS, timeout=_LONG):
+        counts[box][fate], sums[box][fate] = n, marks
+    return counts, sums
+
+
+async def _messages(
+    connection: Connection, select: str, *values: Any
+) -> AsyncIterator[Any]:
+    after = 0
+    while rows := await connection.fetch(select, after, *values, timeout=_LONG):
+        after = rows[-1][0]
+        for row in rows:
+            yield row
+
+
+def _text(id_: bytes) -> str:
+    return id_.decode("utf-8", "surrogatepass")
 
 
 async def _queues(connection: Connection) -> list[QueueInfo]:

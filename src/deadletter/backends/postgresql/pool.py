@@ -7,10 +7,27 @@ from typing import Final, TypeAlias
 
 import asyncpg
 
+from deadletter.core.seals import PLAIN, Sealing
+
 from .address import Address
 from .errors import is_broken
 
 Connection: TypeAlias = asyncpg.Connection
+
+
+class OfficeConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that knows what letters and the audit are sealed with."""
+
+    sealing: Sealing = PLAIN
+    office_key: bytes | None = None  # of the office's sums, as far as we know
+
+
+def sealing_of(connection: Connection) -> Sealing:
+    """What letters and the audit are sealed with on this connection."""
+    # Not by its class: asyncpg takes all of its connections for instances of any.
+    sealing: Sealing = getattr(connection, "sealing", PLAIN)
+    return sealing
+
 
 _PATIENCE: Final = 10.0  # seconds for a connection to be made
 _FAREWELL: Final = 2.0  # seconds for a connection to be closed in good order
@@ -29,10 +46,12 @@ SETTINGS: Final = {
 }
 
 
-async def connect(address: Address, dsn: str | None = None) -> Connection:
+async def connect(
+    address: Address, dsn: str | None = None, *, sealing: Sealing = PLAIN
+) -> Connection:
     """One connection, to the server or to where the `dsn` says."""
     settings = {"application_name": "deadletter"}
-    return await asyncpg.connect(
+    connection = await asyncpg.connect(
         dsn or address.dsn,
         timeout=_PATIENCE,
         command_timeout=LONGEST,
@@ -41,7 +60,10 @@ async def connect(address: Address, dsn: str | None = None) -> Connection:
         statement_cache_size=0 if address.pgbouncer else 200,
         max_cached_statement_lifetime=0,
         server_settings=settings if address.pgbouncer else settings | SETTINGS,
+        connection_class=OfficeConnection,
     )
+    connection.sealing = sealing
+    return connection
 
 
 class Pool:

@@ -6,13 +6,14 @@ the campaign's row until the end: another sender of it waits, and goes on from t
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.escaping import shown, stored
 from deadletter.core.ids import ID_LENGTH
+from deadletter.core.marks import NO_KEY
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of, lineage_around
 from deadletter.core.replaying import READY, Moved, judge
@@ -21,23 +22,26 @@ from deadletter.ports.time import Clock
 
 from .campaigns import Course, existing
 from .database import Database
+from .key_order import freed
 from .letters_replay import (
     GIVEN,
     MOVE,
     NEXT,
     NOTE,
     count_taken,
+    fewer,
     go_on,
     interrupted,
+    interrupted_late,
     move_on,
     record,
     sent,
     upcoming,
 )
 from .letters_rows import WHOLE
-from .mailboxes import held, hold
+from .mailboxes import Held, held, hold
 from .plans import planned
-from .pool import Connection
+from .pool import Connection, sealing_of
 from .queue import TELL, putting, sending
 from .rows import octets
 from .waking import Waking
@@ -55,12 +59,13 @@ _SEND_PLAIN: Final = f"""
 WITH ready AS MATERIALIZED (
     SELECT i.letter, i.ordinal, m.fingerprint, m.state, m.replays, m.revision, l.id,
         l.source, l.size, l.message_id, c.body, c.outgoing, c.sent_at, c.expires_at,
+        c.mark, c.mark_key = $13 AS has_mark,
         $8::text IS NULL OR l.source = $8 AS mine
     FROM unnest($6::bigint[], $7::int[]) AS i (letter, ordinal)
     JOIN ({WHOLE}) ON l.seq = i.letter
     WHERE m.state = ANY($9::text[]) AND m.replays < $10
 ), plain AS MATERIALIZED (
-    SELECT $1::int IS NOT NULL AND bool_and(outgoing IS NOT NULL
+    SELECT $1::int IS NOT NULL AND bool_and(outgoing IS NOT NULL AND has_mark
         AND length(id) = {ID_LENGTH} AND replays < cardinality($11::bytea[])) AS are
     FROM ready WHERE mine
 ), going AS (
@@ -72,8 +77,9 @@ WITH ready AS MATERIALIZED (
         '''SELECT convert_to(message_id, 'UTF8'), body,
             outgoing || ($11::bytea[])[replays + 1] || convert_to(id, 'UTF8')
                 || ($12::bytea[])[replays + 1],
-            sent_at, CASE WHEN expires_at > $4 THEN expires_at END, NULL::bigint
-        FROM going ORDER BY ordinal'''
+            sent_at, CASE WHEN expires_at > $4 THEN expires_at END, NULL::bigint, mark
+        FROM going ORDER BY ordinal''',
+        "$13",
     )
 }
 SELECT source, fingerprint, state, array_agg(ordinal), sum(size)::bigint,
@@ -86,9 +92,11 @@ FROM ready WHERE NOT mine GROUP BY source
 # What cannot be copied as it is comes by here, but for the body.
 _COPY: Final = sending(
     """SELECT id, (SELECT body FROM deadletter.letter_contents WHERE letter = given),
-        extra, sent_at, expires_at, NULL::bigint
+        extra, sent_at, expires_at, NULL::bigint, mark
     FROM unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::timestamptz[],
-        $6::timestamptz[]) AS u (id, given, extra, sent_at, expires_at)"""
+        $6::bigint[], $7::timestamptz[])
+        AS u (id, given, extra, sent_at, mark, expires_at)""",
+    "$8",
 )
 
 
@@ -102,10 +110,19 @@ class PostgresqlPostman:
         self._waking = waking
         self._clock = clock
 
-    async def send_back(self, campaign: str, *, limit: int) -> Posted:
+    async def send_back(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Posted:
         """Send the next letters of a running campaign, in one transaction."""
         now = self._clock.now()
-        round_ = await self._db.write(lambda c: _Round(c, now).send(campaign, limit))
+        round_ = await self._db.write(
+            lambda c: _Round(c, now).send(campaign, limit, leave_out, keys)
+        )
         for box in round_.boxes.values():
             self._waking.ring(box)
         return Posted(round_.letters, round_.size)
@@ -118,22 +135,38 @@ class _Round:
         self.letters = 0
         self.size = 0
         self.boxes: dict[str, int] = {}
+        self._keys: dict[int, bytes] = {}  # of their sums
         self._connection = connection
         self._now = now
 
-    async def send(self, campaign: str, limit: int) -> "_Round":
+    async def send(
+        self,
+        campaign: str,
+        limit: int,
+        leave_out: frozenset[str] | None,
+        keys: int | None,
+    ) -> "_Round":
         """Send up to so many, the interrupted ones first."""
         stands = await existing(self._connection, campaign)
         if stands.state is not CampaignState.RUNNING:
             return self
         again, surely = await interrupted(self._connection, stands, limit, self._now)
+        late = await interrupted_late(
+            self._connection, stands, limit - len(again), self._now
+        )
+        again += late
         if again:
             await self._send_again(stands, again)
+        waited = await freed(self._connection, stands, limit - len(again))
+        if waited:
+            await self._send_those(stands, waited, leave_out or ())
+        left = limit - len(again) - len(waited)
 
         async def send_some(start: int, end: int) -> int:
-            return await self._send_planned(stands, start, end)
+            return await self._send_planned(stands, start, end, leave_out or ())
 
-        place = await go_on(stands, limit - len(again), send_some)
+        once = leave_out is not None
+        place = await go_on(stands, fewer(left, keys), send_some, once=once)
         # Of those that were planned nothing is left half done.
         surely = place if place > stands.taken else surely
         await move_on(self._connection, stands, place, surely)
@@ -144,13 +177,20 @@ class _Round:
         await self._copy(stands, [(row, row[5]) for row in rows])
         await sent(self._connection, stands.id, (), again, self._now)
 
-    async def _send_planned(self, stands: Course, start: int, end: int) -> int:
+    async def _send_planned(
+        self, stands: Course, start: int, end: int, leave_out: Collection[str]
+    ) -> int:
         before = self.letters
         plan = await planned(self._connection, stands.seq, start, end)
-        left = await self._send_plain(stands, plan)
-        if left:
-            await self._send_odd(stands, left)
+        await self._send_those(stands, plan, leave_out)
         return self.letters - before
+
+    async def _send_those(
+        self, stands: Course, plan: Mapping[int, int], leave_out: Collection[str]
+    ) -> None:
+        left = plan if leave_out else await self._send_plain(stands, plan)
+        if left:
+            await self._send_odd(stands, left, leave_out)
 
     async def _send_plain(
         self, stands: Course, plan: Mapping[int, int]
@@ -158,6 +198,7 @@ class _Round:
         """Send what can be copied as it is, without looking at it; the rest is told."""
         left = dict(plan)
         moved: Moved = Counter()
+        letters: list[int] = []
         waiting = {await self._first_source(plan): [*plan]}
         tried = set()
         while waiting:
@@ -170,11 +211,13 @@ class _Round:
                     continue
                 for ordinal in ordinals:
                     del left[ordinal]
+                letters += (plan[ordinal] for ordinal in ordinals)
                 moved[of, fingerprint, state] += len(ordinals)
                 self.size += size
         if moved:
             self.letters += moved.total()
-            await count_taken(self._connection, stands, moved, Outcome.SENT)
+            taken = (stands, moved, Outcome.SENT, letters)
+            await count_taken(self._connection, *taken)
         return left
 
     async def _first_source(self, plan: Mapping[int, int]) -> str:
@@ -187,9 +230,9 @@ class _Round:
     ) -> list[Any]:
         """Send some letters to one mailbox, of one source if they go home."""
         name = source if stands.to is None else stored(stands.to)
-        box = self.boxes.get(name) or await hold(self._connection, name)
-        if box is not None:
-            self.boxes[name] = box
+        if name not in self.boxes and (found := await hold(self._connection, name)):
+            self._know(name, found)
+        box = self.boxes.get(name)
         around = [
             lineage_around(stands.id, generation)
             for generation in range(1, min(stands.cap, _GENERATIONS) + 1)
@@ -203,16 +246,21 @@ class _Round:
             source if stands.to is None else None,
             *(_READY, stands.cap),
             *zip(*around, strict=True),
+            None if box is None else self._keys[box],
         )
         return rows
 
-    async def _send_odd(self, stands: Course, plan: Mapping[int, int]) -> None:
+    async def _send_odd(
+        self, stands: Course, plan: Mapping[int, int], leave_out: Collection[str]
+    ) -> None:
         """Look at each: send what may go, write down why others do not."""
         rows = await upcoming(self._connection, NEXT, plan)
-        going = judge([*plan], rows, stands.cap)
+        going = judge([*plan], rows, stands.cap, leave_out)
         if going.rows:
             await self._copy(stands, [(row, row[5] + 1) for row in going.rows])
-        await record(self._connection, stands, going, Outcome.SENT, self._now)
+        await record(
+            self._connection, stands, going, plan, Outcome.SENT, leave_out, self._now
+        )
 
     async def _copy(self, stands: Course, copies: Sequence[tuple[Any, int]]) -> None:
         """Put copies into their mailboxes, each with its generation."""
@@ -221,23 +269,37 @@ class _Round:
             by_source["" if stands.to else copy[0][2]].append(copy)
         for source, some in sorted(by_source.items()):
             box = await self._enter(stands.to or shown(source))
-            copied = [self._copied(stands, row, generation) for row, generation in some]
+            key_id = self._keys[box]
+            copied = [self._copied(stands, copy, key_id) for copy in some]
             *columns, expiries = zip(*copied, strict=True)
             until = expiries if any(expiries) else ()
-            await self._connection.fetch(_COPY, box, *columns, until)
+            await self._connection.fetch(_COPY, box, *columns, until, key_id)
             self.letters += len(some)
             self.size += sum(row[7] for row, _ in some)
 
-    def _copied(self, stands: Course, row: Any, generation: int) -> tuple[Any, ...]:
+    def _copied(
+        self, stands: Course, copy: tuple[Any, int], key_id: bytes
+    ) -> tuple[Any, ...]:
+        row, generation = copy
         lineage = Lineage(
             letter_id=shown(row[1]), generation=generation, campaign=stands.id
         )
         id_, sent_at, expires_at, extra = copy_of(row[8], lineage)
         if expires_at is not None and expires_at <= self._now:
             expires_at = None
-        return octets(id_), row[0], extra, sent_at, expires_at
+        digest, mark, mark_key = row[9:12]
+        marks = sealing_of(self._connection).marks(key_id)
+        if marks.key_id != NO_KEY:
+            mark = marks.copy(id_, digest, 0)
+        elif mark_key != NO_KEY:
+            mark = None  # without its body nobody knows it: it is counted only
+        return octets(id_), row[0], extra, sent_at, mark, expires_at
 
     async def _enter(self, name: str) -> int:
         if name not in self.boxes:
-            self.boxes[name] = await held(self._connection, name)
+            self._know(name, await held(self._connection, name))
         return self.boxes[name]
+
+    def _know(self, name: str, found: Held) -> None:
+        self.boxes[name], key_id = found
+        self._keys[self.boxes[name]] = key_id

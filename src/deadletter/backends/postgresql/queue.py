@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from deadletter.core.errors import DeadLetterError
+from deadletter.core.marks import NO_KEY, Marks
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
@@ -26,38 +27,42 @@ TELL: Final = "pg_notify('deadletter', $1::text)"
 """Tells all processes that there is something in mailbox $1."""
 
 
-def putting(rows: str, wait: str = "interval '0'") -> str:
+def putting(rows: str, key: str, wait: str = "interval '0'") -> str:
     """
     Lists that put messages into a mailbox, of which it is $1.
 
-    `rows` selects their id, body, extra, sent_at, expires_at and checksum; `wait` is
-    how long they are held back. The mailbox may have been deleted since we learned its
-    number: then nothing is sent, and `box` is empty.
+    `rows` selects their id, body, extra, sent_at, expires_at, checksum and mark; `wait`
+    is how long they are held back. `key` is that of the marks. The mailbox may have
+    been deleted since we learned its number, or its sums are made with another key by
+    now: then nothing is sent, and `box` is empty.
     """
     return f"""
 box AS (
     SELECT deadletter.clock() + make_interval(secs => expire_after) AS expiry
-    FROM deadletter.mailboxes WHERE id = $1 AND NOT gone
+    FROM deadletter.mailboxes WHERE id = $1 AND NOT gone AND marks_key = {key}
 ), put AS (
     INSERT INTO deadletter.messages
-        (mailbox, id, body, extra, sent_at, expires_at, crc, due, span)
+        (mailbox, id, body, extra, sent_at, expires_at, crc, mark, due, span)
     SELECT $1, g.id, g.body, g.extra, g.sent_at, coalesce(g.expires_at, box.expiry),
-        g.crc, least(deadletter.clock() + {wait}, g.expires_at, box.expiry), {wait}
-    FROM box CROSS JOIN ({rows}) AS g (id, body, extra, sent_at, expires_at, crc)
-    RETURNING 'sent' AS fate
-), gone AS (SELECT fate FROM put), counted AS ({COUNT})
+        g.crc, g.mark,
+        least(deadletter.clock() + {wait}, g.expires_at, box.expiry), {wait}
+    FROM box CROSS JOIN ({rows}) AS g
+        (id, body, extra, sent_at, expires_at, crc, mark)
+    RETURNING 'sent' AS fate, mark
+), gone AS (SELECT fate, mark FROM put), counted AS ({COUNT})
 """  # noqa: S608 -- made of constants
 
 
-def sending(rows: str, wait: str = "interval '0'") -> str:
-    """Puts messages into mailbox $1; the answer is empty if that has been deleted."""
-    return f"WITH {putting(rows, wait)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
+def sending(rows: str, key: str, wait: str = "interval '0'") -> str:
+    """Puts messages into mailbox $1; the answer is empty if it is not as we know it."""
+    return f"WITH {putting(rows, key, wait)} SELECT {TELL} FROM box"  # noqa: S608 -- made of constants
 
 
 _SEND: Final = sending(
     """SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::timestamptz[],
-        $6::timestamptz[], $7::bigint[])""",
-    "$8::interval",
+        $6::timestamptz[], $7::bigint[], $8::bigint[])""",
+    "$10",
+    "$9::interval",
 )
 _CLAIM: Final = f"""
 WITH claim AS MATERIALIZED (SELECT nextval('deadletter.tokens') AS token),
@@ -94,19 +99,25 @@ class Mailbox:
         name: str,
         *,
         waking: Waking,
-        make: Callable[[str], Awaitable[int]],
+        make: Callable[[str], Awaitable[tuple[int, bytes]]],
     ) -> None:
         self.db = db
         self.name = name
         self.waking = waking
         self._make = make
         self._id: int | None = None
+        self.key_id = NO_KEY  # of the key its sums are made with, once its id is known
 
     async def id(self) -> int:
         """The number of its row, which stays for ever."""
         if self._id is None:
-            self._id = await self._make(self.name)
+            self._id, self.key_id = await self._make(self.name)
         return self._id
+
+    @property
+    def marks(self) -> Marks:
+        """What its sums are made of."""
+        return self.db.sealing.marks(self.key_id)
 
     def forget(self) -> None:
         """It was deleted; whoever uses it next makes it again."""
@@ -125,8 +136,12 @@ class PostgresqlSink:
         if not messages:
             return
         wait = span(delay)
-        parts = [(*columns_of(part), wait) for part in _parts(messages)]
-        while not await self._sent(await self._box.id(), parts):
+        while True:
+            box, marks = await self._box.id(), self._box.marks
+            key = self._box.key_id
+            parts = [(*columns_of(some, marks), wait, key) for some in _parts(messages)]
+            if await self._sent(box, parts):
+                break
             self._box.forget()
         self._box.waking.ring(await self._box.id())
 
@@ -188,8 +203,7 @@ class PostgresqlSource:
         ours: set[Receipt] = set()
         for some in rounds(places):
             asked = [settlements[places[receipt]] for receipt in some.items()]
-            columns = settled_columns(asked)
-            ((seqs, told),) = await self._box.db.fetch(SETTLE, box, *columns)
+            seqs, told = await self._settled(box, asked)
             if told is not None:
                 self._box.waking.ring(box)
             if seqs is not None and len(seqs) == len(settlements):
@@ -200,6 +214,19 @@ class PostgresqlSource:
             and places[settlement.delivery.receipt] == place
             for place, settlement in enumerate(settlements)
         ]
+
+    async def _settled(
+        self, box: int, settlements: Sequence[Settlement]
+    ) -> tuple[Sequence[int] | None, Any]:
+        """Settle these; the numbers of those that were ours, and if any was freed."""
+        while True:
+            key = self._box.key_id
+            columns = settled_columns(settlements, self._box.marks)
+            answer = await self._box.db.fetch(SETTLE, box, *columns, key)
+            seqs, told, real = answer[0]
+            if real == key:
+                return seqs, told
+            self._box.key_id = real
 
     async def extend(
         self, deliveries: Sequence[Delivery], *, lease: float

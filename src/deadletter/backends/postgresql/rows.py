@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
-from deadletter.core.checksum import CORRUPT, checksum
+from deadletter.core.checksum import CORRUPT
+from deadletter.core.marks import Marks
 from deadletter.core.message import Delivery, Message
 from deadletter.core.packing import NOTHING_EXTRA, pack_extra, read_extra
 
@@ -21,10 +23,11 @@ Columns: TypeAlias = tuple[
     Sequence[datetime],  # sent_at
     Sequence[datetime | None],  # expires_at
     Sequence[int],  # checksum
+    Sequence[int],  # mark
 ]
 
 
-def columns_of(messages: Sequence[Message]) -> Columns:
+def columns_of(messages: Sequence[Message], marks: Marks) -> Columns:
     """Messages as they are stored; a column of nothing but None is empty."""
     extras = [pack_extra(message) for message in messages]
     expiries = [message.expires_at for message in messages]
@@ -36,9 +39,10 @@ def columns_of(messages: Sequence[Message]) -> Columns:
         [message.sent_at for message in messages],
         expiries if any(expiries) else (),
         [
-            checksum(id_, message.body, extra or b"")
+            crc32(extra or b"", crc32(message.body, crc32(id_)))
             for id_, message, extra in zip(ids, messages, extras, strict=True)
         ],
+        [marks.message(message.id, message.body) for message in messages],
     )
 
 
@@ -54,9 +58,9 @@ def deliveries(rows: Iterable[Any], mailboxes: Mapping[int, str]) -> list[Delive
     ) in rows:  # fmt: skip
         if extra != known:
             known, (rare, damage) = extra, read_extra(extra)
-        is_whole = crc is None or checksum(id_, body, extra or b"") == crc
+        is_whole = crc is None or crc32(extra or b"", crc32(body, crc32(id_))) == crc
         message = Message(
-            id=_text(id_),
+            id=id_.decode() if id_.isascii() else _text(id_),
             body=body,
             sent_at=sent_at,
             expires_at=expires_at,

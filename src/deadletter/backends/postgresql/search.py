@@ -122,7 +122,7 @@ async def find(
     start = None if after is None else place(after)
     by_head, _ = split(query)
     candidates = windows(by_head, now)
-    if (texts := await text_window(connection, by_head)) is not None:
+    if (texts := await text_window(connection, query)) is not None:
         candidates.append(texts)
     most = meter.budget.letters
     window = await narrowest(connection, candidates, start=start, most=most)

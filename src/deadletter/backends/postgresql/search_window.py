@@ -23,8 +23,9 @@ from deadletter.core.query import (
     Term,
     condition,
 )
-from deadletter.core.query.trigrams import text_trigrams
+from deadletter.core.query.trigrams import hints
 
+from .body_index import largest
 from .pool import Connection
 from .search_terms import Sql, numbered
 from .text_index import candidates
@@ -120,14 +121,12 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
     ]
 
 
-async def text_window(
-    connection: Connection, conjuncts: Iterable[Node]
-) -> Window | None:
-    """The letters whose texts may fulfil all of these, if an index can tell them."""
-    alternatives = text_trigrams(conjuncts)
-    if alternatives is None:
-        return None
-    found = await candidates(connection, alternatives, _SORTED)
+async def text_window(connection: Connection, query: Node) -> Window | None:
+    """The letters whose texts may fulfil a search, if an index can tell them."""
+    told = hints(query, bodies=True)
+    if told is not None and any(hint.in_body for hint in told):
+        told = hints(query, bodies=await largest(connection) > 0)
+    found = None if told is None else await candidates(connection, told, _SORTED)
     if found is None:
         return None
     return Window(select=_LETTERS, arms=(("seq = ANY(?)", [found]),), in_order=False)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from deadletter.ports.broker import Acked, Released, Settlement
+from deadletter.core.marks import MASK, Marks, weight
+from deadletter.ports.broker import Acked, Fate, Released, Settlement
 
 from .rows import octets
 
@@ -28,19 +29,36 @@ def ours(seqs: str, tokens: str) -> str:
     """
 
 
+_WEIGHTS: Final = " ".join(
+    f"WHEN '{fate}' THEN {weight(fate)}" for fate in ("sent", *Fate)
+)
 COUNT: Final = f"""
-INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n)
-SELECT $1, fate, pg_backend_pid() % {_SHARDS}, count(*)
+INSERT INTO deadletter.tally AS t (mailbox, fate, shard, n, marks)
+SELECT $1, fate, pg_backend_pid() % {_SHARDS}, count(*),
+    ((coalesce(sum(mark), 0) + count(*) * CASE fate {_WEIGHTS} END)
+        % {MASK + 1})::bigint
 FROM gone GROUP BY fate ORDER BY fate
-ON CONFLICT (mailbox, fate, shard) DO UPDATE SET n = t.n + excluded.n
+ON CONFLICT (mailbox, fate, shard) DO UPDATE
+SET n = t.n + excluded.n, marks = (t.marks + excluded.marks) & {MASK}
 """  # noqa: S608 -- made of constants
-"""Notes how many messages left, of a list `gone`, and how."""
+"""Notes how many messages left, of a list `gone`, how, and the sum of their marks."""
 
+_WEIGHED: Final = f"n::numeric * CASE fate {_WEIGHTS} END % {MASK + 1}"
+BEGIN_SUMS: Final = f"""
+UPDATE deadletter.tally SET marks = ({_WEIGHED})::bigint WHERE mailbox = $1
+"""  # noqa: S608 -- made of constants
+"""Makes sums of a mailbox that hold no message."""
+
+KEY: Final = "(SELECT marks_key FROM deadletter.mailboxes WHERE id = $1)"
+# Nothing is done where the sums are made with another key than the marks in $11, which
+# is $12: the answer tells which one it is.
 SETTLE: Final = f"""
 WITH gone AS (
-    DELETE FROM deadletter.messages m WHERE {ours("$2", "$3")}
+    DELETE FROM deadletter.messages m WHERE {ours("$2", "$3")} AND {KEY} = $12
     RETURNING m.seq, m.token,
-        ($4::text[])[array_position($2::bigint[], m.seq)] AS fate
+        ($4::text[])[array_position($2::bigint[], m.seq)] AS fate,
+        CASE WHEN m.mark IS NOT NULL
+            THEN ($11::bigint[])[array_position($2::bigint[], m.seq)] END AS mark
 ), counted AS ({COUNT}), freed AS (
     UPDATE deadletter.messages m
     SET token = NULL, leased = NULL, alone = false,
@@ -50,10 +68,10 @@ WITH gone AS (
                 m.spared + ($9::int[])[at],
                 m.suspect AND ($10::bool[])[at]
             FROM array_position($5::bigint[], m.seq) AS at)
-    WHERE {ours("$5", "$6")} RETURNING m.seq
+    WHERE {ours("$5", "$6")} AND {KEY} = $12 RETURNING m.seq
 ), settled AS (SELECT seq FROM gone UNION ALL SELECT seq FROM freed)
 SELECT array_agg(seq),
-    (SELECT pg_notify('deadletter', $1::text) FROM freed LIMIT 1)
+    (SELECT pg_notify('deadletter', $1::text) FROM freed LIMIT 1), {KEY}
 FROM settled
 """  # noqa: S608 -- made of constants
 EXTEND: Final = f"""
@@ -79,7 +97,9 @@ def rounds(receipts: Iterable[Receipt]) -> list[dict[int, int]]:
     return found
 
 
-def columns_of(settlements: Sequence[Settlement]) -> tuple[Sequence[Any], ...]:
+def columns_of(
+    settlements: Sequence[Settlement], marks: Marks
+) -> tuple[Sequence[Any], ...]:
     """Settlements as `SETTLE` takes them."""
     acked = [s for s in settlements if isinstance(s, Acked)]
     released = [s for s in settlements if isinstance(s, Released)]
@@ -95,6 +115,7 @@ def columns_of(settlements: Sequence[Settlement]) -> tuple[Sequence[Any], ...]:
         # Its handler has run and its worker lives: it is proven. What comes back
         # unrun, and so uncharged and without a story, is not.
         [not s.charged and s.history is None for s in released],
+        [marks.message(s.delivery.message.id, s.delivery.message.body) for s in acked],
     )
 
 

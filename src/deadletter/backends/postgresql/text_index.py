@@ -14,7 +14,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from deadletter.core.escaping import shown
-from deadletter.core.query.trigrams import trigrams
+from deadletter.core.query.trigrams import Hint, trigrams
 
 from .pool import Connection
 
@@ -37,11 +37,16 @@ INSERT INTO deadletter.letter_trigrams (letter, trigrams) VALUES ($1, $2)
 ON CONFLICT (letter) DO UPDATE SET trigrams = excluded.trigrams
 """
 _ADDED: Final = "DELETE FROM deadletter.letters_unindexed WHERE ctid = ANY($1::tid[])"
-_CANDIDATES: Final = """
+_MATCHING: Final = """
 SELECT letter FROM (SELECT letter FROM deadletter.letter_trigrams
-    WHERE {} LIMIT ?) may_match
-UNION
-SELECT letter FROM (SELECT letter FROM deadletter.letters_unindexed LIMIT ?) unknown
+    WHERE {} LIMIT $1) may_match
+"""
+_BODILESS: Final = """
+SELECT letter FROM (SELECT letter FROM deadletter.letter_trigrams
+    WHERE body IS NULL LIMIT $1) bodiless
+"""
+_UNKNOWN: Final = """
+SELECT letter FROM (SELECT letter FROM deadletter.letters_unindexed LIMIT $1) unknown
 """
 # Elsewhere plans go by plain indexes only; this one is of another kind.
 _BY_BITMAP: Final = "SET LOCAL enable_bitmapscan = on"
@@ -64,19 +69,26 @@ async def index_some(connection: Connection) -> int:
 
 
 async def candidates(
-    connection: Connection, alternatives: Sequence[Sequence[str]], most: int
+    connection: Connection, hints: Sequence[Hint], most: int
 ) -> list[int] | None:
     """
-    The numbers of letters that may have all trigrams of one of the alternatives.
+    The numbers of letters of which one of the hints may be true.
 
     Those that are not indexed are among them. None if there are more than `most`.
     """
-    places = range(1, len(alternatives) + 1)
-    where = " OR ".join(f"trigrams @> ${n}::integer[]" for n in places)
-    text = _CANDIDATES.format(where).replace("?", f"${len(alternatives) + 1}")
+    # One part for each column, so that each goes by the index of its own.
+    parts = [_UNKNOWN]
+    values: list[list[int]] = []
+    for column, in_body in (("trigrams", False), ("body", True)):
+        asked = [numbers(hint.grams) for hint in hints if hint.in_body is in_body]
+        if asked:
+            places = range(len(values) + 2, len(values) + 2 + len(asked))
+            where = " OR ".join(f"{column} @> ${n}::integer[]" for n in places)
+            parts.append(_MATCHING.format(where))
+            parts += [_BODILESS] * in_body
+            values += asked
     await connection.execute(_BY_BITMAP)
-    values = [numbers(grams) for grams in alternatives]
-    rows = await connection.fetch(text, *values, most + 1)
+    rows = await connection.fetch(" UNION ".join(parts), most + 1, *values)
     await connection.execute(_AS_BEFORE)
     return None if len(rows) > most else [letter for (letter,) in rows]
 

@@ -34,7 +34,9 @@ class PostgresqlUndertaker:
         deliveries = [burial.delivery for burial in burials]
         box = await self._broker.number(deliveries[0].mailbox)
         asked = rounds(delivery.receipt for delivery in deliveries)
-        everything = keeping([one.letter for one in burials], self._clock.now())
+        everything = keeping(
+            [one.letter for one in burials], self._clock.now(), self._db.group_limit
+        )
 
         async def bury(connection: Connection) -> list[Kept | None]:
             held: set[Receipt] = set()
@@ -48,9 +50,8 @@ class PostgresqlUndertaker:
             if len(mine) == len(burials):
                 return [*await everything(connection)]
             letters = [burial.letter for burial in mine]
-            kept = iter(
-                await keeping(letters, self._clock.now(), looks=True)(connection)
-            )
+            keep = keeping(letters, self._clock.now(), self._db.group_limit, looks=True)
+            kept = iter(await keep(connection))
             return [
                 next(kept) if burial.delivery.receipt in held else None
                 for burial in burials

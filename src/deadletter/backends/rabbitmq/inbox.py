@@ -16,6 +16,7 @@ from typing import Any, Final
 from pamqp import commands as spec
 
 from deadletter.amqp.channel import Channel
+from deadletter.amqp.errors import Closed
 from deadletter.amqp.frames import Content
 from deadletter.core.checksum import CORRUPT
 from deadletter.core.errors import ConfigError
@@ -30,6 +31,7 @@ from .places import Places, suspects
 _FEWEST: Final = 16
 _MOST: Final = 65_535  # what AMQP can say
 _CONSUMER: Final = "dlq"
+_PRECONDITION_FAILED: Final = 406
 
 
 class Inbox:
@@ -40,6 +42,8 @@ class Inbox:
         self._seal = seal
         self.claims: dict[Claim, None] = {}
         self.strays: list[Content] = []  # came, but belong elsewhere
+        # What came and the broker may have forgotten, though nobody has settled it.
+        self.unsure: list[Content | Delivery] = []
         self._link = link
         self._places = places
         self._channel: Channel | None = None
@@ -219,6 +223,10 @@ class Inbox:
 
     def _ended(self) -> None:
         """The channel is closed: nothing that came through it is ours any more."""
+        if self._channel is not None and has_wrong_ack(self._channel.closed):
+            claimed = (claim.delivery for claim in self.claims)
+            self.unsure += [*self.strays, *self._waiting, *self._alone]
+            self.unsure += [delivery for delivery in claimed if delivery is not None]
         self._waiting.clear()
         self._alone.clear()
         self._unacked.clear()
@@ -279,6 +287,20 @@ class Inbox:
         )
         self.claims[claim] = None
         return delivery
+
+
+def has_wrong_ack(closed: Exception | None) -> bool:
+    """
+    Tell whether the broker closed a channel because it did not know what we acked.
+
+    Then an earlier ack was changed on its way, and was that of another delivery, or of
+    several: these it has forgotten, and does not deliver again.
+    """
+    return (
+        isinstance(closed, Closed)
+        and closed.code == _PRECONDITION_FAILED
+        and "unknown delivery tag" in closed.text
+    )
 
 
 def _ignore(opening: "asyncio.Future[Any]") -> None:

@@ -201,13 +201,18 @@ def unpacked(
     native: table.Table = found.get(table.HEADERS, [])
     ours = {name: value for name, value in native if name.startswith(("dlq-", "x-"))}
     more = _more(ours)
+    plain = _plain(native) if more is None or more.headers is None else ()
     if more is None:
         message = _foreign(found, native, header, body, now)
     else:
-        message = _ours(more, found, native, body)
+        message = _ours(more, found, more.headers or plain, body)
     story, unsigned = _story(ours), False
     crc = -1 if damaged else _crc(ours)
-    whole = _told_whole(found, native, body, more, story) if crc is not None else None
+    whole = None
+    if crc is not None:
+        told = ours.get(_MORE)
+        told = told if isinstance(told, bytes) else b""
+        whole = _checksum(body, told, story, found, plain)
     if story is not NEW and not _is_signed(ours, message, story, mailbox, keys):
         # When it is due is for a producer to say, who may have another office's key.
         unsigned = story != Story(left=story.left, copied=True)
@@ -224,39 +229,24 @@ def _crc(ours: Mapping[str, Any]) -> int | None:
     return crc if isinstance(crc, int) else None
 
 
-def _told_whole(
-    found: Mapping[int, Any],
-    native: table.Table,
-    body: bytes,
-    more: More | None,
-    story: Story,
-) -> int:
-    """Return the checksum of what came, as it travelled."""
-    told = next((value for name, value in native if name == _MORE), b"")
-    told = told if isinstance(told, bytes) else b""
-    plain = _plain(native) if more is None or more.headers is None else ()
-    return _checksum(body, told, story, found, plain)
-
-
 def _ours(
-    more: More, found: Mapping[int, Any], native: table.Table, body: bytes
+    more: More, found: Mapping[int, Any], headers: Headers, body: bytes
 ) -> Message:
-    return restored(
-        Message(
-            id=_text(found.get(table.MESSAGE_ID)) or "" if more.id is None else more.id,
-            body=body,
-            sent_at=when(more.at),
-            headers=_plain(native) if more.headers is None else more.headers,
-            content_type=more.type or _text(found.get(table.CONTENT_TYPE)),
-            key=more.key,
-            expires_at=None if more.expires is None else when(more.expires),
-            reply_to=more.reply or _text(found.get(table.REPLY_TO)),
-            idempotency_key=more.once,
-            traceparent=more.trace,
-            tracestate=more.state,
-            lineage=more.lineage,
-        )
+    message = Message(
+        id=_text(found.get(table.MESSAGE_ID)) or "" if more.id is None else more.id,
+        body=body,
+        sent_at=when(more.at),
+        headers=headers,
+        content_type=more.type or _text(found.get(table.CONTENT_TYPE)),
+        key=more.key,
+        expires_at=None if more.expires is None else when(more.expires),
+        reply_to=more.reply or _text(found.get(table.REPLY_TO)),
+        idempotency_key=more.once,
+        traceparent=more.trace,
+        tracestate=more.state,
+        lineage=more.lineage,
     )
+    return restored(message) if headers else message
 
 
 def _checksum(
@@ -266,9 +256,9 @@ def _checksum(
     properties: Mapping[int, Any],
     plain: Headers,
 ) -> int:
-    parts = [body, more, *(properties.get(bit) or b"" for bit in _NAMED)]
+    parts = [body, more, *[properties[bit] for bit in _NAMED if bit in properties]]
     if story.copied:
-        parts += (_encode(story),)
+        parts.append(_encode(story))
     return checksum(*parts, headers=plain)
 
 

@@ -51,6 +51,31 @@ class Mailbox:
         quiet = self.clock.now() - self.asked_at
         return not self.receiving and quiet > _IDLE and self.inbox.waiting > 0
 
+    async def rescue(self) -> None:
+        """
+        Send again what the broker may have forgotten by an ack that was changed.
+
+        What it has not forgotten comes twice, and one of the two alone.
+        """
+        unsure, self.inbox.unsure = self.inbox.unsure, []
+        now = self.clock.now()
+        letters = [
+            Letter(
+                message=one.message,
+                to=suspects(self.name),
+                story=story_of(one, spared=True),
+                crc=one.receipt.crc,
+            )
+            if isinstance(one, Delivery)
+            else self._forwarded(one, now)
+            for one in unsure
+        ]
+        try:
+            await self.post.send(letters, now)
+        except BaseException:
+            self.inbox.unsure += unsure
+            raise
+
     async def forward(self) -> None:
         """Send strays where they belong, then forget what came here of them."""
         channel, strays = self.inbox.channel, self.inbox.strays
@@ -127,6 +152,8 @@ class Mailbox:
         """Stop consuming, and send back what nobody has claimed, as it was."""
         with in_our_words():
             await self.inbox.stop()
+            if self.inbox.unsure:
+                await self.rescue()
             await self.forward()
 
     def _forwarded(self, content: Content, now: datetime) -> Letter:
@@ -256,6 +283,8 @@ class RabbitSource:
         deadline = loop.time() + wait
         while True:
             channel = await inbox.open(limit)
+            if inbox.unsure:
+                await box.rescue()
             if wait <= 0:
                 await inbox.ready(channel, limit)
             if inbox.strays:

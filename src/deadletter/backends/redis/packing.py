@@ -14,8 +14,9 @@ from deadletter.core.message import Delivery, Message
 from deadletter.core.message_text import escaped, restored
 
 _NONE: Final = b"-"  # in a state
-_MARK: Final = b"\xa3crc\xce"  # the last field: a checksum of all that is before it
+_MARK: Final = b"\xa3sum\xce"  # the last field: a checksum of all that is before it
 _ROOM: Final = 0xFFFF_FFFF  # of four bytes, for the checksum
+_WHOLE: Final = 0x2144_DF1C  # the CRC of anything with its own CRC, low byte first
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
@@ -31,12 +32,11 @@ def packed(message: Message) -> bytes:
         rest = zip(_FIELDS[3:], values[3:], _USUAL, strict=True)
         fields |= {name: value for name, value, usual in rest if value != usual}
     try:
-        fields["crc"] = _ROOM
-        stored = _encode(fields)
+        fields["sum"] = _ROOM
+        content = _encode(fields)[:-4]
     except UnicodeEncodeError:
         return packed(escaped(message))
-    content = stored[: -len(_MARK) - 4]
-    return b"".join((content, _MARK, crc32(content).to_bytes(4)))
+    return content + crc32(content).to_bytes(4, "little")
 
 
 def sent_at(stored: bytes) -> datetime | None:
@@ -58,7 +58,7 @@ def deliveries(
     was claimed with it, and is its own body.
     """
     seqs, stored, states, stories = said
-    corrupt = not all(map(_is_whole, stored))
+    corrupt = not all(crc32(one) == _WHOLE or _has_no_sum(one) for one in stored)
     try:
         messages = [] if corrupt else _unpacked(stored)
     except msgspec.MsgspecError as error:
@@ -101,11 +101,9 @@ def _unpacked(stored: Sequence[bytes]) -> list[Message]:
     return [restored(message) if message.headers else message for message in found]
 
 
-def _is_whole(stored: bytes) -> bool:
-    """Whether it matches its checksum; what was stored without one is taken as is."""
-    if stored[-9:-4] != _MARK:
-        return True
-    return crc32(memoryview(stored)[:-9]) == int.from_bytes(stored[-4:])
+def _has_no_sum(stored: bytes) -> bool:
+    """Whether it was stored without a checksum; such a message is taken as it is."""
+    return stored[-9:-4] != _MARK
 
 
 def _corrupt(

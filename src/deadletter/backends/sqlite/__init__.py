@@ -7,10 +7,12 @@ Mailboxes, office and ledger in one SQLite file.
 
 import asyncio
 from pathlib import Path
-from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
+from deadletter.core.urls import sqlite_file
 from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker
 from deadletter.ports.burial import Undertaker
@@ -39,6 +41,8 @@ _DURABILITY: Final[dict[Synchronous, Durability]] = {
 
 class SqliteEngine:
     """Everything in one file. Any number of processes may open the same one."""
+
+    any_loop: Literal[True] = True
 
     def __init__(self, db: Database, features: Features, dice: Dice) -> None:
         self.features = features
@@ -82,15 +86,8 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
 
 
 def _read_url(url: str) -> tuple[Path, Synchronous]:
-    parts = urlsplit(url)
-    path = unquote(parts.path.removeprefix("/"))
-    if parts.scheme != "sqlite" or parts.netloc or not path:
-        raise ConfigError(
-            f"{url!a} names no file: write sqlite:///name.db or sqlite:////full/path.db"
-        )
-    if path == ":memory:":
-        raise ConfigError("there is no sqlite engine in memory: use memory://")
-    return Path(path), _synchronous(url, parts.query)
+    query = urlsplit(url).query
+    return Path(sqlite_file(url)), _synchronous(redact(url), query)
 
 
 def _synchronous(url: str, query: str) -> Synchronous:

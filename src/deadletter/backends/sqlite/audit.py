@@ -1,12 +1,14 @@
 """The audit: appended to in the transaction of each act, never changed."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-from deadletter.core.audit import check_chain, seal
+from deadletter.core.audit import seal
+from deadletter.core.chain import Chain
 from deadletter.core.letter import AuditEntry
 
+from .marks import sealing_of
 from .rows import micros, when
 from .sql import Row, fetch, stored, write
 
@@ -29,7 +31,8 @@ _OF_TARGET: Final = f"{_SELECT} WHERE a.target = ? AND a.seq > ? ORDER BY a.seq 
 def append(connection: sqlite3.Connection, acts: Iterable[AuditEntry]) -> None:
     """Write acts at the end of the audit."""
     seq, previous = connection.execute(_END).fetchone()
-    entries = seal(acts, seq=seq, previous=previous)
+    sealing = sealing_of(connection)
+    entries = seal(acts, seq=seq, previous=previous, sealing=sealing)
     if not entries:
         return
     write(connection, _APPEND, [_row(entry) for entry in entries])
@@ -47,15 +50,10 @@ def page(
     return [_entry(row) for row in rows]
 
 
-def problems(connection: sqlite3.Connection) -> Iterator[str]:
-    """What is wrong with the audit, from its first entry to its last."""
-    last, last_hash = connection.execute(_END).fetchone()
-    seq, seal_ = 0, ""
-    while entries := page(connection, target=None, after=seq, limit=_PAGE):
-        yield from check_chain(entries, seq=seq, previous=seal_)
-        seq, seal_ = entries[-1].seq, entries[-1].hash
-    if (seq, seal_) != (last, last_hash):
-        yield f"the audit ends with entry {seq}, but {last} were written"
+def read_into(connection: sqlite3.Connection, chain: Chain) -> None:
+    """Hand the whole audit to whoever checks it, from its first entry on."""
+    while entries := page(connection, target=None, after=chain.seq, limit=_PAGE):
+        chain.add(entries)
 
 
 def _row(entry: AuditEntry) -> Row:

@@ -1,7 +1,6 @@
 """Campaigns as a whole: made, listed, paused, ended."""
 
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -11,19 +10,21 @@ from msgspec import Struct
 from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.care import read, written
+from deadletter.core.counts import many
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
-from deadletter.core.replaying import check_change, runs_as
+from deadletter.core.replaying import check_change, has_begun, runs_as
 
 from .audit import append
+from .key_order import chain
 from .replay_items import count
 from .rows import micros, when
 from .sql import Row, fetch, ids, numbers, shown, stored
 
 _COLUMNS: Final = (
     "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,"
-    " owner, runs_as"
+    " owner, runs_as, through"
 )
 _LATEST: Final = """
 SELECT * FROM campaigns
@@ -41,26 +42,33 @@ SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, items, taken, mailbox, runs_as
+SELECT seq, id, state, cap, actor, items, taken, mailbox, runs_as, free, keyed
 FROM campaigns WHERE id = ?
 """
 _START: Final = """
 INSERT INTO campaigns
     (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
-    runs_as)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    runs_as, through)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SET: Final = "UPDATE campaigns SET state = ? WHERE seq = ?"
 _CHANGE: Final = "UPDATE campaigns SET state = ?, runs_as = ? WHERE seq = ?"
-# In the order given, and each letter once, also when it is planned again.
-_ADD: Final = """
+# Oldest first, and each letter once, also when it is planned again.
+_OLDEST_FIRST: Final = """
+ORDER BY ifnull(l.sent_at, l.first_failed_at), l.sent_place, l.message_id, l.seq
+"""
+_ORDERED: Final = f"""
+SELECT l.id FROM json_each(?) j CROSS JOIN letters l ON l.id = j.value {_OLDEST_FIRST}
+"""  # noqa: S608 -- all of it is ours
+_ADD: Final = f"""
 INSERT INTO campaign_items (campaign, ordinal, letter)
-SELECT :campaign, :items + row_number() OVER (ORDER BY j.key) - 1, l.seq
+SELECT :campaign, :items + row_number() OVER ({_OLDEST_FIRST}) - 1, l.seq
 FROM json_each(:ids) j CROSS JOIN letters l ON l.id = j.value
 WHERE NOT EXISTS (
     SELECT 1 FROM campaign_items WHERE letter = l.seq AND campaign = :campaign)
-"""
-_ADDED: Final = "UPDATE campaigns SET items = items + ? WHERE seq = ?"
+"""  # noqa: S608 -- all of it is ours
+_NEW: Final = "SELECT letter FROM campaign_items WHERE campaign = ? AND ordinal >= ?"
+_ADDED: Final = "UPDATE campaigns SET items = ?, free = ? WHERE seq = ?"
 
 
 class Course(Struct, frozen=True):
@@ -75,6 +83,8 @@ class Course(Struct, frozen=True):
     taken: int
     to: str | None
     runs_as: str
+    free: int  # items before it were planned as such; later ones had waited
+    keyed: bool  # some letters wait for others of their key, or did
 
 
 def course(connection: sqlite3.Connection, campaign: str) -> Course | None:
@@ -107,17 +117,27 @@ def plan(
         stands = existing(connection, campaign.id)
     elif stands.state is CampaignState.CANCELLED:
         raise Conflict(f"campaign {campaign.id} is cancelled: start another one")
+    elif stands.items != stands.free:
+        raise has_begun(campaign.id)
     elif stands.state is CampaignState.DONE:  # faster than we could plan
         connection.execute(_SET, (CampaignState.RUNNING.value, stands.seq))
-    added = connection.execute(
-        _ADD,
-        {"campaign": stands.seq, "items": stands.items, "ids": ids(letters)},
-    ).rowcount
-    connection.execute(_ADDED, (added, stands.seq))
-    count(connection, Counter({(stands.seq, Outcome.PLANNED): added}))
+    adding = {"campaign": stands.seq, "items": stands.items, "ids": ids(letters)}
+    connection.execute(_ADD, adding)
+    new = [row[0] for row in connection.execute(_NEW, (stands.seq, stands.items))]
+    added = len(new)
+    end = stands.items + added
+    connection.execute(_ADDED, (end, end, stands.seq))
+    count(connection, {(stands.seq, None, Outcome.PLANNED): new})
+    if campaign.care.key_order:
+        chain(connection, stands.seq, stands.items, campaign.to)
     by = By(campaign.actor, campaign.reason)
-    detail = f"{added} letters: {campaign.query}"
+    detail = f"{many(added, 'letter')}: {campaign.query}"
     append(connection, [act("replay", campaign.id, by, at=now, detail=detail)])
+
+
+def sent_order(connection: sqlite3.Connection, letters: Sequence[str]) -> list[str]:
+    """The ids of letters that exist, oldest sent first."""
+    return [row[0] for row in fetch(connection, "id", _ORDERED, (ids(letters),))]
 
 
 def change(
@@ -185,12 +205,13 @@ def _row(campaign: Campaign) -> Row:
         written(campaign.care),
         stored(campaign.owner),
         stored(campaign.runs_as),
+        stored(campaign.through),
     )
 
 
 def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
     _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
-    owner, principal = who
+    owner, principal, through = who
     return Campaign(
         id=id_,
         query=query,
@@ -204,5 +225,6 @@ def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
         rate=rate,
         cap=cap,
         care=read(care),
+        through=through,
         counts=counts,
     )

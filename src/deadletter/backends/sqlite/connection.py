@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from deadletter.core.errors import BackendError, Refused, Unavailable
+from deadletter.core.seals import PLAIN, Sealing
+
+from .marks import OfficeConnection, teach
 
 T = TypeVar("T")
 
@@ -53,6 +56,7 @@ def connect(
     synchronous: Synchronous,
     look: Callable[[sqlite3.Connection], object],
     only_reads: bool = False,
+    sealing: Sealing = PLAIN,
 ) -> sqlite3.Connection:
     """
     A connection in the one mode we use; the file must be there.
@@ -66,7 +70,10 @@ def connect(
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_STATEMENTS,
+        factory=OfficeConnection,
     )
+    connection.sealing = sealing
+    teach(connection, sealing)
     try:
         patiently(lambda: look(connection))
         patiently(lambda: _set_up(connection, synchronous))

@@ -15,7 +15,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.group_limit import GroupLimit
 from deadletter.core.query import Meter
+from deadletter.core.seals import Sealing
 from deadletter.ports.time import Clock
 
 from .connection import Synchronous, patiently
@@ -46,6 +48,7 @@ class Database:
     ) -> None:
         self.path = Path(path)
         self.clock = clock
+        self.group_limit = GroupLimit()
         self._synchronous = synchronous
         self._pid = os.getpid()
         self._schema = 0
@@ -56,6 +59,7 @@ class Database:
         self._readers = ThreadPoolExecutor(_READERS, "deadletter-reader")
         self._searchers = ThreadPoolExecutor(_SEARCHERS, "deadletter-search")
         self._links: SimpleQueue[Link] = SimpleQueue()
+        self.sealing = Sealing()  # given its keys once the office is open
 
     async def open(self) -> "Database":
         """Make the file if it is missing, bring its schema up to date, and start."""
@@ -135,6 +139,7 @@ class Database:
             synchronous=self._synchronous,
             schema=self._schema,
             only_reads=only_reads,
+            sealing=self.sealing,
         )
 
     def _open_writer(self) -> Writer:

@@ -3,16 +3,23 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.errors import NotFound
-from deadletter.core.grouping import regressed, regresses, said
+from deadletter.core.grouping import (
+    regressed,
+    regresses,
+    said,
+    versions_to_compare,
+)
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing
 
 from .audit import append
 from .rows import micros, when
 from .sql import Row, fetch, stored
+from .versions import first_seen
 
 _CHUNK: Final = 1_000  # groups in one statement
 _COLUMNS: Final = "fingerprint, status, since, owner, note, until, version"
@@ -44,7 +51,7 @@ def say(
     if not rows:
         raise NotFound(f"there is no group {fingerprint}")
     detail = said(standing_of(rows[0][1:]), standing)
-    _set(connection, fingerprint, standing)
+    put_standing(connection, fingerprint, standing)
     append(connection, [act("group", fingerprint, by, at=now, detail=detail)])
 
 
@@ -62,12 +69,14 @@ def regress(
 ) -> None:
     """Resolved groups that these deaths belong to may not be resolved after all."""
     resolved = _resolved(connection, list(deaths))
-    for fingerprint, letters in deaths.items():
-        standing = resolved.get(fingerprint)
-        if standing is None or not regresses(standing, [one.head for one in letters]):
+    heads = {name: [one.head for one in deaths[name]] for name in resolved}
+    wanted = versions_to_compare(resolved, chain.from_iterable(heads.values()))
+    seen = first_seen(connection, wanted)
+    for fingerprint, standing in resolved.items():
+        if not regresses(standing, heads[fingerprint], seen):
             continue
         after = regressed(standing, now)
-        _set(connection, fingerprint, after)
+        put_standing(connection, fingerprint, after)
         detail = said(standing, after)
         entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
         append(connection, [entry])
@@ -98,7 +107,10 @@ def _resolved(
     return found
 
 
-def _set(connection: sqlite3.Connection, fingerprint: str, standing: Standing) -> None:
+def put_standing(
+    connection: sqlite3.Connection, fingerprint: str, standing: Standing
+) -> None:
+    """Write down how a group stands, without a word in the audit."""
     since, until = standing.since, standing.until
     connection.execute(
         _SET,

@@ -8,7 +8,7 @@ batch, so that nobody ever has to count letters to show a number.
 import sqlite3
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -23,6 +23,7 @@ from deadletter.core.letter import (
 )
 
 from .group_standing import regress, standing_of
+from .marks import ADD, office_marks
 from .rows import micros, when
 from .sql import Row, fetch, packed, stored, write
 
@@ -46,6 +47,9 @@ ON CONFLICT (fingerprint) DO UPDATE SET
     last_seen = max(last_seen, excluded.last_seen),
     total = total + excluded.total
 """
+_COUNT_DEATHS: Final = f"""
+UPDATE office SET deaths = deaths + ?, death_marks = death_marks + ? {ADD}
+"""  # noqa: S608 -- made of constants
 _GROUP_STATES: Final = "INSERT INTO group_states (fingerprint, state, n) VALUES"
 _SOURCE_STATES: Final = "INSERT INTO source_states (source, state, n) VALUES"
 _MORE_OF_GROUP: Final = (
@@ -69,6 +73,10 @@ CASE WHEN until <= :now THEN 'ongoing' ELSE status END
 IN (SELECT value FROM json_each(:statuses))
 """
 _NAMED: Final = "fingerprint >= :named AND fingerprint < :named || char(:end)"
+_ONE: Final = "SELECT * FROM groups WHERE fingerprint = ?"
+_STATES_OF: Final = """
+SELECT fingerprint, state, n FROM group_states WHERE n > 0 AND fingerprint = ?
+"""
 _STATES: Final = """
 SELECT fingerprint, state, n FROM group_states
 WHERE n > 0 AND fingerprint IN (VALUES
@@ -105,6 +113,20 @@ def add_deaths(
         by_group[letter.head.fingerprint].append(letter)
     regress(connection, by_group, now)
     write(connection, _DIED, [_died(of) for of in by_group.values()], _DIED_BEFORE)
+    deaths = {fingerprint: len(of) for fingerprint, of in by_group.items()}
+    note_deaths(connection, deaths)
+
+
+def note_deaths(connection: sqlite3.Connection, deaths: Mapping[str, int]) -> None:
+    """
+    Note how many deaths more or less groups count, which `verify` goes by.
+
+    Whoever changes the total of a group says so here, in the same transaction.
+    """
+    if deaths:
+        marks = office_marks(connection).texts(deaths)
+        values = (sum(deaths.values()), marks)
+        connection.execute(_COUNT_DEATHS, values)
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, dict[State, int]]:
@@ -154,6 +176,17 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
     return [_group(row, states[row[0]], asked.now) for row in rows]
 
 
+def group_named(
+    connection: sqlite3.Connection, name: str, now: datetime
+) -> Group | None:
+    """The group of exactly this fingerprint, with its counts."""
+    rows = fetch(connection, _COLUMNS, _ONE, (stored(name),))
+    if not rows:
+        return None
+    states = fetch(connection, "fingerprint, state, n", _STATES_OF, (stored(name),))
+    return _group(rows[0], {State(state): n for _, state, n in states}, now)
+
+
 def _behind(asked: Asked) -> dict[str, int | str | bytes | None]:
     place = zip(asked.order, asked.start or (), strict=False)
     return {name: _value(one) for name, one in place}
@@ -173,9 +206,12 @@ def _rows(counted: Counter[tuple[str, State]]) -> list[Row]:
 
 
 def _died(letters: list[DeadLetter]) -> Row:
-    times = [micros(letter.head.dead_at) for letter in letters]
-    # Of several at the same moment, the one that came last.
-    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
+    latest = letters[0]
+    times = [micros(latest.head.dead_at)]
+    if len(letters) > 1:
+        times = [micros(letter.head.dead_at) for letter in letters]
+        # Of several at the same moment, the one that came last.
+        latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
     head = latest.head
     return (
         stored(head.fingerprint),

@@ -18,7 +18,7 @@ from deadletter.core.items import (
     PartitionStats,
     Retrial,
 )
-from deadletter.ports.items import Tended
+from deadletter.ports.items import Shortened, Tended
 
 from . import items_keeping as keeping
 from . import items_origins as origins
@@ -26,6 +26,7 @@ from . import items_queues as queues
 from . import items_tending as tending
 from . import items_writing as writing
 from .engine import Database, is_brief
+from .items_misdated import MisdatedLeases, shorten
 from .items_waking import Readiness
 from .rows import micros
 
@@ -39,6 +40,7 @@ class SqliteItems:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._ready = Readiness(db)
+        self._misdated = MisdatedLeases()
 
     async def create_queue(self, queue: LeaseQueue) -> None:
         """Make a queue; one of that name already there is a Conflict."""
@@ -118,6 +120,14 @@ class SqliteItems:
         tended = await self._db.write(lambda c: tending.tend(c, self._now(), limit))
         self._ready.tell(tended.ready)
         return tended
+
+    async def shorten_leases(self) -> Shortened:
+        """Shorten leases that began in the future."""
+        now = self._now()
+        found = await self._db.read(lambda c: self._misdated.find(c, now))
+        if not found:
+            return Shortened()
+        return await self._db.write(lambda c: shorten(c, found, now))
 
     async def forget(self, *, limit: int = 1000) -> bool:
         """Forget where items came from that have been gone for long."""

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from deadletter.core.escaping import stored
 from deadletter.ports.ledger import (
     LedgerClaim,
     LedgerKey,
@@ -49,6 +50,9 @@ SELECT json_group_array(json_array(asked.column1, generation, state, token,
     CASE WHEN state <> 'processing' THEN hex(digests) END))
 FROM (VALUES {rows}) AS asked CROSS JOIN ledger
 ON mailbox = asked.column2 AND key = asked.column3
+"""
+_IN_USE: Final = """
+SELECT EXISTS (SELECT 1 FROM json_each(?) CROSS JOIN ledger ON mailbox = value)
 """
 _FINISH: Final = """
 UPDATE ledger SET state = given.column4, expires_at = ?
@@ -120,6 +124,13 @@ class SqliteLedger:
             standing(key, *found[i][:2], _digests(found[i])) if i in found else None
             for i, key in enumerate(keys)
         ]
+
+    async def in_use(self, mailboxes: Sequence[str]) -> bool:
+        """Return whether there is an entry of any of these mailboxes."""
+        names = msgspec.json.encode([stored(name) for name in mailboxes]).decode()
+        return await self._db.read(
+            lambda c: bool(c.execute(_IN_USE, (names,)).fetchone()[0])
+        )
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """Drop finished keys whose time is over, and claims left long ago."""

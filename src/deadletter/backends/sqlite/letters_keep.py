@@ -7,17 +7,32 @@ from datetime import datetime
 from typing import Final
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.keeping import Filed, Known, failed_copies, file, reopened
+from deadletter.core.group_limit import GroupLimit
+from deadletter.core.keeping import (
+    Filed,
+    Known,
+    failed_copies,
+    file,
+    reopened,
+    story_seal,
+)
 from deadletter.core.letter import DeadLetter
+from deadletter.core.replay_order import sortable_position
+from deadletter.core.versions import first_seen
 from deadletter.ports.letters import Kept, ReplaySettled
 
 from .audit import append
+from .group_kinds import limit_groups
 from .groups import Shifts, add_deaths, count, shift
 from .letters_edit import keep_originals
 from .letters_replay import settle
 from .letters_rows import HEAD, ROW, head_of, row_of
 from .letters_whole import contents_of
+from .marks import ADD, office_marks, sealing_of
+from .regrouping import rules
+from .rows import micros
 from .sql import Row, fetch, ids, stored, write
+from .versions import see
 
 _KNOWN: Final = f"{HEAD}, digest, history, frame, generation, spent, cap, died"
 _LOOK_UP: Final = """
@@ -28,8 +43,10 @@ SELECT l.*, hex(c.digest) AS digest, c.history, c.frame, (
 FROM json_each(?) CROSS JOIN letters l ON l.id = value
 CROSS JOIN letter_contents c ON c.letter = l.seq
 """
-_NUMBER: Final = "UPDATE office SET kept = kept + ? RETURNING kept"
-_WRITE: Final = f"INSERT INTO letters ({ROW}) VALUES"
+_NUMBER: Final = f"""
+UPDATE office SET kept = kept + ?, letter_marks = letter_marks + ? {ADD} RETURNING kept
+"""  # noqa: S608 -- made of constants
+_WRITE: Final = f"INSERT INTO letters ({ROW}, sent_at, sent_place) VALUES"
 # What can change of a letter that is there already.
 _REWRITE: Final = """
 ON CONFLICT (seq) DO UPDATE SET
@@ -43,20 +60,26 @@ ON CONFLICT (seq) DO UPDATE SET
        excluded.error_name, excluded.generation, excluded.spent)
 """
 _CONTENTS: Final = (
-    "INSERT INTO letter_contents (letter, digest, frame, rest, body, history) VALUES"
+    "INSERT INTO letter_contents"
+    " (letter, digest, frame, rest, body, history, seal, story_seal) VALUES"
 )
-_TELL_MORE: Final = "WITH told (letter, history, frame) AS (VALUES"
+_TELL_MORE: Final = "WITH told (letter, history, frame, seal) AS (VALUES"
 _TOLD: Final = """
-) UPDATE letter_contents SET history = told.history, frame = told.frame
+) UPDATE letter_contents
+SET history = told.history, frame = told.frame, story_seal = told.seal
 FROM told WHERE letter_contents.letter = told.letter
 """
 
 
 def keep(
-    connection: sqlite3.Connection, letters: Sequence[DeadLetter], now: datetime
+    connection: sqlite3.Connection,
+    letters: Sequence[DeadLetter],
+    now: datetime,
+    limit: GroupLimit,
 ) -> list[Kept]:
     """Keep letters, all of them or none."""
     places: dict[str, int] = {}
+    letters = limit_groups(connection, letters, now, limit, rules(connection))
     filed = file(letters, lambda wanted: _look_up(connection, wanted, places))
     after = {one.id: one.after for one in filed if one.after is not None}
     if after:
@@ -102,7 +125,8 @@ def _look_up(
 def _number(
     connection: sqlite3.Connection, new: Sequence[str], places: dict[str, int]
 ) -> None:
-    ((kept,),) = connection.execute(_NUMBER, (len(new),)).fetchall()
+    marks = office_marks(connection).texts(dict.fromkeys(new, 1))
+    ((kept,),) = connection.execute(_NUMBER, (len(new), marks)).fetchall()
     places.update(zip(new, range(kept - len(new) + 1, kept + 1), strict=True))
 
 
@@ -112,28 +136,47 @@ def _write(
     new: Mapping[str, DeadLetter],
     places: Mapping[str, int],
 ) -> None:
-    heads = [row_of(places[id_], known) for id_, known in after.items()]
+    heads = [
+        (*row_of(places[id_], known), *_sent(new.get(id_)))
+        for id_, known in after.items()
+    ]
     write(connection, _WRITE, heads, _REWRITE)
+    sealing = sealing_of(connection)
     contents = [
-        contents_of(places[id_], after[id_], letter) for id_, letter in new.items()
+        contents_of(places[id_], after[id_], letter, sealing)
+        for id_, letter in new.items()
     ]
     write(connection, _CONTENTS, contents)
     keep_originals(
         connection,
-        [(places[id_], after[id_].digest, letter) for id_, letter in new.items()],
+        [(places[id_], after[id_], letter) for id_, letter in new.items()],
     )
     told: list[Row] = [
-        (places[id_], stored(known.history), stored(known.frame))
+        (
+            places[id_],
+            stored(known.history),
+            stored(known.frame),
+            story_seal(known, sealing),
+        )
         for id_, known in after.items()
         if id_ not in new
     ]
     write(connection, _TELL_MORE, told, _TOLD)
 
 
+def _sent(letter: DeadLetter | None) -> Row:
+    """What letters are replayed in the order of; it never changes."""
+    if letter is None:
+        return (None, None)
+    return micros(letter.message.sent_at), sortable_position(letter.position)
+
+
 def _count(
     connection: sqlite3.Connection, filed: Sequence[Filed], now: datetime
 ) -> None:
-    add_deaths(connection, [one.letter for one in filed if one.died], now)
+    died = [one.letter for one in filed if one.died]
+    see(connection, first_seen(letter.head for letter in died))
+    add_deaths(connection, died, now)
     shifts: Shifts = Counter()
     for one in filed:
         if one.before is not None and one.after is not None:

@@ -17,12 +17,13 @@ from deadletter.ports.letters import Move
 from .audit import append
 from .group_standing import blank
 from .groups import Shifts, count
+from .marks import ADD, office_marks
 from .rows import micros
 from .sql import Row, fetch, ids, numbers
 
-_COLUMNS: Final = "seq, id, source, fingerprint, state"
+_COLUMNS: Final = "seq, id, source, fingerprint, state, replays"
 _GIVEN: Final = """
-SELECT l.seq, l.id, l.source, l.fingerprint, l.state
+SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays
 FROM json_each(?) CROSS JOIN letters l ON l.id = value
 """
 _OVERDUE: Final = """
@@ -41,6 +42,9 @@ DELETE FROM letter_originals WHERE letter IN (SELECT value FROM json_each(?))
 """
 _PURGED: Final = "UPDATE office SET purged = purged + ?"
 _EXPIRED: Final = "UPDATE office SET expired = expired + ?"
+_TAKE_OFF: Final = f"""
+UPDATE office SET letter_marks = letter_marks + ? {ADD}
+"""  # noqa: S608 -- made of constants
 
 
 class Brief(Struct, frozen=True):
@@ -51,12 +55,13 @@ class Brief(Struct, frozen=True):
     source: str
     fingerprint: str
     state: State
+    replays: int
 
 
 def brief_of(row: Row) -> Brief:
-    """The letter in the columns seq, id, source, fingerprint, state."""
-    seq, id_, source, fingerprint, state = row[:5]
-    return Brief(seq, id_, source, fingerprint, State(state))
+    """The letter in the columns seq, id, source, fingerprint, state, replays."""
+    seq, id_, source, fingerprint, state, replays = row[:6]
+    return Brief(seq, id_, source, fingerprint, State(state), replays)
 
 
 def given(connection: sqlite3.Connection, letters: Sequence[str]) -> list[Brief]:
@@ -68,8 +73,8 @@ def given(connection: sqlite3.Connection, letters: Sequence[str]) -> list[Brief]
 
 def move(
     connection: sqlite3.Connection, move: Move, by: By, now: datetime
-) -> list[str]:
-    """Move those letters that are in one of the old states, and may."""
+) -> list[Brief]:
+    """Move those letters that are in one of the old states, and may: as they were."""
     allowed = move.old & sources_of(move.new)
     moving = [brief for brief in given(connection, move.ids) if brief.state in allowed]
     set_states(connection, dict.fromkeys(moving, move.new))
@@ -80,7 +85,7 @@ def move(
             for b in moving
         ],
     )
-    return [brief.id for brief in moving]
+    return moving
 
 
 def set_states(connection: sqlite3.Connection, targets: Mapping[Brief, State]) -> None:
@@ -160,6 +165,8 @@ def _delete(
     count(connection, shifts)
     gone = blank(connection, sorted({brief.fingerprint for brief in letters}))
     connection.execute("PRAGMA secure_delete = FAST").fetchall()
+    marks = office_marks(connection).texts({brief.id: -1 for brief in letters})
+    connection.execute(_TAKE_OFF, (marks,))
     # The fact is kept, not the content.
     append(
         connection,

@@ -2,23 +2,40 @@
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from deadletter.core.audit import act
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import By, State
-from deadletter.core.replaying import SETTLED_FROM, Going, heard, is_out, judge, landing
-from deadletter.ports.letters import ReplaySettled, ReplayTaken
+from deadletter.core.replaying import (
+    SETTLED_FROM,
+    Going,
+    heard,
+    is_done_with,
+    is_out,
+    judge,
+    landing,
+    still_needed,
+)
+from deadletter.ports.letters import (
+    Move,
+    ReplayNext,
+    ReplaySettled,
+    ReplayTaken,
+    given_up,
+)
 
+from . import letters_moves
 from .audit import append
 from .campaigns import Course, existing
 from .groups import Shifts
 from .groups import count as count_letters
+from .key_order import free_behind, freed, hold_behind
 from .letters_moves import Brief, brief_of, given, set_states
 from .letters_whole import messages
-from .replay_items import Tally, count, finish, mark
+from .replay_items import count, explain, finish, mark
 from .rows import micros
 from .sql import fetch, ids, numbers, packed
 
@@ -39,8 +56,21 @@ _ON: Final = f"{_ITEMS} AND ordinal >= :start AND ordinal < :end ORDER BY ordina
 _GIVEN: Final = f"{_HEADS}, c.digest, c.rest, c.body {_AGAIN}"
 _NEXT: Final = f"{_HEADS}, c.digest, c.rest, c.body {_ON}"
 # Without bodies, for those who do not need to see them.
-GIVEN: Final = f"{_HEADS}, l.size, c.rest {_AGAIN}"
-NEXT: Final = f"{_HEADS}, l.size, c.rest {_ON}"
+GIVEN: Final = f"{_HEADS}, l.size, c.rest, c.digest, crc32(c.body) AS crc {_AGAIN}"
+NEXT: Final = f"{_HEADS}, l.size, c.rest, c.digest, crc32(c.body) AS crc {_ON}"
+_NAMED: Final = "id, source, name, replays"
+_UPCOMING: Final = """
+SELECT l.id, l.source, ifnull(nullif(l.business_key, ''), l.message_id) AS name,
+    l.replays
+FROM campaign_items i CROSS JOIN letters l ON l.seq = i.letter
+WHERE i.campaign = ? AND i.ordinal >= ? AND i.ordinal < ? ORDER BY i.ordinal
+"""
+_READY: Final = """
+SELECT l.id, l.source, ifnull(nullif(l.business_key, ''), l.message_id) AS name,
+    l.replays
+FROM campaign_waiting w CROSS JOIN letters l ON l.seq = w.letter
+WHERE w.campaign = ? AND w.ready = 1 ORDER BY w.place LIMIT ?
+"""
 _SENDING: Final = """
 SELECT i.ordinal, i.generation, l.state, l.replays
 FROM campaign_items i INDEXED BY campaign_items_sending
@@ -61,6 +91,11 @@ UPDATE campaign_items SET outcome = :outcome, taken_at = :now, sent_at = :sent,
     generation = (SELECT replays FROM letters WHERE seq = letter)
 WHERE {_GOING}
 """  # noqa: S608 -- all of it is ours
+_SKIPPED: Final = """
+SELECT i.letter, l.id, l.state, l.replays
+FROM campaign_items i LEFT JOIN letters l ON l.seq = i.letter
+WHERE i.campaign = ? AND i.ordinal IN (SELECT value FROM json_each(?))
+"""
 _MOVE_ON: Final = "UPDATE campaigns SET taken = ? WHERE seq = ?"
 # By that index, or SQLite would go through the whole campaign every time.
 _SENT: Final = """
@@ -68,10 +103,12 @@ UPDATE campaign_items INDEXED BY campaign_items_sending
 SET outcome = 'sent', sent_at = ?
 WHERE campaign = ? AND outcome = 'sending' AND letter IN (
     SELECT l.seq FROM json_each(?) CROSS JOIN letters l ON l.id = value)
+RETURNING letter
 """
 _COPIES: Final = """
 SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.generation,
-       i.campaign, i.ordinal, i.outcome, g.cap, json_extract(value, '$[2]') AS news
+       i.campaign, i.ordinal, i.outcome, g.cap, json_extract(value, '$[2]') AS news,
+       g.keyed
 FROM json_each(?) CROSS JOIN letters l ON l.id = json_extract(value, '$[0]')
 CROSS JOIN campaign_items i
     ON i.letter = l.seq AND i.generation = json_extract(value, '$[1]')
@@ -79,25 +116,53 @@ CROSS JOIN campaigns g ON g.seq = i.campaign
 """
 _COPIES_COLUMNS: Final = """
 seq, id, source, fingerprint, state, replays, generation, campaign, ordinal, outcome,
-cap, news
+cap, news, keyed
 """
 
 
-def take_next(
-    connection: sqlite3.Connection, campaign: str, limit: int, now: datetime
+def upcoming(
+    connection: sqlite3.Connection, campaign: str, limit: int
+) -> list[ReplayNext]:
+    """The next planned letters of a running campaign."""
+    stands = existing(connection, campaign)
+    if stands.state is not CampaignState.RUNNING:
+        return []
+    found = (
+        []
+        if not stands.keyed
+        else fetch(connection, _NAMED, _READY, (stands.seq, limit))
+    )
+    end = min(stands.taken + limit - len(found), stands.free)
+    span = (stands.seq, stands.taken, end)
+    found += fetch(connection, _NAMED, _UPCOMING, span)
+    return [ReplayNext(*row) for row in found]
+
+
+def take_next(  # noqa: PLR0917 -- as the port has it
+    connection: sqlite3.Connection,
+    campaign: str,
+    limit: int,
+    leave_out: frozenset[str] | None,
+    keys: int | None,
+    now: datetime,
 ) -> list[ReplayTaken]:
     """Claim the next letters of a running campaign, the interrupted ones first."""
     stands = existing(connection, campaign)
     if stands.state is not CampaignState.RUNNING:
         return []
     taken = _take_again(connection, stands, limit, now)
+    start, end = freed(connection, stands, limit - len(taken))
 
     def take_some(start: int, end: int) -> int:
-        found = _take_planned(connection, stands, start, end, now)
+        found = _take_planned(connection, stands, start, end, leave_out or (), now)
         taken.extend(found)
         return len(found)
 
-    go_on(connection, stands, limit - len(taken), take_some)
+    left = limit - len(taken) - (end - start)
+    if end > start:
+        take_some(start, end)
+    once = leave_out is not None
+    go_on(connection, stands, _fewer(left, keys), take_some, once=once)
     return taken
 
 
@@ -106,15 +171,23 @@ def go_on(
     stands: Course,
     limit: int,
     some: Callable[[int, int], int],
+    *,
+    once: bool = False,
 ) -> None:
-    """Go through planned items, until `some` of them made up the limit."""
+    """Go through planned items, until `some` of them made up the limit, or `once`."""
     place, got = stands.taken, 0
-    while place < stands.items and got < limit:
-        end = min(place + limit - got, stands.items)
+    while place < stands.free and got < limit:
+        end = min(place + limit - got, stands.free)
         got += some(place, end)
         place = end
+        if once:
+            break
     connection.execute(_MOVE_ON, (place, stands.seq))
     finish(connection, [stands.seq])
+
+
+def _fewer(limit: int, keys: int | None) -> int:
+    return limit if keys is None else min(limit, keys)
 
 
 def sent(
@@ -122,8 +195,9 @@ def sent(
 ) -> None:
     """Record that the broker has the copies of these letters."""
     seq = existing(connection, campaign).seq
-    n = connection.execute(_SENT, (micros(now), seq, ids(letters))).rowcount
-    count(connection, Counter({(seq, Outcome.SENDING): -n, (seq, Outcome.SENT): n}))
+    changed = connection.execute(_SENT, (micros(now), seq, ids(letters)))
+    gone = [letter for (letter,) in changed]
+    count(connection, {(seq, Outcome.SENDING, Outcome.SENT): gone})
 
 
 def settle(
@@ -137,20 +211,28 @@ def settle(
         ).items()
         if copy[0].isascii()
     ]
+    whys = {(one.letter_id, one.generation): one.why for one in news if one.why}
+    explained: list[tuple[str, int, int]] = []
     rows = fetch(connection, _COPIES_COLUMNS, _COPIES, (packed(told),)) if told else []
     targets: dict[Brief, State] = {}
     ordinals: defaultdict[tuple[int, Outcome], list[int]] = defaultdict(list)
-    tally: Tally = Counter()
+    of_keys: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+    moves: defaultdict[tuple[int, Outcome | None, Outcome], list[int]]
+    moves = defaultdict(list)
     for row in rows:
-        replays, generation, campaign, ordinal, before, cap, after = row[5:]
+        generation, campaign, ordinal, before, cap, after, keyed = row[6:]
         outcome = Outcome(after)
         if before not in SETTLED_FROM[outcome]:
             continue
         ordinals[campaign, outcome].append(ordinal)
-        tally[campaign, Outcome(before)] -= 1
-        tally[campaign, outcome] += 1
         brief = brief_of(row)
-        state = landing(brief.state, replays, generation, outcome, cap)
+        moves[campaign, Outcome(before), outcome].append(brief.seq)
+        if why := whys.get((brief.id, generation)):
+            explained.append((why, campaign, ordinal))
+        if keyed:
+            is_done = is_done_with(outcome, brief.state)
+            of_keys[campaign, is_done].append(brief.seq)
+        state = landing(brief.state, brief.replays, generation, outcome, cap)
         if state is not None:
             targets[brief] = state
     if not ordinals:
@@ -158,8 +240,24 @@ def settle(
     set_states(connection, targets)
     for (campaign, outcome), some in ordinals.items():
         mark(connection, campaign, some, outcome, now)
-    count(connection, tally)
+    explain(connection, explained)
+    count(connection, moves)
+    for (campaign, is_done), letters in of_keys.items():
+        if is_done:
+            free_behind(connection, campaign, letters)
+        else:
+            hold_behind(connection, campaign, letters, now)
     finish(connection, {campaign for campaign, _ in ordinals})
+
+
+def move(
+    connection: sqlite3.Connection, move: Move, by: By, now: datetime
+) -> list[str]:
+    """Move letters; replays wait no longer for copies of those that were out."""
+    moved = letters_moves.move(connection, move, by, now)
+    news = given_up((one.id, one.state, one.replays) for one in moved)
+    settle(connection, news, now)
+    return [one.id for one in moved]
 
 
 def interrupted(
@@ -182,6 +280,7 @@ def interrupted(
         last = rows[-1][0]
     if gone:
         _skip(connection, stands, gone, Outcome.SENDING, now)
+        _end_keys(connection, stands, gone, (), now)
     return again
 
 
@@ -198,14 +297,20 @@ def _take_again(
     ]
 
 
-def _take_planned(
-    connection: sqlite3.Connection, stands: Course, start: int, end: int, now: datetime
+def _take_planned(  # noqa: PLR0917 -- a step of `take_next`
+    connection: sqlite3.Connection,
+    stands: Course,
+    start: int,
+    end: int,
+    leave_out: Collection[str],
+    now: datetime,
 ) -> list[ReplayTaken]:
     """Those of the letters planned from `start` to `end` that may go out."""
     span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
     found = messages(connection, _COPIED, _NEXT, span)
-    going = judge(range(start, end), [row for row, _ in found], stands.cap)
-    record(connection, stands, going, Outcome.SENDING, now)
+    rows = [row for row, _ in found]
+    going = judge(range(start, end), rows, stands.cap, leave_out)
+    record(connection, stands, going, Outcome.SENDING, leave_out, now)
     return [
         ReplayTaken(row[1], row[2], message, row[5] + 1)
         for row, message in found
@@ -213,11 +318,12 @@ def _take_planned(
     ]
 
 
-def record(
+def record(  # noqa: PLR0917 -- a step of both ways to send
     connection: sqlite3.Connection,
     stands: Course,
     going: Going,
     outcome: Outcome,
+    leave_out: Collection[str],
     now: datetime,
 ) -> None:
     """Write down that these are on their way, or sent, and why others are not."""
@@ -237,11 +343,14 @@ def record(
     connection.execute(_TAKE, span)
     connection.execute(_TAKEN, span)
     count_letters(connection, shifts)
-    n = going.moved.total()
-    tally = {(stands.seq, Outcome.PLANNED): -n, (stands.seq, outcome): n}
-    count(connection, Counter(tally))
+    count(
+        connection,
+        {(stands.seq, Outcome.PLANNED, outcome): [row[0] for row in going.rows]},
+    )
     if going.left:
-        _skip(connection, stands, list(going.left), Outcome.PLANNED, now)
+        left = list(going.left)
+        _skip(connection, stands, left, Outcome.PLANNED, now)
+        _end_keys(connection, stands, left, leave_out, now)
         _quarantine(connection, stands, going.past_cap, now)
 
 
@@ -252,10 +361,34 @@ def _skip(
     before: Outcome,
     now: datetime,
 ) -> None:
-    mark(connection, stands.seq, ordinals, Outcome.SKIPPED, now)
-    n = len(ordinals)
-    tally = {(stands.seq, before): -n, (stands.seq, Outcome.SKIPPED): n}
-    count(connection, Counter(tally))
+    skipped = mark(connection, stands.seq, ordinals, Outcome.SKIPPED, now)
+    count(connection, {(stands.seq, before, Outcome.SKIPPED): skipped})
+
+
+def _end_keys(
+    connection: sqlite3.Connection,
+    stands: Course,
+    ordinals: Sequence[int],
+    leave_out: Collection[str],
+    now: datetime,
+) -> None:
+    """Say what becomes of those that wait behind items which were skipped."""
+    if not stands.keyed:
+        return
+    freeing: list[int] = []
+    holding: list[int] = []
+    values = (stands.seq, numbers(ordinals))
+    for letter, id_, state, replays in fetch(
+        connection, "letter, id, state, replays", _SKIPPED, values
+    ):
+        needed = (
+            state is not None
+            and id_ not in leave_out
+            and still_needed(State(state), replays, stands.cap)
+        )
+        (holding if needed else freeing).append(letter)
+    free_behind(connection, stands.seq, freeing)
+    hold_behind(connection, stands.seq, holding, now)
 
 
 def _quarantine(

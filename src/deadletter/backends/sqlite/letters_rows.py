@@ -14,7 +14,7 @@ from .sql import Row, storable
 HEAD: Final = """
 seq, id, source, message_id, state, partition, key, business_key, reason, reason_text,
 trouble, code, error_type, error_text, fingerprint, attempts, first_failed_at, dead_at,
-consumer, version, trace_id, replays, conflict, owner, size, revision
+consumer, version, trace_id, replays, conflict, size, revision
 """
 """The columns `head_of` reads, in its order."""
 
@@ -60,7 +60,6 @@ def row_of(seq: int, known: Known) -> Row:
             head.trace_id,
             head.replays,
             head.conflict,
-            head.owner,
             head.size,
             head.revision,
             fold(head.error_name),
@@ -95,7 +94,6 @@ def head_of(row: Row) -> LetterHead:
         trace_id=row[20],
         replays=row[21],
         conflict=bool(row[22]),
-        owner=row[23],
-        size=row[24],
-        revision=row[25],
+        size=row[23],
+        revision=row[24],
     )

@@ -3,17 +3,27 @@
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 
-from deadletter.core.ids import body_digest
+from deadletter.core.chain import NAMED, Ends
+from deadletter.core.examination import (
+    Examination,
+    Examined,
+    ItemSum,
+    SealedLetter,
+    SealedMessage,
+    Sums,
+    renewed,
+)
 from deadletter.core.letter import OPEN
+from deadletter.ports.letters import Resealed
 
-from .audit import problems as audit_problems
-from .sql import shown
+from .audit import read_into
+from .letters_rows import HEAD, HEADS, head_of
+from .marks import sealing_of
+from .sql import Row, fetch_odd, shown
 
-SLICE: Final = 2_000  # bodies at a time
-_NAMED: Final = 10  # problems of one kind; more of them would say nothing new
+SLICE: Final = 500  # letters at a time
 
 _OFFICE: Final = "SELECT kept, purged, expired FROM office"
 # Not indexed, because reading all letters in their own order is the fastest way.
@@ -43,7 +53,10 @@ _ODDITIES: Final = {
             SELECT campaign, outcome, n AS told, 0 AS found FROM campaign_outcomes
             UNION ALL
             SELECT campaign, outcome, 0, count(*) FROM campaign_items
-            GROUP BY campaign, outcome)
+            GROUP BY campaign, outcome
+            UNION ALL
+            SELECT campaign, 'waiting', 0, count(*) FROM campaign_waiting
+            GROUP BY campaign)
         GROUP BY campaign, outcome HAVING sum(told) <> sum(found)
     """,
     "campaign {0} says it has {1} letters, but it has {2}": """
@@ -54,36 +67,104 @@ _ODDITIES: Final = {
     "campaign {0} has taken {1} letters, but number {2} is {3}": """
         SELECT id, taken, ordinal + 1, outcome
         FROM campaign_items JOIN campaigns ON seq = campaign
-        WHERE (outcome = 'planned') <> (ordinal >= taken)
+        WHERE (outcome = 'planned') <> (ordinal >= taken AND ordinal < free)
     """,
 }
-_BODIES: Final = """
-SELECT c.letter, c.digest, c.body, l.id, o.digest, o.body
-FROM letter_contents c LEFT JOIN letters l ON l.seq = c.letter
-LEFT JOIN letter_originals o ON o.letter = c.letter
-WHERE c.letter > ? ORDER BY c.letter LIMIT ?
+_TOTALS: Final = "SELECT fingerprint, total FROM groups"
+_CAMPAIGNS: Final = "SELECT seq, id FROM campaigns"
+_ITEM_SUMS: Final = """
+SELECT campaign, outcome, marks, marks_key FROM campaign_outcomes
 """
+_ITEMS: Final = """
+SELECT campaign, letter, outcome FROM campaign_items
+UNION ALL SELECT campaign, letter, 'waiting' FROM campaign_waiting
+"""
+_SUMS: Final = "SELECT deaths, death_marks, letter_marks, marks_key FROM office"
+_IDS: Final = "SELECT id FROM letters"
+# What is there is where sums begin that are made with another key.
+_LETTERS_ANEW: Final = """
+UPDATE office SET marks_key = :key,
+    letter_marks = (SELECT coalesce(text_marks(:key, id, 1), 0) FROM letters),
+    death_marks = (SELECT coalesce(text_marks(:key, fingerprint, total), 0) FROM groups)
+"""
+_ITEMS_ANEW: Final = """
+UPDATE campaign_outcomes SET marks_key = :key, marks = (
+    SELECT coalesce(item_marks(:key, :campaign, letter, :outcome), 0) FROM (
+        SELECT letter FROM campaign_items
+        WHERE campaign = :campaign AND outcome = :outcome
+        UNION ALL
+        SELECT letter FROM campaign_waiting
+        WHERE campaign = :campaign AND :outcome = 'waiting'))
+WHERE campaign = :campaign AND outcome = :outcome
+"""
+_ENDS: Final = "SELECT audit_seq, audit_hash, purged, expired FROM office"
+_LETTERS_WITH_SEALS: Final = f"""
+SELECT {HEAD}, l.generation, l.spent, c.frame, c.history,
+    c.digest, c.rest, c.body, c.seal, c.story_seal, o.digest, o.rest, o.body, o.seal,
+    (SELECT group_concat(generation) FROM campaign_items
+        WHERE letter = l.seq AND generation > 0)
+FROM letters l JOIN letter_contents c ON c.letter = l.seq
+LEFT JOIN letter_originals o ON o.letter = l.seq
+WHERE l.seq > ? ORDER BY l.seq LIMIT ?
+"""  # noqa: S608 -- made of constants
+_SEAL: Final = "UPDATE letter_contents SET seal = ?, story_seal = ? WHERE letter = ?"
+_SEAL_ORIGINAL: Final = "UPDATE letter_originals SET seal = ? WHERE letter = ?"
 
 
-def problems(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong, one sentence each, but for bodies (see `damaged`)."""
-    found = list(_miscounted(connection))
+def examine(connection: sqlite3.Connection) -> Examined:
+    """Examine everything, at one moment."""
+    sums = Sums(*connection.execute(_SUMS).fetchone())
+    examination = Examination(sealing_of(connection), sums)
+    examination.find(*_miscounted(connection))
     for sentence, select in _ODDITIES.items():
-        rows = connection.execute(f"{select} LIMIT ?", (_NAMED,))
-        found += [sentence.format(*map(shown, row)) for row in rows]
-    return [*found, *islice(audit_problems(connection), _NAMED)]
+        rows = connection.execute(f"{select} LIMIT ?", (NAMED,))
+        examination.find(*(sentence.format(*map(shown, row)) for row in rows))
+    _read_letters(connection, examination)
+    _read_items(connection, examination)
+    read_into(connection, examination.chain)
+    ends = Ends(*connection.execute(_ENDS).fetchone())
+    examination.compare(ends, _pairs(connection, _TOTALS))
+    return examination.result()
 
 
-def damaged(connection: sqlite3.Connection, after: int) -> tuple[int | None, list[str]]:
-    """Bodies behind `after` that are not as they were kept, and where to go on."""
-    rows = connection.execute(_BODIES, (after, SLICE)).fetchall()
-    found = [
-        f"the body of letter {id_} is not the one that was kept"
-        for _, digest, body, id_, died, original in rows
-        if body_digest(body) != digest
-        or (died is not None and body_digest(original) != died)
-    ]
-    return (rows[-1][0] if len(rows) == SLICE else None), found
+def _read_items(connection: sqlite3.Connection, examination: Examination) -> None:
+    for seq, id_ in fetch_odd(connection, _CAMPAIGNS, ()):
+        examination.add_campaign(seq, shown(id_))
+    for row in connection.execute(_ITEM_SUMS):
+        examination.add_item_sum(ItemSum(*row))
+    for item in connection.execute(_ITEMS):
+        examination.add_item(*item)
+
+
+def _read_letters(connection: sqlite3.Connection, examination: Examination) -> None:
+    after = 0
+    while rows := fetch_odd(connection, _LETTERS_WITH_SEALS, (after, SLICE)):
+        for row in rows:
+            letter = _sealed(row)
+            examination.count_letter(letter.head.id)
+            examination.add(letter)
+        after = rows[-1][0]
+
+
+def _sealed(row: Row) -> SealedLetter:
+    head = [shown(value) for value in row[:HEADS]]
+    generation, spent, frame, history, *message = row[HEADS : HEADS + 8]
+    story_seal, *original, generations = row[HEADS + 8 :]
+    return SealedLetter(
+        head=head_of(head),
+        message=SealedMessage(*message),
+        original=None if original[0] is None else SealedMessage(*original),
+        frame=shown(frame),
+        history=shown(history),
+        generation=generation,
+        spent=spent,
+        seal=story_seal,
+        generations=tuple(map(int, generations.split(","))) if generations else (),
+    )
+
+
+def _pairs(connection: sqlite3.Connection, select: str) -> dict[str, int]:
+    return {shown(name): n for name, n in fetch_odd(connection, select, ())}
 
 
 def _miscounted(connection: sqlite3.Connection) -> Iterator[str]:
@@ -114,6 +195,39 @@ def _differences(
     for *key, n in connection.execute(select):
         told[tuple(key)] += n
     different = [key for key in told | real if told[key] != real[key]]
-    for key in sorted(different, key=repr)[:_NAMED]:
+    for key in sorted(different, key=repr)[:NAMED]:
         what = name.format(*map(shown, key))
         yield f"{what} should have {told[key]} letters, but there are {real[key]}"
+
+
+def _rekey(connection: sqlite3.Connection) -> None:
+    """Make sums of letters and campaigns anew with the first key, where they fit."""
+    sealing = sealing_of(connection)
+    examination = Examination(sealing, Sums(*connection.execute(_SUMS).fetchone()))
+    for (id_,) in fetch_odd(connection, _IDS, ()):
+        examination.count_letter(shown(id_))
+    _read_items(connection, examination)
+    changed = examination.outdated(_pairs(connection, _TOTALS))
+    key: dict[str, Any] = {"key": sealing.key_id}
+    if changed.letters:
+        connection.execute(_LETTERS_ANEW, key)
+    for one in changed.items:
+        which = {"campaign": one.campaign, "outcome": one.outcome}
+        connection.execute(_ITEMS_ANEW, key | which)
+
+
+def reseal(connection: sqlite3.Connection, after: str) -> Resealed:
+    """Seal some letters behind `after` that have no seal, or not by the first key."""
+    sealing = sealing_of(connection)
+    if not after:
+        _rekey(connection)
+    rows = fetch_odd(connection, _LETTERS_WITH_SEALS, (int(after or 0), SLICE))
+    sealed = 0
+    for row in rows:
+        new = renewed(_sealed(row), sealing)
+        if new is not None:
+            message, story, original = new
+            connection.execute(_SEAL, (message, story, row[0]))
+            connection.execute(_SEAL_ORIGINAL, (original, row[0]))
+            sealed += 1
+    return Resealed(sealed, str(rows[-1][0]) if len(rows) == SLICE else None)

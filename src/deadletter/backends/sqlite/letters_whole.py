@@ -14,10 +14,11 @@ import msgspec
 
 from deadletter.core.errors import Refused
 from deadletter.core.ids import body_digest
-from deadletter.core.keeping import Known
+from deadletter.core.keeping import Known, message_seal, story_seal
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.core.packing import letter_of, pack_rest, unpack_message
+from deadletter.core.seals import Sealing
 
 from .letters_rows import HEAD, HEADS, head_of
 from .sql import Row, Values, fetch_odd, is_odd_text, shown, stored
@@ -41,15 +42,18 @@ _Contents: TypeAlias = tuple[Row, bytes, bytes, str]
 """A row up to its digest, then rest, body and history."""
 
 
-def contents_of(seq: int, known: Known, letter: DeadLetter) -> Row:
-    """Its contents as stored: seq, digest, frame, rest, body, history."""
+def contents_of(seq: int, known: Known, letter: DeadLetter, sealing: Sealing) -> Row:
+    """Its contents as stored: seq, digest, frame, rest, body, history, two seals."""
+    rest = pack_rest(letter)
     return (
         seq,
         known.current,
         stored(known.frame),
-        pack_rest(letter),
+        rest,
         letter.message.body,
         stored(known.history),
+        message_seal(known, letter, rest, sealing),
+        story_seal(known, sealing),
     )
 
 

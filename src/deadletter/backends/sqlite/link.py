@@ -8,9 +8,10 @@ from typing import Final
 from weakref import WeakSet
 
 from deadletter.core.errors import StoreLost, Unavailable
+from deadletter.core.seals import PLAIN, Sealing
 
 from .connection import Synchronous, connect, explained, is_fatal
-from .open_files import Identity, OpenFile, identity
+from .open_files import FolderState, Identity, OpenFile, folder_state, identity
 from .schema import version
 
 _links: Final[WeakSet["Link"]] = WeakSet()
@@ -31,14 +32,20 @@ class Link:
         synchronous: Synchronous,
         schema: int,
         only_reads: bool = False,
+        sealing: Sealing = PLAIN,
     ) -> None:
         self._file = file
         self._path = file.path
         self._only_reads = only_reads
         self._synchronous = synchronous
         self._schema = schema
+        self._sealing = sealing
         self._connection: sqlite3.Connection | None = None
         self._beside: dict[str, Identity | None] = {}  # the -wal and -shm file
+        # Nothing was added, removed or replaced in the folder since all was well. The
+        # file that a symbolic link points to is in another folder.
+        self._folder = None if file.path.is_symlink() else str(file.path.parent)
+        self._unchanged: FolderState | None = None
         _links.add(self)
 
     def get(self) -> sqlite3.Connection:
@@ -50,9 +57,11 @@ class Link:
                 synchronous=self._synchronous,
                 look=self.check,
                 only_reads=self._only_reads,
+                sealing=self._sealing,
             )
             names = (f"{self._path}-wal", f"{self._path}-shm")
             self._beside = {name: identity(name) for name in names}
+            self._unchanged = None
             self._file.check()
         return self._connection
 
@@ -67,9 +76,13 @@ class Link:
 
     def check_file(self) -> None:
         """Refuse to go on when the files we use are not the files that are there."""
+        state = None if self._folder is None else folder_state(self._folder)
+        if state is not None and state == self._unchanged:
+            return  # one look instead of three
         problem = self.problem()
         if problem is not None:
             raise StoreLost(problem)
+        self._unchanged = state
 
     def problem(self) -> str | None:
         """Return which of the files was removed or replaced; None if none was."""

@@ -1,22 +1,32 @@
 """All mailboxes in the file: their options, their counts, the way to each."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from deadletter.core.errors import NotFound
+from deadletter.core.marks import leaving, left_over
+from deadletter.core.seals import Sealing
 from deadletter.core.topology import (
     check_creation,
     check_deletion,
     check_name,
     check_update,
 )
-from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Swept
+from deadletter.ports.broker import (
+    Fate,
+    QueueInfo,
+    QueueOptions,
+    Reconciled,
+    Swept,
+    reconciled,
+)
 from deadletter.ports.features import Features
 
 from .engine import Database
+from .marks import ADD, sealing_of
 from .misdated import Misdated
 from .queue import Mailbox, SqliteSink, SqliteSource
 from .rows import micros, seconds, when
@@ -26,8 +36,8 @@ from .tokens import Tokens
 from .waking import Waking
 
 _MAKE: Final = """
-INSERT INTO mailboxes (name) VALUES (?) ON CONFLICT (name) DO UPDATE SET gone = 0
-RETURNING id
+INSERT INTO mailboxes (name, marks_key) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET gone = 0 RETURNING id
 """
 _SET: Final = """
 UPDATE mailboxes SET dead_queue = ?, max_attempts = ?, expire_after = ?, reference = ?
@@ -38,6 +48,10 @@ SELECT name, dead_queue, max_attempts, expire_after, reference
 FROM mailboxes WHERE NOT gone
 """
 _DETACH: Final = "UPDATE mailboxes SET dead_queue = NULL WHERE dead_queue = ?"
+_MARKS: Final = """
+SELECT coalesce(message_marks(marks_key, messages.id, body), 0)
+FROM mailboxes JOIN messages ON mailbox = mailboxes.id WHERE name = ?
+"""
 _EMPTY: Final = """
 DELETE FROM messages WHERE mailbox = (SELECT id FROM mailboxes WHERE name = ?)
 """
@@ -64,6 +78,26 @@ FROM mailboxes LEFT JOIN (
 WHERE NOT gone ORDER BY name
 """
 
+_SUMS: Final = """
+SELECT id, name, marks_key, sent, sent_marks,
+    (SELECT json_group_object(fate, json_array(n, marks)) FROM tally
+        WHERE mailbox = mailboxes.id),
+    (SELECT coalesce(message_marks(marks_key, messages.id, body), 0) FROM messages
+        WHERE mailbox = mailboxes.id)
+FROM mailboxes ORDER BY name
+"""
+
+_USE_KEY: Final = "UPDATE mailboxes SET marks_key = ? WHERE id = ?"
+# What is there is where the sums begin; how many came and went stays as it is.
+_SENT_ANEW: Final = f"""
+UPDATE mailboxes SET sent_marks = ? + (
+    SELECT coalesce(message_marks(marks_key, messages.id, body), 0) FROM messages
+    WHERE mailbox = mailboxes.id) {ADD}
+WHERE id = ?
+"""  # noqa: S608 -- made of constants
+_LEFT_ANEW: Final = "UPDATE tally SET marks = fate_marks(fate, n) WHERE mailbox = ?"
+
+_sums: Final = msgspec.json.Decoder(dict[str, tuple[int, int]]).decode
 _tally: Final = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -105,6 +139,19 @@ class SqliteBroker:
         """All mailboxes, by name."""
         now = micros(self._db.clock.now())
         return await self._db.read(lambda c: _queues(c, now))
+
+    async def reconcile(self) -> Sequence[Reconciled]:
+        """Compare the messages that are there with those that came and went."""
+        return await self._db.read(_reconcile)
+
+    @property
+    def sealing(self) -> Sealing:
+        """What the sums of mailboxes are made with."""
+        return self._db.sealing
+
+    async def rekey(self) -> int:
+        """Make sums that fit anew with the first key; how many mailboxes."""
+        return await self._db.write(_rekey, patient=True)
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """None: mailboxes here have no limits of their own."""
@@ -148,7 +195,8 @@ class SqliteBroker:
 
 def make(connection: sqlite3.Connection, name: str) -> int:
     """The number of the mailbox of that name, made if it is not there."""
-    (number,) = connection.execute(_MAKE, (name,)).fetchone()
+    values = (name, sealing_of(connection).key_id)
+    (number,) = connection.execute(_MAKE, values).fetchone()
     return int(number)
 
 
@@ -196,10 +244,41 @@ def _delete(connection: sqlite3.Connection, name: str, *, force: bool) -> int:
         raise NotFound(f"there is no queue {name!a}")
     check_deletion(name, existing, force=force)
     connection.execute(_DETACH, (name,))
+    (marks,) = connection.execute(_MARKS, (name,)).fetchone()
     purged = connection.execute(_EMPTY, (name,)).rowcount
     (number,) = connection.execute(_LEAVE, (name,)).fetchone()
-    count_fate(connection, number, Fate.PURGED, purged)
+    count_fate(connection, number, Fate.PURGED, purged, marks)
     return purged
+
+
+def _reconcile(connection: sqlite3.Connection) -> list[Reconciled]:
+    return [found for _, found, _ in _compared(connection)]
+
+
+def _compared(
+    connection: sqlite3.Connection,
+) -> Iterator[tuple[int, Reconciled, dict[str, int]]]:
+    """Every mailbox: its number, how it was found, and what was counted of it."""
+    sealing = sealing_of(connection)
+    for box, name, key, sent, sent_marks, tally, real in connection.execute(_SUMS):
+        numbers = {"sent": (sent, sent_marks), **_sums(tally)}
+        counts = {fate: n for fate, (n, _) in numbers.items()}
+        sums = {fate: marks for fate, (_, marks) in numbers.items()}
+        same = left_over(counts, sums) == real
+        yield box, reconciled(name, sealing, key, sent, same=same), counts
+
+
+def _rekey(connection: sqlite3.Connection) -> int:
+    key_id = sealing_of(connection).key_id
+    changed = 0
+    for box, found, counts in list(_compared(connection)):
+        if found.key_id == key_id or not (found.is_known and found.same):
+            continue
+        connection.execute(_USE_KEY, (key_id, box))
+        connection.execute(_SENT_ANEW, (leaving("sent", counts["sent"], 0), box))
+        connection.execute(_LEFT_ANEW, (box,))
+        changed += 1
+    return changed
 
 
 def _queues(connection: sqlite3.Connection, now: int) -> list[QueueInfo]:

@@ -8,15 +8,19 @@ file is back.
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from deadletter.core.errors import StoreLost
 
 Identity: TypeAlias = tuple[int, int]
+FolderState: TypeAlias = tuple[int, int, int]
 
 # Descriptors that only name a file: closing one drops no lock. Linux has them.
 _NAMING_ONLY: Final[int] = getattr(os, "O_PATH", 0)
+_SETTLED: Final = 100_000_000  # nanoseconds: file systems round times up to a tenth
+_SECOND: Final = 1_000_000_000
 _lock: Final = threading.Lock()  # over the files and their users
 _files: Final[dict[str, "OpenFile"]] = {}
 
@@ -97,6 +101,25 @@ def identity(path: Path | str) -> Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def folder_state(folder: str) -> FolderState | None:
+    """
+    Return a value that changes when an entry of the folder is added or removed.
+
+    Changes that follow each other faster than the file system's clock ticks share a
+    value, so None is returned while the last change is recent, and where the file
+    system counts in whole seconds. The change time is used because nobody can set it:
+    a restored backup brings back the old modification time.
+    """
+    try:
+        found = os.stat(folder)  # noqa: PTH116 -- once per transaction
+    except OSError:
+        return None
+    changed = found.st_ctime_ns
+    if changed % _SECOND == 0 or not changed + _SETTLED < time.time_ns():
+        return None
+    return found.st_dev, found.st_ino, changed
 
 
 def _key(path: Path) -> str:

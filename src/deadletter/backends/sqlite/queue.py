@@ -13,11 +13,13 @@ from functools import cache
 from typing import Any, Final
 
 from deadletter.core.errors import DeadLetterError
+from deadletter.core.marks import Marks, leaving
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 
 from .engine import Database, is_brief
+from .marks import ADD, sealing_of
 from .rows import Claimed, MessageRow, micros, read_claimed, rows_of, seconds
 from .settling import NotAllOurs, extend, extend_ours, settle, settle_ours, sorted_out
 from .tokens import Tokens
@@ -25,9 +27,10 @@ from .waking import Waking
 
 _CHUNK: Final = 100  # rows in one INSERT
 
-COUNT_SENT: Final = """
-UPDATE mailboxes SET sent = sent + ?, gone = 0 WHERE id = ? RETURNING expire_after
-"""
+COUNT_SENT: Final = f"""
+UPDATE mailboxes SET sent = sent + ?, sent_marks = sent_marks + ? {ADD}, gone = 0
+WHERE id = ? RETURNING expire_after, marks_key
+"""  # noqa: S608 -- made of constants
 _INSERT: Final = """
 INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due, span) VALUES
 """
@@ -63,6 +66,7 @@ class Mailbox:
         self.name = name
         self.waking = waking
         self.tokens = tokens
+        self.marks = db.sealing.marks()  # of its sums, unless that turns out otherwise
         self._make = make
         self._id: int | None = None
 
@@ -95,11 +99,38 @@ class SqliteSink:
         box = await self._box.id()
         rows = rows_of(messages)
         wait = max(0, seconds(delay))
-        await self._box.db.write(
-            lambda c: _send(c, box, rows, self._box.now(), wait),
-            brief=is_brief(len(rows), sum([len(row[1]) for row in rows])),
-        )
+        brief = is_brief(len(rows), sum([len(row[1]) for row in rows]))
+        while not await self._sent(box, rows, messages, wait, brief=brief):
+            pass  # the sums of the mailbox are made with another key by now
         self._box.waking.ring(box)
+
+    async def _sent(
+        self,
+        box: int,
+        rows: Sequence[MessageRow],
+        messages: Sequence[Message],
+        wait: int,
+        *,
+        brief: bool,
+    ) -> bool:
+        marks, now = self._box.marks, self._box.now
+        total = leaving("sent", len(rows), marks.messages(messages))
+        try:
+            await self._box.db.write(
+                lambda c: _send(c, box, rows, (marks, total), now(), wait), brief=brief
+            )
+        except _OtherMarks as error:
+            self._box.marks = error.marks
+            return False
+        return True
+
+
+class _OtherMarks(Exception):
+    """The sums of a mailbox are made of other marks than we took them for."""
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(marks)
+        self.marks = marks
 
 
 class SqliteSource:
@@ -190,14 +221,21 @@ class SqliteSource:
         return [] if claimed is None else claimed.deliveries({box: self.mailbox})
 
 
-def _send(
+def _send(  # noqa: PLR0917 -- one batch
     connection: sqlite3.Connection,
     box: int,
     rows: Sequence[MessageRow],
+    sum_: tuple[Marks, int],
     now: int,
     wait: int,
 ) -> None:
-    (expire_after,) = connection.execute(COUNT_SENT, (len(rows), box)).fetchone()
+    marks, total = sum_
+    counted = connection.execute(COUNT_SENT, (len(rows), total, box))
+    expire_after, key_id = counted.fetchone()
+    if key_id != marks.key_id:
+        real = sealing_of(connection).marks(key_id)
+        if real is not marks:
+            raise _OtherMarks(real)
     expiry = None if expire_after is None else now + seconds(expire_after)
     due = now + wait
     for start in range(0, len(rows), _CHUNK):

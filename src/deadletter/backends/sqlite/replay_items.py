@@ -1,31 +1,38 @@
 """What became of each letter in each campaign, and how many of each."""
 
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from deadletter.core.campaign import Outcome
+from deadletter.core.marks import ItemMoves, item_changes
 
+from .marks import ADD, item_marks
 from .rows import micros
-from .sql import numbers, write
-
-Tally: TypeAlias = Counter[tuple[int, Outcome]]
-"""How many items more or less there are, by campaign and outcome."""
+from .sql import numbers, stored, write
 
 _MARK: Final = """
 UPDATE campaign_items SET outcome = ?, settled_at = ?,
     confirmed_at = CASE outcome WHEN 'confirmed' THEN settled_at END
 WHERE campaign = ? AND ordinal IN (SELECT value FROM json_each(?))
+RETURNING letter
 """
-_COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n) VALUES"
-_COUNT_MORE: Final = "ON CONFLICT (campaign, outcome) DO UPDATE SET n = n + excluded.n"
+_COUNT: Final = (
+    "INSERT INTO campaign_outcomes (campaign, outcome, n, marks, marks_key) VALUES"
+)
+_COUNT_MORE: Final = f"""
+ON CONFLICT (campaign, outcome) DO UPDATE
+SET n = n + excluded.n, marks = marks + excluded.marks {ADD}
+"""
+_EXPLAIN: Final = """
+UPDATE campaign_items SET why = ? WHERE campaign = ? AND ordinal = ?
+"""
 _FINISH: Final = """
 UPDATE campaigns SET state = 'done'
 WHERE seq IN (SELECT value FROM json_each(?)) AND state = 'running' AND NOT EXISTS (
     SELECT 1 FROM campaign_outcomes WHERE campaign = campaigns.seq AND n > 0
-    AND outcome IN ('planned', 'sending', 'sent'))
+    AND outcome IN ('planned', 'waiting', 'sending', 'sent'))
 """
 
 
@@ -35,16 +42,25 @@ def mark(
     ordinals: Iterable[int],
     outcome: Outcome,
     now: datetime,
-) -> None:
-    """Write down what became of items."""
+) -> list[int]:
+    """Write down what became of items; the letters of these."""
     values = (outcome.value, micros(now), campaign, numbers(ordinals))
-    connection.execute(_MARK, values)
+    return [letter for (letter,) in connection.execute(_MARK, values)]
 
 
-def count(connection: sqlite3.Connection, tally: Tally) -> None:
-    """Write down how many items more or less there are."""
+def explain(
+    connection: sqlite3.Connection, whys: Iterable[tuple[str, int, int]]
+) -> None:
+    """Write down why items were refused: the text, campaign and ordinal of each."""
+    connection.executemany(_EXPLAIN, [(stored(why), *item) for why, *item in whys])
+
+
+def count(connection: sqlite3.Connection, moves: ItemMoves) -> None:
+    """Write down which letters have another outcome in a campaign now."""
+    marks = item_marks(connection, {campaign for campaign, _, _ in moves})
     rows = [
-        (campaign, outcome.value, n) for (campaign, outcome), n in tally.items() if n
+        (campaign, outcome.value, *more)
+        for campaign, outcome, *more in item_changes(moves, marks)
     ]
     write(connection, _COUNT, rows, _COUNT_MORE)
 

@@ -2,13 +2,19 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from msgspec import MsgspecError
+
 from deadletter.core.errors import ConfigError
+from deadletter.core.packing import sent_of
+from deadletter.core.replay_order import sortable_position
 
 from .connection import patiently
+from .rows import micros
 from .text_index import lacks, set_up
 
 MIGRATIONS: Final = files(__package__) / "migrations"
@@ -68,8 +74,15 @@ def migrate(connection: sqlite3.Connection) -> int:
     return newest
 
 
+def teach(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that scripts fill new columns with."""
+    connection.create_function("sent_at_of", 1, _sent_at, deterministic=True)
+    connection.create_function("position_of", 1, _position, deterministic=True)
+
+
 def _apply(connection: sqlite3.Connection) -> None:
     present = _present(connection)
+    teach(connection)
     for number, text in known():
         if number > present:
             for statement in statements(text):
@@ -93,6 +106,18 @@ def _present(connection: sqlite3.Connection) -> int:
             f" knows {newest}): upgrade deadletter, or use another file"
         )
     return present
+
+
+def _sent_at(rest: bytes | None) -> int | None:
+    with suppress(MsgspecError, ValueError):  # a damaged letter has no time
+        return None if rest is None else micros(sent_of(rest)[0])
+    return None
+
+
+def _position(rest: bytes | None) -> str | None:
+    with suppress(MsgspecError, ValueError):
+        return None if rest is None else sortable_position(sent_of(rest)[1])
+    return None
 
 
 def _names(connection: sqlite3.Connection) -> list[str]:

@@ -120,7 +120,7 @@ def find(
     start = None if after is None else _place(after)
     by_head, _ = split(query)
     candidates = windows(by_head, now)
-    if (texts := text_window(connection, by_head)) is not None:
+    if (texts := text_window(connection, query)) is not None:
         candidates.append(texts)
     most = meter.budget.letters
     window = narrowest(connection, candidates, start=start, most=most)

@@ -23,8 +23,9 @@ from deadletter.core.query import (
     Term,
     condition,
 )
-from deadletter.core.query.trigrams import text_trigrams
+from deadletter.core.query.trigrams import hints
 
+from .body_index import largest
 from .search_terms import Sql, bound
 from .sql import ids, numbers, stored
 from .text_index import candidates
@@ -164,14 +165,10 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
     ]
 
 
-def text_window(
-    connection: sqlite3.Connection, conjuncts: Iterable[Node]
-) -> Window | None:
-    """The letters whose texts may fulfil all of these, if an index can tell them."""
-    alternatives = text_trigrams(conjuncts)
-    if alternatives is None:
-        return None
-    found = candidates(connection, alternatives, _SORTED)
+def text_window(connection: sqlite3.Connection, query: Node) -> Window | None:
+    """The letters whose texts may fulfil a search, if an index can tell them."""
+    told = hints(query, bodies=largest(connection) > 0)
+    found = None if told is None else candidates(connection, told, _SORTED)
     if found is None:
         return None
     arm: Sql = ("seq IN (SELECT value FROM json_each(?))", [numbers(found)])

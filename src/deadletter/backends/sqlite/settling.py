@@ -7,7 +7,7 @@ say which were somebody else's by now.
 """
 
 import sqlite3
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -15,8 +15,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from deadletter.core.marks import leaving
+from deadletter.core.message import Message
 from deadletter.ports.broker import Acked, Fate, Released, Settlement
 
+from .marks import ADD, mailbox_marks
 from .rows import seconds
 
 Receipt: TypeAlias = tuple[int, int]  # seq, token
@@ -43,10 +46,11 @@ _ACK_ONE_CLAIM: Final = """
 DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))
 AND token = ? AND leased > ? AND mailbox = ?
 """
-_COUNT: Final = """
-INSERT INTO tally (mailbox, fate, n) VALUES (?, ?, ?)
-ON CONFLICT (mailbox, fate) DO UPDATE SET n = n + excluded.n
-"""
+_COUNT: Final = f"""
+INSERT INTO tally (mailbox, fate, n, marks) VALUES (?, ?, ?, ?)
+ON CONFLICT (mailbox, fate) DO UPDATE
+SET n = n + excluded.n, marks = marks + excluded.marks {ADD}
+"""  # noqa: S608 -- made of constants
 _RELEASE: Final = """
 UPDATE messages SET token = NULL, leased = NULL, alone = 0,
     due = min(? + given.column3, coalesce(expires_at, ? + given.column3)),
@@ -72,7 +76,7 @@ class Batch(Struct, frozen=True):
 
     mailbox: int
     acked: list[Receipt]
-    fates: Counter[Fate]
+    gone: dict[Fate, list[Message]]
     released: list[ReleaseRow]
 
 
@@ -83,9 +87,16 @@ def sorted_out(settlements: Sequence[Settlement], mailbox: int) -> Batch:
     return Batch(
         mailbox,
         [settlement.delivery.receipt for settlement in acked],
-        Counter([settlement.fate for settlement in acked]),
+        _by_fate(acked),
         [_release_row(settlement) for settlement in released],
     )
+
+
+def _by_fate(acked: Sequence[Acked]) -> dict[Fate, list[Message]]:
+    gone: defaultdict[Fate, list[Message]] = defaultdict(list)
+    for settlement in acked:
+        gone[settlement.fate].append(settlement.delivery.message)
+    return gone
 
 
 def _release_row(released: Released) -> ReleaseRow:
@@ -152,11 +163,12 @@ def extend_ours(
 
 
 def count_fate(
-    connection: sqlite3.Connection, mailbox: int, fate: Fate, count: int
+    connection: sqlite3.Connection, mailbox: int, fate: Fate, count: int, marks: int
 ) -> None:
-    """Note how so many messages left their mailbox."""
+    """Note how so many messages, with this sum of their marks, left their mailbox."""
     if count:
-        connection.execute(_COUNT, (mailbox, fate, count))
+        values = (mailbox, fate, count, leaving(fate, count, marks))
+        connection.execute(_COUNT, values)
 
 
 def _ack(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
@@ -169,8 +181,10 @@ def _ack(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
         which = (_json(batch.acked),)
     cursor = connection.execute(sql, (*which, now, batch.mailbox))
     _all(cursor, len(batch.acked))
-    for fate, count in batch.fates.items():
-        count_fate(connection, batch.mailbox, fate, count)
+    marks = mailbox_marks(connection, batch.mailbox)
+    for fate, gone in batch.gone.items():
+        total = marks.messages(gone)
+        count_fate(connection, batch.mailbox, fate, len(gone), total)
 
 
 def still_ours(

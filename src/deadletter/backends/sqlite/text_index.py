@@ -10,16 +10,17 @@ deletes it: triggers see to that, whoever does it.
 
 import sqlite3
 from functools import cache
-from itertools import accumulate
 from typing import Final
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.query.trigrams import Hint
 
+from . import body_index, trigram_tables
 from .sql import fetch, stored
+from .trigram_tables import first_rows, is_untidy, matching
 
 MOST: Final = 500  # letters indexed at once
 MOST_TEXT: Final = 100_000  # characters of their texts
-_TIDIED: Final = 200  # pages put in order at once
 
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'letter_texts'"
 # No positions: letters are judged anyway, and so it takes half the space.
@@ -90,9 +91,7 @@ SELECT seq FROM letters NOT INDEXED
 WHERE seq > (SELECT indexed_up_to FROM text_index) LIMIT ?
 """
 _UNINDEXED: Final = "SELECT letter AS seq FROM letters_unindexed LIMIT ?"
-_TIDY: Final = "INSERT INTO letter_texts (letter_texts, rank) VALUES ('merge', ?)"
-_REMOVED: Final = "SELECT removed FROM text_index"
-_IS_TIDY: Final = "UPDATE text_index SET removed = 0 WHERE removed = ?"
+_SELECTS: Final = (_MATCHING, _BEHIND, _UNINDEXED)
 
 
 @cache
@@ -124,6 +123,14 @@ def lacks(connection: sqlite3.Connection) -> bool:
     return (connection.execute(_IS_THERE).fetchone() is not None) != is_possible()
 
 
+def has_more(connection: sqlite3.Connection) -> bool:
+    """Return whether there are texts to index, or traces to remove."""
+    if not is_possible():
+        return False
+    waiting = (fetch(connection, "seq, n", one, (1,)) for one in (_NEXT, _CHANGED))
+    return is_untidy(connection, "text_index") or any(waiting)
+
+
 def index_some(connection: sqlite3.Connection) -> int:
     """Index the next letters; how many there were."""
     if not is_possible():
@@ -144,53 +151,33 @@ def index_some(connection: sqlite3.Connection) -> int:
 
 def tidy_some(connection: sqlite3.Connection) -> bool:
     """Rewrite some of the index without what was taken out; whether there is more."""
-    ((removed,),) = connection.execute(_REMOVED).fetchall()
-    if not removed or not is_possible():
-        return False
-    before = connection.total_changes
-    connection.execute(_TIDY, (-_TIDIED,))
-    if connection.total_changes - before >= 2:  # as FTS5 says that it is not done
-        return True
-    connection.execute(_IS_TIDY, (removed,))
-    return False
+    return is_possible() and trigram_tables.tidy_some(
+        connection, "letter_texts", "text_index"
+    )
 
 
 def candidates(
-    connection: sqlite3.Connection, alternatives: list[list[str]], most: int
+    connection: sqlite3.Connection, hints: list[Hint], most: int
 ) -> list[int] | None:
     """
-    The numbers of letters that may have all trigrams of one of the alternatives.
+    The numbers of letters of which one of the hints may be true.
 
     Those that are not indexed are among them. None if there are more than `most`.
     """
-    is_odd = any(
-        isinstance(stored(gram), bytes) for one in alternatives for gram in one
-    )
+    is_odd = any(isinstance(stored(gram), bytes) for one in hints for gram in one.grams)
     if is_odd or not is_possible():  # odd text is not in the index
         return None
-    match = " OR ".join(
-        f"({' AND '.join(map(_quoted, grams))})" for grams in alternatives
-    )
-    found: list[int] = []
-    for select, values in ((_MATCHING, [match]), (_BEHIND, []), (_UNINDEXED, [])):
-        rows = fetch(connection, "seq", select, [*values, most + 1])
-        found += [seq for (seq,) in rows]
-        if len(found) > most:
+    found: set[int] = set()
+    for selects, in_body in ((_SELECTS, False), (body_index.SELECTS, True)):
+        asked = [hint.grams for hint in hints if hint.in_body is in_body]
+        some = matching(connection, selects, asked, most) if asked else []
+        if some is None:
             return None
-    return found
-
-
-def _quoted(gram: str) -> str:
-    escaped = gram.replace('"', '""')
-    return f'"{escaped}"'
+        found.update(some)
+    return None if len(found) > most else sorted(found)
 
 
 def _some(connection: sqlite3.Connection, select: str) -> list[int]:
     """The first of these letters whose texts are not too long together, or one."""
     rows = fetch(connection, "seq, n", select, (MOST,))
-    totals = accumulate(n for _, n in rows)
-    return [
-        seq
-        for at, ((seq, _), total) in enumerate(zip(rows, totals, strict=True))
-        if not at or total <= MOST_TEXT
-    ]
+    return [seq for seq, _ in first_rows(rows, (n for _, n in rows), MOST_TEXT)]

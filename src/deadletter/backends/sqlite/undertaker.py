@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from deadletter.core.group_limit import GroupLimit
 from deadletter.ports.burial import Burial
 from deadletter.ports.letters import Kept
 
@@ -32,7 +33,7 @@ class SqliteUndertaker:
         now = self._db.clock.now
         size = sum([burial.letter.head.size for burial in burials])
         return await self._db.write(
-            lambda c: _bury(c, burials, box, now()),
+            lambda c: _bury(c, burials, box, now(), self._db.group_limit),
             brief=is_brief(_LETTER * len(burials), size),
             patient=True,
         )
@@ -43,10 +44,11 @@ def _bury(
     burials: Sequence[Burial],
     box: int,
     now: datetime,
+    limit: GroupLimit,
 ) -> list[Kept | None]:
     receipts = [burial.delivery.receipt for burial in burials]
     ours = still_ours(connection, receipts, micros(now), box)
     mine = [receipt in ours for receipt in receipts]
     letters = [b.letter for b, flag in zip(burials, mine, strict=True) if flag]
-    kept = iter(keep(connection, letters, now))
+    kept = iter(keep(connection, letters, now, limit))
     return [next(kept) if flag else None for flag in mine]

@@ -4,7 +4,21 @@ from typing import Any, Final
 
 from botocore import exceptions as theirs  # type: ignore[import-untyped]
 
-from deadletter.core.errors import BackendError, ConfigError, Refused, Unavailable
+from deadletter.core.errors import (
+    BackendError,
+    ConfigError,
+    PartlySent,
+    Refused,
+    Unavailable,
+)
+
+
+class SomeRefused(PartlySent, Refused):
+    """SQS does not take some messages of a batch."""
+
+
+class SomeUnsent(PartlySent, Unavailable):
+    """SQS could not take some messages of a batch for now."""
 
 
 class NoQueue(Unavailable):

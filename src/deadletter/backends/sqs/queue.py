@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from deadletter.core.errors import BackendError
+from deadletter.core.errors import BackendError, Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
 from deadletter.ports.features import Features
 from deadletter.ports.time import Clock
 
-from .errors import NoQueue
+from .errors import NoQueue, SomeRefused, SomeUnsent
 from .names import is_fifo
 from .post import Post
 from .receiving import Receiving
@@ -104,12 +104,20 @@ class SqsSink:
         if all(isinstance(failure, NoQueue) for failure in failures):
             self._registry.forget(self.mailbox)  # deleted under us: made anew
             failures = await self._sent(messages, delay)
-        failed = [failure for failure in failures if failure is not None]
+        failed = {n: failure for n, failure in enumerate(failures) if failure}
         if not failed:
             return
-        sent = len(messages) - len(failed)
-        told = f"{sent} of {len(messages)} messages were sent, then: " if sent else ""
-        raise type(failed[0])(f"{told}{failed[0]}") from failed[0]
+        if len(failed) == len(messages) == 1:
+            raise failed[0]
+        refused = {n: why for n, why in failed.items() if isinstance(why, Refused)}
+        others = (why for why in failed.values() if not isinstance(why, Refused))
+        cause = next(others, None)
+        sent = set(range(len(messages))) - failed.keys()
+        first = next(iter(failed.values()))
+        told = f"{len(sent)} of {len(messages)} messages were sent, then: {first}"
+        raise (SomeRefused if cause is None else SomeUnsent)(
+            told if sent else str(first), sent=sent, refused=refused, cause=cause
+        ) from first
 
     async def _sent(
         self, messages: Sequence[Message], delay: float

@@ -13,12 +13,13 @@ from typing import Final
 
 from msgspec import structs
 
+from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports.time import Clock
 
 from .claims import LONGEST, Claim, Memory
 from .errors import NoQueue
-from .link import BATCH, Link
+from .link import BATCH, Link, is_other
 from .names import is_fifo
 from .post import Post
 from .registry import Queue, Registry
@@ -141,6 +142,11 @@ class Receiving:
         )
         now = self._clock.monotonic()
         taken = max(begun, now - _TRAVEL)
+        came = answer.get("Messages", ())
+        # What was changed on its way is whole at SQS, and comes again after the lease.
+        whole = [raw for raw in came if not is_other(raw.get("MD5OfBody"), raw["Body"])]
+        if came and not whole:
+            raise Unavailable(f"{len(came)} messages arrived changed (checksum)")
         return [
             Claim(
                 mailbox=queue.name,
@@ -149,7 +155,7 @@ class Receiving:
                 until=taken + lease,
                 alone=alone,
             )
-            for raw in answer.get("Messages", ())
+            for raw in whole
         ]
 
     async def _sorted(

@@ -5,23 +5,38 @@ What dead places of others say: a small reader per dialect, and the table of the
     DIALECTS                  who is asked, in this order
 """
 
-from .claims import NOBODY, Trusted
+from .claims import NOBODY, Trusted, is_lineage_believed
 from .found import Found, Told
-from .origin import Origin, fenced, lineage_headers, origin_of, unmarked
+from .origin import (
+    LINEAGE,
+    PACKED,
+    Origin,
+    fenced,
+    lineage_headers,
+    lineage_of,
+    origin_of,
+    packed_lineage,
+    unmarked,
+)
 from .reading import DIALECTS, MALFORMED, has_unsigned, letter_of
 
 __all__ = [
     "DIALECTS",
+    "LINEAGE",
     "MALFORMED",
     "NOBODY",
+    "PACKED",
     "Found",
     "Origin",
     "Told",
     "Trusted",
     "fenced",
     "has_unsigned",
+    "is_lineage_believed",
     "letter_of",
     "lineage_headers",
+    "lineage_of",
     "origin_of",
+    "packed_lineage",
     "unmarked",
 ]

@@ -9,11 +9,14 @@ found.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Struct
+
+from ..message import Message
+from ..signing import Keys, is_lineage_signed
 
 _WORDS: Final = re.compile(r"[^\W_]+|\$+")
 # What dead queues are called beside the name of their mailbox.
@@ -49,6 +52,34 @@ def is_named_after(place: str, mailbox: str) -> bool:
     """
     wanted = _words(mailbox)
     return bool(wanted) and _words(place) == wanted
+
+
+def is_dead_queue_of(place: str, mailbox: str) -> bool:
+    """Tell whether a place is named after this mailbox, and as its dead queue."""
+    return is_named_after(place, mailbox) and _length(place) > _length(mailbox)
+
+
+def is_lineage_believed(
+    message: Message, place: str, keys: Keys, *, dead_queue_of: Collection[str] = ()
+) -> bool:
+    """
+    Tell whether a message found in this place is a replayed copy that one of us made.
+
+    It was sent there, or to a mailbox whose dead queue this place is: by the options
+    of that mailbox, `dead_queue_of`, or by its name. A copy that was put anywhere else
+    proves nothing.
+    """
+    lineage = message.lineage
+    if lineage is None:
+        return False
+    mailbox = lineage.mailbox or place
+    return is_lineage_signed(message, mailbox, keys) and (
+        mailbox == place or mailbox in dead_queue_of or is_dead_queue_of(place, mailbox)
+    )
+
+
+def _length(name: str) -> int:
+    return len(_WORDS.findall(name))
 
 
 def _words(name: str) -> Sequence[str]:

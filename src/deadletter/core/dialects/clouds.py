@@ -38,6 +38,13 @@ def pubsub(found: Found) -> Told | None:
         attempts=count(text(f"{_PUBSUB}DeliveryCount")),
         sent_at=moment(text(f"{_PUBSUB}TopicPublishTime")),
         consumer=subscription,
+        fields={
+            "subscription": path,
+            "project": text(f"{_PUBSUB}SubscriptionProject"),
+            "deliveries": text(f"{_PUBSUB}DeliveryCount"),
+            "published_at": text(f"{_PUBSUB}TopicPublishTime"),
+        },
+        retold=names - {f"{_PUBSUB}DeliveryErrorMessage"},
         drops=names,
     )
 
@@ -63,5 +70,7 @@ def service_bus(found: Found) -> Told | None:
         trouble=Trouble.EXPIRED if reason is Reason.EXPIRED else None,
         error_type=why,
         error_text=said,
+        fields={"reason": why, "description": said},
+        retold=frozenset({_WHY, _MORE}),
         drops=frozenset({_WHY, _MORE}),
     )

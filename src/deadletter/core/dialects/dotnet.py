@@ -35,6 +35,18 @@ def masstransit(found: Found) -> Told | None:
         attempts=count(retries) + 1 if retries else 0,
         dead_at=moment(text(f"{_FAULT}Timestamp")),
         consumer=text(f"{_FAULT}ConsumerType"),
+        fields={
+            "input_address": text(f"{_FAULT}InputAddress"),
+            "consumer_type": text(f"{_FAULT}ConsumerType"),
+            "message_type": text(f"{_FAULT}MessageType"),
+            "reason": text("MT-Reason"),
+            "retries": retries,
+        },
+        retold=names
+        & {
+            *(f"{_FAULT}{n}" for n in ("InputAddress", "ConsumerType", "MessageType")),
+            *("MT-Reason", f"{_FAULT}RetryCount"),
+        },
         drops=names,
     )
 
@@ -58,6 +70,19 @@ def nservicebus(found: Found) -> Told | None:
         attempts=count(retries) + 1 if retries else 0,
         dead_at=moment(text(f"{_BUS}TimeOfFailure")),
         consumer=text(f"{_BUS}ProcessingEndpoint"),
+        fields={
+            "failed_queue": failed_queue,
+            "endpoint": text(f"{_BUS}ProcessingEndpoint"),
+            "exception": text(f"{info}ExceptionType"),
+            "cause": text(f"{info}InnerExceptionType"),
+            "retries": retries,
+        },
+        retold=frozenset(
+            {
+                *(f"{_BUS}FailedQ", f"{_BUS}Retries", f"{info}ExceptionType"),
+                f"{info}InnerExceptionType",
+            }
+        ),
         drops=names
         | {f"{_BUS}{name}" for name in ("FailedQ", "TimeOfFailure", "Retries")},
     )
@@ -83,6 +108,10 @@ def wolverine(found: Found) -> Told | None:
         stack=text("exception-stack"),
         attempts=count(text("attempts")),
         dead_at=millis(number(text("failed-at"))),
+        fields={"destination": text("original-destination")},
+        retold=frozenset(
+            {"original-destination", "original-partition", "original-offset"}
+        ),
         drops=_WOLVERINE,
     )
 

@@ -39,6 +39,7 @@ class Found(Struct, frozen=True, kw_only=True):
     key: str | None = None
     content_type: str | None = None
     reply_to: str | None = None
+    said: dict[str, str] = {}  # what else its place says of it, for people
     raw: bytes = b""
     receipt: Any = None
 
@@ -69,10 +70,17 @@ class Told(Struct, frozen=True, kw_only=True):
     error_text: str = ""
     stack: str = ""
     status: int = 0  # what an HTTP consumer answered
-    attempts: int = 0
+    attempts: int = 0  # 0: it does not say
     first_failed_at: datetime | None = None
     dead_at: datetime | None = None
     sent_at: datetime | None = None
+    expires_at: datetime | None = None  # when its framework refuses to run it
     consumer: str = ""
+    task: str = ""  # letters of one task and one error are one group
+    delivery: str = ""  # tells this death from the next one, where no time does
+    fields: dict[str, str] = {}  # what else people want to see, by its name
+    retold: Names = frozenset()  # headers of the dialect that the fields repeat
     business_key: str = ""
+    history: str = ""  # attempts that a worker of ours made, as it wrote them down
+    is_told_whole: bool = False  # the history ends with the death itself
     drops: Names = frozenset()  # headers of the dialect: not the producer's

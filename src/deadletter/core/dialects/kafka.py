@@ -7,9 +7,11 @@ identity, so that a record dead-lettered twice is one letter.
 
 from typing import Final
 
+from msgspec import structs
+
 from ..decision import Reason
-from .found import Found, Told
-from .values import big_endian, count, millis, named, number
+from .found import Found, Names, Told
+from .values import big_endian, count, digits, millis, named, number, stamp
 
 _SPRING: Final = "kafka_dlt-"
 _CONNECT: Final = "__connect.errors."
@@ -35,6 +37,7 @@ def spring(found: Found) -> Told | None:
     )
     partition = big_endian(found.value(f"{_SPRING}original-partition"))
     offset = big_endian(found.value(f"{_SPRING}original-offset"))
+    sent_at = millis(big_endian(found.value(f"{_SPRING}original-timestamp")))
     text = found.text
     # Of a record whose key could not be read only that is told, by other names.
     error = f"{_SPRING}exception-"
@@ -50,7 +53,21 @@ def spring(found: Found) -> Told | None:
         stack=text(f"{error}stacktrace"),
         attempts=min(attempts or 0, 1_000_000),
         consumer=text(f"{_SPRING}original-consumer-group"),
-        sent_at=millis(big_endian(found.value(f"{_SPRING}original-timestamp"))),
+        sent_at=sent_at,
+        fields={
+            "timestamp": stamp(sent_at),
+            "timestamp_type": text(f"{_SPRING}original-timestamp-type"),
+            "consumer_group": text(f"{_SPRING}original-consumer-group"),
+            "exception": text(f"{error}fqcn"),
+            "cause": text(f"{error}cause-fqcn"),
+        },
+        retold=frozenset(
+            {
+                *(name for name in names if name.startswith(f"{_SPRING}original-")),
+                *(f"{error}fqcn", f"{error}cause-fqcn", "retry_topic-attempts"),
+                "kafka_deliveryAttempt",
+            }
+        ),
         drops=names | {"kafka_deliveryAttempt"},
     )
 
@@ -73,6 +90,19 @@ def connect(found: Found) -> Told | None:
         error_text=text(f"{_CONNECT}exception.message"),
         stack=text(f"{_CONNECT}exception.stacktrace"),
         consumer=f"{connector}/{task}" if task else connector,
+        fields={
+            "connector": connector,
+            "task": task,
+            "stage": stage,
+            "class": text(f"{_CONNECT}class.name"),
+            "exception": text(f"{_CONNECT}exception.class.name"),
+        },
+        retold=_among(
+            names,
+            _CONNECT,
+            *("topic", "partition", "offset", "connector.name", "task.id", "stage"),
+            *("class.name", "exception.class.name"),
+        ),
         drops=names,
     )
 
@@ -91,6 +121,8 @@ def streams(found: Found) -> Told | None:
         error_type=text(f"{_STREAMS}exception"),
         error_text=text(f"{_STREAMS}message"),
         stack=text(f"{_STREAMS}stacktrace"),
+        fields={"exception": text(f"{_STREAMS}exception")},
+        retold=_among(names, _STREAMS, "topic", "partition", "offset", "exception"),
         drops=names,
     )
 
@@ -110,6 +142,15 @@ def share(found: Found) -> Told | None:
         reason_text=text(f"{_SHARE}message"),
         attempts=count(text(f"{_SHARE}delivery.count")),
         consumer=text(f"{_SHARE}group"),
+        fields={
+            "share_group": text(f"{_SHARE}group"),
+            "deliveries": text(f"{_SHARE}delivery.count"),
+        },
+        retold=_among(
+            names,
+            _SHARE,
+            *("topic", "partition", "offset", "message", "group", "delivery.count"),
+        ),
         drops=names,
     )
 
@@ -127,22 +168,44 @@ def smallrye(found: Found) -> Told | None:
         number(text(f"{_SMALLRYE}offset")),
         error_type=text(f"{_SMALLRYE}exception-class-name"),
         error_text=text(f"{_SMALLRYE}reason"),
+        fields={
+            "exception": text(f"{_SMALLRYE}exception-class-name"),
+            "cause": ": ".join(
+                part
+                for name in ("cause-class-name", "cause")
+                if (part := text(f"{_SMALLRYE}{name}"))
+            ),
+        },
+        retold=names,
         drops=names,
     )
 
 
 def record(
-    dialect: str, topic: str, partition: int | None, offset: int | None, **more: object
+    dialect: str,
+    topic: str,
+    partition: int | None,
+    offset: int | None,
+    *,
+    fields: dict[str, str] | None = None,
+    **more: object,
 ) -> Told:
     """What is told of a record, known by its place when its place is known."""
-    if not topic or partition is None or offset is None:
-        return Told(dialect=dialect, source=topic, **more)  # type: ignore[arg-type]
-    place = f"{topic}/{partition}/{offset}"
-    return Told(
+    shown = {"topic": topic, "partition": digits(partition), "offset": digits(offset)}
+    told = Told(
         dialect=dialect,
         source=topic,
-        partition=str(partition),
-        position=place,
-        message_id=place,
+        fields=shown | (fields or {}),
         **more,  # type: ignore[arg-type]
     )
+    if not topic or partition is None or offset is None:
+        return told
+    place = f"{topic}/{partition}/{offset}"
+    return structs.replace(
+        told, partition=str(partition), position=place, message_id=place
+    )
+
+
+def _among(names: Names, prefix: str, *ends: str) -> Names:
+    """Return the headers among these that have such a prefix and end."""
+    return names & {prefix + end for end in ends}

@@ -31,6 +31,7 @@ def knative(found: Found) -> Told | None:
         error_text=_answer(said.get(_DATA, "")),
         status=code or 0,
         consumer=said.get(_TO, ""),
+        fields={"destination": said.get(_TO, ""), "status": said.get(_CODE, "")},
         drops=frozenset(prefix + name for prefix in _PREFIXES for name in _NAMES),
     )
 

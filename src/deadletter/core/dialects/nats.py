@@ -62,4 +62,11 @@ def given_up(found: Found) -> Told | None:
         attempts=tries,
         dead_at=moment(about.get("timestamp", "")),
         consumer=about.get("consumer", ""),
+        fields={
+            "stream": about.get("stream", ""),
+            "sequence": about.get("stream_seq", ""),
+            "consumer": about.get("consumer", ""),
+            "deliveries": about.get("deliveries", ""),
+            "reason": about.get("reason", ""),
+        },
     )

@@ -1,7 +1,7 @@
 """From what was found to the letter it becomes; every dialect is asked."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -26,7 +26,7 @@ from ..rules import DEFAULT
 from ..signing import Keys, is_lineage_signed
 from ..tracing import trace_id
 from .celery import celery
-from .claims import NOBODY, Trusted, is_named_after
+from .claims import NOBODY, Trusted, is_dead_queue_of, is_named_after
 from .clouds import pubsub, service_bus
 from .dotnet import masstransit, nservicebus, wolverine
 from .dramatiq import dramatiq
@@ -35,9 +35,9 @@ from .jobs import bullmq, rq
 from .kafka import connect, share, smallrye, spring, streams
 from .knative import knative
 from .nats import given_up
-from .origin import LINEAGE, REPLAY_OF, Origin, lineage_of, marked
+from .origin import LINEAGE, PACKED, REPLAY_OF, Origin, lineage_of, marked
 from .rabbitmq import opt_deaths, x_death
-from .sqs import moved_from, redriven
+from .sqs import deduplicated, moved_from, redriven
 from .watermill import poisoned
 
 Dialect: TypeAlias = Callable[[Found], Told | None]
@@ -83,7 +83,11 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
 
 
 def letter_of(
-    found: Found, now: datetime, keys: Keys, trusted: Trusted = NOBODY
+    found: Found,
+    now: datetime,
+    keys: Keys,
+    trusted: Trusted = NOBODY,
+    server: str = "",
 ) -> DeadLetter:
     """
     The letter of what was found, with all that its dialects tell.
@@ -102,17 +106,23 @@ def letter_of(
     at = _plausible(found.at, now)
     known = told.dead_at or at or told.first_failed_at or told.sent_at
     dead_at = min(known or now, now)
-    failure = _failure(told)
+    failure = structs.replace(_failure(told), frame=_name(told.task))
+    reason_text = _text(told.reason_text or _found_in(found, told))
+    # Without an error, how it came to lie there is the cause it is grouped by.
+    is_bare = not failure.error_type and not failure.text
+    cause = structs.replace(failure, text=reason_text) if is_bare else failure
     partition = told.partition if home.is_told else ""
     partition = partition or found.partition
-    attempts = max(1, told.attempts)
+    said, retold = _said(found, told)
     origin = Origin(
         found.kind,
         found.place,
         told.dialect,
         found.raw,
-        _said(found, told),
+        said,
         home.claim,
+        server,
+        retold,
     )
     head = LetterHead(
         id=letter_id(source, partition, message.id),
@@ -121,13 +131,13 @@ def letter_of(
         partition=partition,
         key=message.key,
         reason=told.reason or _reason(told),
-        reason_text=_text(told.reason_text or _found_in(found, told)),
+        reason_text=reason_text,
         trouble=failure.trouble,
         code=failure.code,
         error_type=failure.error_type,
-        error_text=failure.text,
-        fingerprint=fingerprint(source, failure),
-        attempts=attempts,
+        error_text=cause.text,
+        fingerprint=fingerprint(source, cause),
+        attempts=told.attempts,
         first_failed_at=min(told.first_failed_at or dead_at, dead_at),
         dead_at=dead_at,
         consumer=_name(told.consumer),
@@ -138,7 +148,8 @@ def letter_of(
     return DeadLetter(
         head=head,
         message=marked(message, origin),
-        history=_story(failure, attempts, known, message.generation),
+        history=_story(failure, told, known, message.generation),
+        frame=failure.frame,
         position=(told.position if home.is_told else "") or found.position,
         retry_wish=wish_of(message),
     )
@@ -147,7 +158,7 @@ def letter_of(
 def has_unsigned(letter: DeadLetter) -> bool:
     """Tell whether a letter came with headers of ours that none of us has signed."""
     names = {name for name, _ in letter.message.headers}
-    return "dlq-id" in names or REPLAY_OF in names
+    return not names.isdisjoint(("dlq-id", REPLAY_OF, PACKED))
 
 
 class _Home(Struct, frozen=True):
@@ -164,22 +175,36 @@ def _home(found: Found, told: Told, keys: Keys, trusted: Trusted) -> _Home:
     # What its place says counts before what it says itself.
     known = _name(found.source) or _name(moved_from(found))
     claim = _name(told.source)
-    lineage = lineage_of(found.headers)
+    lineage = lineage_of(found.headers) or deduplicated(found)
     copy = Message(id="", body=found.body, sent_at=_UNKNOWN, lineage=lineage)
-    signed = [
-        name
-        for name in dict.fromkeys((known, claim, place))
-        if name and is_lineage_signed(copy, name, keys)
-    ]
-    if not signed:
+    names = [name for name in dict.fromkeys((known, claim, place)) if name]
+    sent_to = _sent_to(copy, found, names, keys)
+    if not sent_to:
         lineage = None
     if known:
         return _Home(known, claim == known, lineage)
+    queue = place.removeprefix(f"{found.kind}:")
     if claim and (
-        claim in signed or trusted.allows(claim) or is_named_after(place, claim)
+        claim == sent_to or trusted.allows(claim) or is_named_after(queue, claim)
     ):
         return _Home(claim, True, lineage)
-    return _Home(place, False, lineage, "" if claim == place else claim)
+    source = sent_to or place
+    return _Home(source, False, lineage, "" if claim in {source, place} else claim)
+
+
+def _sent_to(copy: Message, found: Found, names: Sequence[str], keys: Keys) -> str:
+    """The mailbox that a replayed copy was sent to; empty if nothing proves it."""
+    lineage = copy.lineage
+    if lineage is None:
+        return ""
+    told = lineage.mailbox
+    # Celery on Redis has no dead queues: applications call theirs as they like.
+    is_near = found.kind == "celery" or is_dead_queue_of(_name(found.place), told)
+    if told and told not in names and not is_near:
+        return ""
+    candidates = [told] if told else names
+    signed = (name for name in candidates if is_lineage_signed(copy, name, keys))
+    return next(signed, "")
 
 
 def _timely(told: Told, now: datetime) -> Told:
@@ -196,15 +221,17 @@ def _plausible(time: datetime | None, now: datetime) -> datetime | None:
     return time if time is not None and _EARLIEST <= time <= now + _AHEAD else None
 
 
-def _story(
-    failure: Failure, attempts: int, at: datetime | None, generation: int
-) -> str:
+def _story(failure: Failure, told: Told, at: datetime | None, generation: int) -> str:
     """One line, the same whenever it is found: told twice, it is one death."""
+    if told.is_told_whole:
+        return told.history
     if at is None and not failure.text:
-        failure = structs.replace(failure, text="nobody wrote down when or why")
+        said = f" (delivery {_name(told.delivery)})" if told.delivery else ""
+        failure = structs.replace(failure, text=f"nobody wrote down when or why{said}")
+    at = at or _UNKNOWN
     return append(
-        "",
-        attempt_of(failure, number=attempts, at=at or _UNKNOWN, generation=generation),
+        told.history,
+        attempt_of(failure, number=told.attempts, at=at, generation=generation),
     )
 
 
@@ -232,6 +259,9 @@ def _joined(told: Told, more: Told) -> Told:
         for name in told.__struct_fields__
     }
     fields["drops"] = told.drops | more.drops
+    fields["retold"] = told.retold | more.retold
+    # Those of a framework first, then what its broker adds.
+    fields["fields"] = _filled(told.fields) | more.fields | _filled(told.fields)
     return Told(**fields)
 
 
@@ -248,6 +278,7 @@ def _message(
         headers=headers,
         content_type=found.content_type,
         key=found.key,
+        expires_at=told.expires_at,
         reply_to=found.reply_to,
         lineage=lineage,
     )
@@ -258,17 +289,34 @@ def _message(
     )
 
 
-def _said(found: Found, told: Told) -> dict[str, str]:
-    """Headers that were taken off, as text; without what is a field word for word."""
-    said: dict[str, str] = {}
+def _said(found: Found, told: Told) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Return what people see of a place and its dialects, and the headers it repeats.
+
+    The first has fields, and headers that neither they nor the letter repeat.
+    """
+    fields = _filled({**found.said, **told.fields})
+    said = {name: _text(text) for name, text in fields.items()}
+    retold: dict[str, str] = {}
     for name, value in found.headers:
-        if name not in told.drops or (name not in said and len(said) >= _MOST_SAID):
+        shown = retold if name in told.retold else said
+        if name not in told.drops or (
+            name not in shown and len(said) + len(retold) >= _MOST_SAID
+        ):
             continue
         text = value.decode("utf-8", "backslashreplace")
         if text not in (told.error_type, told.error_text, told.stack):
             # What was written more than once, one below the other.
-            all_of_it = f"{said[name]}\n{text}" if name in said else text
-            said[name] = cut(_masked(all_of_it, STACK_LIMIT), STACK_LIMIT)
+            all_of_it = f"{shown[name]}\n{text}" if name in shown else text
+            shown[name] = cut(_masked(all_of_it, STACK_LIMIT), STACK_LIMIT)
+    return _named(said), _named(retold)
+
+
+def _filled(fields: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in fields.items() if text}
+
+
+def _named(said: dict[str, str]) -> dict[str, str]:
     return {_name(name): text for name, text in said.items()}
 
 

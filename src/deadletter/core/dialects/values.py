@@ -52,6 +52,11 @@ def moment(text: str) -> datetime | None:
         return None
 
 
+def stamp(time: datetime | None) -> str:
+    """Return a time as text for people, in UTC; empty without one."""
+    return "" if time is None else time.isoformat().replace("+00:00", "Z")
+
+
 def document(data: bytes) -> Any:
     """A JSON document; None when it is none."""
     try:
@@ -91,3 +96,13 @@ def raised(line: str) -> tuple[str, str]:
     if not is_name or not (colon or line):
         return "", line
     return name, text.strip()
+
+
+def shown(value: object) -> str:
+    """A value of a JSON document, as short text for people."""
+    return msgspec.json.encode(value).decode("utf-8", "replace")
+
+
+def digits(value: int | None) -> str:
+    """Return a number as text; empty without one."""
+    return "" if value is None else str(value)

@@ -19,5 +19,9 @@ def poisoned(found: Found) -> Told | None:
         message_id=found.text("_watermill_message_uuid"),
         error_text=found.text("reason_poisoned"),
         consumer=found.text("handler_poisoned"),
+        fields={
+            name.removesuffix("_poisoned"): found.text(name) for name in sorted(_NAMES)
+        },
+        retold=_NAMES,
         drops=_NAMES,
     )

@@ -15,6 +15,7 @@ from .conditions import (
 )
 from .contents import body_matches, body_value, header_matches, word_matches
 from .fields import FIELDS, Field, Kind, Way
+from .free_text import first_word
 from .match import matcher, matches, term_matches_head
 from .parse import parse
 from .pattern import fits, fold, literal, pieces
@@ -23,10 +24,12 @@ from .resolve import resolve
 from .sealed import sealed
 from .show import show
 from .values import instant
+from .version_order import MOST_VERSIONS, compares_versions, with_versions
 
 __all__ = [
     "EVERYTHING",
     "FIELDS",
+    "MOST_VERSIONS",
     "STEP",
     "All",
     "Any",
@@ -49,7 +52,9 @@ __all__ = [
     "Word",
     "body_matches",
     "body_value",
+    "compares_versions",
     "condition",
+    "first_word",
     "fits",
     "fold",
     "header_matches",
@@ -69,5 +74,6 @@ __all__ = [
     "split",
     "term_matches_head",
     "weight",
+    "with_versions",
     "word_matches",
 ]

@@ -5,6 +5,7 @@ The parser makes it from text, `show` turns it back, `matches` judges one letter
 by it, and stores compile it to their own language.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -71,6 +72,18 @@ class Any(Struct, frozen=True, tag="any"):
 Node: TypeAlias = Term | Word | Not | All | Any
 
 EVERYTHING: Final = All(())
+
+
+def leaves(node: Node) -> Iterator[Term | Word]:
+    """The terms and words of a search, from left to right."""
+    match node:
+        case Term() | Word():
+            yield node
+        case Not(term):
+            yield from leaves(term)
+        case All(terms) | Any(terms):
+            for one in terms:
+                yield from leaves(one)
 
 
 def same(one: Node, other: Node) -> bool:

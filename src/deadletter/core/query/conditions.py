@@ -73,7 +73,6 @@ Condition: TypeAlias = OneOf | Like | Between | Present | Flagged | Either
 HAS_ON_HEAD: Final[dict[str, Condition]] = {
     "trace": Present("trace_id"),
     "key": Present("key"),
-    "owner": Present("owner"),
     "idempotency_key": Present("business_key"),
     "replays": Between("replays", low=1),
 }
@@ -84,7 +83,7 @@ def condition(term: Term, now: datetime) -> Condition:
     term = absolute(term, now)
     field = FIELDS[term.field]
     match field.kind:
-        case Kind.TEXT:
+        case Kind.TEXT if term.op is Op.IS:  # others: see `version_order`
             return _text(field, term.values)
         case Kind.NUMBER:
             return _either(

@@ -121,7 +121,7 @@ _TABLE: Final = (
         about="something a letter may or may not have",
         example="has:trace",
         choices=(
-            *("trace", "key", "owner", "idempotency_key", "replays"),
+            *("trace", "key", "idempotency_key", "replays"),
             *("reply_to", "expires", "headers", "body"),
         ),
         also={"business_key": "idempotency_key"},
@@ -172,9 +172,15 @@ _TABLE: Final = (
     _text("group", "fingerprint", "the group of like failures", "group:1a2b*"),
     _ordered("attempts", Kind.NUMBER, "attempts", "how often tried", "attempts:>3"),
     _ordered("replays", Kind.NUMBER, "replays", "how often replayed", "replays:0"),
-    _text("version", "version", "the application's version", "version:1.8.*"),
+    Field(
+        name="version",
+        kind=Kind.TEXT,
+        attribute="version",
+        about="the application's version; with > or <, older or newer ones",
+        example="version:<1.8",
+        ops=ANY_OP,
+    ),
     _text("consumer", "consumer", "the handler that gave up on it", "consumer:charge"),
-    _text("owner", "owner", "whose it is", "owner:anna"),
     _text("trace", "trace_id", "the trace it belongs to", "trace:4bf92f35*"),
     _ordered("size", Kind.NUMBER, "size", "bytes of the message", "size:>1000"),
     Field(

@@ -13,7 +13,7 @@ from typing import Final
 
 from .ast import Op
 from .fields import Field, Kind
-from .pattern import pieces
+from .pattern import literal, pieces
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?)?",
@@ -30,7 +30,7 @@ _END: Final = datetime.max.replace(tzinfo=UTC)
 
 def written(field: Field, op: Op, typed: str) -> str:
     """The value as the tree has it; a ValueError says what to type instead."""
-    if field.kind is Kind.TEXT or (field.kind is Kind.PATH and op is Op.IS):
+    if op is Op.IS and field.kind in {Kind.TEXT, Kind.PATH}:
         return typed
     text, *more = pieces(typed)
     if more:
@@ -104,6 +104,12 @@ def _plain(choice: str) -> str:
     return choice.lower().replace("-", "_")
 
 
+def _version(field: Field, text: str) -> str:
+    if not text:
+        raise ValueError(f"{field.name} is missing; write it like {field.example}")
+    return literal(text)
+
+
 def _whole(field: Field, text: str) -> str:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError(
@@ -160,6 +166,7 @@ def _utc(found: re.Match[str]) -> str:
 
 
 _WRITERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
+    Kind.TEXT: _version,
     Kind.ENUM: _chosen,
     Kind.FLAG: _chosen,
     Kind.NUMBER: _whole,

@@ -7,7 +7,7 @@ from .bullmq import BullMQ
 from .celery import Celery
 from .dramatiq import Dramatiq
 from .rq import RQ
-from .shelf import Shelf
+from .shelf import Probe, Shelf
 
 SHELVES: Final[Mapping[str, Shelf]] = {
     "celery": Celery(),
@@ -17,4 +17,5 @@ SHELVES: Final[Mapping[str, Shelf]] = {
 }
 """By the kind of place: `rq:default` is the queue `default` of RQ."""
 
-__all__ = ["SHELVES", "Shelf"]
+
+__all__ = ["SHELVES", "BullMQ", "Celery", "Probe", "Shelf"]

@@ -7,26 +7,63 @@ The hash of a job that was taken in stays until RQ's own time for it is over.
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
-from deadletter.core.dialects import Found, Origin
-from deadletter.core.message import Message
+from deadletter.core.dialects import (
+    LINEAGE,
+    Found,
+    Origin,
+    lineage_headers,
+    lineage_of,
+)
+from deadletter.core.message import Headers, Message
+from deadletter.core.replaying import CopyState
 
-from .shelf import Client, inflated, job_of, oldest, packed, text, told
+from .shelf import (
+    Client,
+    inflated,
+    is_sent,
+    job_of,
+    note_sent,
+    oldest,
+    packed,
+    text,
+    told,
+)
 
 _OVER: Final = (b"exc_info", b"result")  # of the run that failed
+_LINEAGE: Final = tuple(sorted(name.encode() for name in LINEAGE))
+_FOR_EVER: Final = -1  # as Redis tells that a key has no expiry
+_FAILED_FOR: Final = 365 * 86_400  # seconds: RQ's own default
 _SHOWN: Final = 4_096  # bytes of a field
+_STATES: Final = {
+    b"finished": CopyState.HANDLED,
+    **dict.fromkeys((b"failed", b"stopped", b"canceled"), CopyState.DEAD),
+    **dict.fromkeys((b"queued", b"started", b"deferred"), CopyState.THERE),
+    **dict.fromkeys((b"created", b"scheduled"), CopyState.THERE),
+}
 
 
 class RQ:
-    """Jobs go back as `rq requeue` does it."""
+    """
+    Jobs go back as `rq requeue` does it.
+
+    The hash of a job carries our lineage: RQ keeps fields that it does not know.
+    """
 
     pattern = "rq:failed:*"
+    keeps_names = True
 
     def queue_of(self, key: str) -> str:
         """The queue of a registry."""
         return key.removeprefix("rq:failed:")
+
+    async def queues(self, client: Client) -> set[str]:
+        """Queues that RQ has ever used."""
+        known = await client.smembers("rq:queues")
+        return {text(key).removeprefix("rq:queue:") for key in known}
 
     async def depth(self, client: Client, queue: str) -> int:
         """How many have failed."""
@@ -50,8 +87,17 @@ class RQ:
         ]
 
     async def forget(self, client: Client, queue: str, receipts: list[bytes]) -> None:
-        """Out of the registry."""
-        await client.zrem(f"rq:failed:{queue}", *receipts)
+        """Out of the registry; their hashes stay for as long as RQ keeps them."""
+        keys = [b"rq:job:" + receipt for receipt in receipts]
+        async with client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.ttl(key)
+            left = await pipe.execute()
+            for key, seconds in zip(keys, left, strict=True):
+                if seconds == _FOR_EVER:  # nothing else would ever remove it
+                    pipe.expire(key, _FAILED_FOR)
+            pipe.zrem(f"rq:failed:{queue}", *receipts)
+            await pipe.execute()
 
     async def put_back(
         self, client: Client, queue: str, message: Message, origin: Origin
@@ -66,16 +112,40 @@ class RQ:
             b"status": b"queued",
             b"started_at": b"",
             b"ended_at": b"",
+            **{name.encode(): v for name, v in lineage_headers(message.lineage)},
         }
+        queued = f"rq:queue:{queue}"
+        if await is_sent(client, queued, message):
+            return
         async with client.pipeline(transaction=True) as pipe:
             pipe.hset(key, mapping=fields)
             pipe.hdel(key, *_OVER)
             pipe.persist(key)
             pipe.zrem(f"rq:failed:{queue}", job.id)
-            pipe.sadd("rq:queues", f"rq:queue:{queue}")
-            pipe.lrem(f"rq:queue:{queue}", 0, job.id)
-            pipe.rpush(f"rq:queue:{queue}", job.id)
+            pipe.sadd("rq:queues", queued)
+            pipe.lrem(queued, 0, job.id)
+            pipe.rpush(queued, job.id)
+            note_sent(pipe, queued, message)
             await pipe.execute()
+
+    async def state_of(
+        self,
+        client: Client,
+        queue: str,
+        message: Message,
+        origin: Origin,
+        since: datetime,
+    ) -> CopyState:
+        """What RQ says of the job, as long as it is this very copy."""
+        key = b"rq:job:" + job_of(message, origin).id
+        status, *marks = await client.hmget(key, b"status", *_LINEAGE)
+        found = lineage_of(_lineage(dict(zip(_LINEAGE, marks, strict=True))))
+        sent = message.lineage
+        if sent is None or found is None:
+            return CopyState.UNKNOWN
+        if (found.letter_id, found.generation) != (sent.letter_id, sent.generation):
+            return CopyState.UNKNOWN
+        return _STATES.get(status, CopyState.UNKNOWN)
 
 
 def _found(
@@ -84,7 +154,8 @@ def _found(
     fields: dict[bytes, bytes],
     results: list[tuple[bytes, dict[bytes, bytes]]],
 ) -> Found:
-    about = told(fields, limit=_SHOWN, without=(*_OVER, b"data"))
+    beside = (*_OVER, *_LINEAGE, b"data")
+    about = told(fields, limit=_SHOWN, without=beside)
     about["exc_info"] = _stack(fields, results)
     return Found(
         kind="rq",
@@ -92,10 +163,16 @@ def _found(
         source=queue,
         id=text(id),
         body=fields.get(b"data", b""),
+        headers=_lineage(fields),
         about=about,
-        raw=packed(id, {k: v for k, v in fields.items() if k not in (b"data", *_OVER)}),
+        raw=packed(id, {k: v for k, v in fields.items() if k not in beside}),
         receipt=id,
     )
+
+
+def _lineage(fields: Mapping[bytes, bytes | None]) -> Headers:
+    found = ((name, fields.get(name)) for name in _LINEAGE)
+    return tuple((text(name), value) for name, value in found if value is not None)
 
 
 def _stack(

@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -10,18 +11,24 @@ from msgspec import Struct
 from deadletter.core.dialects import MALFORMED, Found, Origin
 from deadletter.core.errors import Refused
 from deadletter.core.message import Message
+from deadletter.core.replaying import CopyState
 
 Client = Any  # redis.asyncio.Redis, with answers in bytes
 _LONGEST: Final = 64 * 1024  # bytes that are unpacked of anything
+_REMEMBERED: Final = 7 * 86_400  # seconds that a copy is known as sent
 
 
 class Shelf(Protocol):
     """How one framework keeps its dead, and how it wants them back."""
 
     pattern: str  # of the keys its shelves have; empty when they cannot be told
+    keeps_names: bool  # the server knows its queues even when they are empty
 
     def queue_of(self, key: str) -> str:
         """The queue that a key of that pattern belongs to."""
+
+    async def queues(self, client: Client) -> set[str]:
+        """The queues that can be known, dead or alive."""
 
     async def depth(self, client: Client, queue: str) -> int:
         """How many lie there."""
@@ -38,6 +45,26 @@ class Shelf(Protocol):
         self, client: Client, queue: str, message: Message, origin: Origin
     ) -> None:
         """Give one to its workers again; doing it twice is doing it once."""
+
+
+@runtime_checkable
+class Probe(Protocol):
+    """A shelf of a framework that says what became of a copy."""
+
+    async def state_of(
+        self,
+        client: Client,
+        queue: str,
+        message: Message,
+        origin: Origin,
+        since: datetime,
+    ) -> CopyState:
+        """
+        Return the state of a copy that was put back into this queue.
+
+        `message` is the copy with its lineage, unsigned; it was not sent before
+        `since`.
+        """
 
 
 class Job(Struct, frozen=True, array_like=True):
@@ -64,6 +91,25 @@ def job_of(message: Message, origin: Origin) -> Job:
         raise Refused(
             f"message {message.id} has lost what its framework needs to run it"
         ) from error
+
+
+async def is_sent(client: Client, key: str, message: Message) -> bool:
+    """Tell whether this very copy was put into a queue already, taken or not."""
+    note = _note(key, message)
+    return bool(note and await client.exists(note))
+
+
+def note_sent(pipe: Client, key: str, message: Message) -> None:
+    """Write down, with the sending itself, that a copy is sent."""
+    if note := _note(key, message):
+        pipe.set(note, b"", ex=_REMEMBERED)
+
+
+def _note(key: str, message: Message) -> str:
+    lineage = message.lineage
+    if lineage is None:
+        return ""
+    return f"{key}:dlq-sent:{lineage.letter_id}:{lineage.generation}"
 
 
 def text(value: bytes) -> str:

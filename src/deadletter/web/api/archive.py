@@ -11,7 +11,8 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.fingerprint import fingerprint_of
+from deadletter.core.counts import many
+from deadletter.core.fingerprint import of_head
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
 from deadletter.office.archive import ArchiveHead, archive_lines
@@ -48,7 +49,7 @@ async def export_letters(
     node = of_sources(parse(search), who.sources)
     ids = await searching.freeze(node, limit=limit)
     by = who.by(reason)
-    detail = f"{len(ids)} letters as jsonl: {search or 'everything'}"
+    detail = f"{many(len(ids), 'letter')} as jsonl: {search or 'everything'}"
     await place.store.record("export", _FILE, by, detail)
     return Stream(
         while_known(request, _lines(place, ids, search)),
@@ -66,14 +67,15 @@ async def import_letters(
     archive: Annotated[str, QueryParameter(min_length=1, max_length=200)] = "request",
     reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
     salvage: Annotated[bool, QueryParameter()] = False,
+    dry_run: Annotated[bool, QueryParameter()] = False,
 ) -> TakenIn:
     """
     Take in the letters of an export; those that are here already stay as they are.
 
     The archive is the body. All of it is checked first: if a letter, the number of
     letters or the last line is wrong, nothing is taken, and the answer names what is
-    wrong. With `salvage`, the intact letters of a damaged archive are taken. Sending
-    the same archive again is fine.
+    wrong. With `salvage`, the intact letters of a damaged archive are taken. With
+    `dry_run`, it is only checked. Sending the same archive again is fine.
     """
     return await take_in_archive(
         place.store,
@@ -81,6 +83,7 @@ async def import_letters(
         By(who.name, reason),
         archive=archive,
         salvage=salvage,
+        dry_run=dry_run,
         reject=partial(_rejected, who),
         change=partial(_grouped, who),
     )
@@ -107,8 +110,7 @@ def _grouped(who: Pass, letter: DeadLetter) -> DeadLetter:
         return letter
     # Which group it counts in is not theirs to say: it could be one of others.
     head = letter.head
-    group = fingerprint_of(head.source, head.error_type, letter.frame, head.error_text)
-    return replace(letter, head=replace(head, fingerprint=group))
+    return replace(letter, head=replace(head, fingerprint=of_head(head, letter.frame)))
 
 
 routes: Final[list[Any]] = [export_letters, import_letters]

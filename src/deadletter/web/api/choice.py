@@ -10,7 +10,7 @@ from deadletter.core.query import parse
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.tokens import MAX_TEXT
 from deadletter.office.batches import batched
-from deadletter.office.choosing import MOST, Chosen, found_by
+from deadletter.office.choosing import MOST, WIDEST, Chosen, check_words, found_by
 from deadletter.office.letters import of_sources
 from deadletter.web.place import Place
 from deadletter.web.searching import Searching
@@ -30,6 +30,13 @@ Named: TypeAlias = Annotated[
 AtMost: TypeAlias = Annotated[
     int, Meta(ge=1, le=MOST, description="At most so many of what a search finds.")
 ]
+FreeText: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="The query may hold free words, which find letters that contain"
+        " them. Without it a query names fields only."
+    ),
+]
 Expect: TypeAlias = Annotated[
     int, Meta(ge=0, description="Refuse unless it is exactly this many letters.")
 ]
@@ -42,22 +49,39 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     query: Search | None = None
     limit: AtMost | None = None
     expect: Expect | None = None
+    free_text: FreeText = False
     reason: Reason = ""
 
 
 async def chosen(
-    place: Place, who: Pass, selection: Selection, searching: Searching
+    place: Place,
+    who: Pass,
+    selection: Selection,
+    searching: Searching,
+    *,
+    to_replay: bool = False,
 ) -> Chosen:
-    """The letters that are meant; none of other people's are among them."""
+    """
+    The letters that are meant; none of other people's are among them.
+
+    The limit of a replay is not applied here: it counts letters that are sent.
+    """
     if (selection.ids is None) == (selection.query is None):
         raise ConfigError("say which letters, either by `ids` or by a `query`")
     if selection.query is not None:
-        node = of_sources(parse(selection.query), who.sources)
-        found = await found_by(searching, node, limit=selection.limit)
+        query = parse(selection.query)
+        check_words(query, allowed=selection.free_text, how="say free_text: true")
+        node = of_sources(query, who.sources)
+        found = await found_by(
+            searching,
+            node,
+            limit=None if to_replay else selection.limit,
+            widest=WIDEST if to_replay else MOST,
+        )
     else:
         ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
         found = Chosen(await _seen(place, who, ids), "")
-    found.check(selection.expect)
+    found.check(selection.expect, selection.limit)
     return found
 
 

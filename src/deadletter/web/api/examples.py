@@ -8,6 +8,8 @@ from msgspec import Struct, structs
 
 from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
+from deadletter.core.brake import BrakeKind
+from deadletter.core.brake_window import BrakeWindow, WindowState
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
@@ -20,12 +22,17 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.message import Message
+from deadletter.core.variants import Trait, ValueCount, Variants
+from deadletter.core.verdicts import Verdict
 from deadletter.office.archive import ArchiveHead, small_archives
+from deadletter.office.campaigns import ReplayPage
 from deadletter.office.diff import Difference, Line, Sign
+from deadletter.office.group_merging import Regrouped, RuleLine
 from deadletter.office.groups import GroupLine, GroupPage
-from deadletter.office.letters import Moved
-from deadletter.office.preflight import Plan, Verdict
-from deadletter.office.replay import ReplayPage
+from deadletter.office.letters import LetterCount, Moved
+from deadletter.office.outages import Outage, Released
+from deadletter.office.outcomes import Confirmed
+from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
 from deadletter.office.story import Kind, Moment
 from deadletter.office.taking_in import TakenIn
@@ -131,6 +138,14 @@ _CAMPAIGN: Final = Campaign(
     rate=50.0,
     counts={Outcome.PLANNED: 2, Outcome.SENT: 1},
 )
+_VERDICTS: Final = LetterVerdicts(
+    (
+        LetterVerdict(
+            letter_id=_ID, source="orders", target="orders", verdict=Verdict.READY
+        ),
+    ),
+    100,
+)
 _PLAN: Final = {
     "replay": _CAMPAIGN,
     "plan": Plan(
@@ -144,6 +159,20 @@ _PLAN: Final = {
     "sendable": 3,
 }
 _WISH: Final = _SOME | {"rate": 50.0}
+_WINDOW: Final = BrakeWindow(
+    id="0198f2c4-2f8b-7cc3-98c4-dc0c0c07398f",
+    mailbox="orders",
+    kind=BrakeKind.SYSTEMIC,
+    cause="KeyError in shop.orders:charge",
+    version="1.8",
+    text="10 of the last 10 messages failed by one cause since version 1.8: "
+    "KeyError in shop.orders:charge",
+    opened_at=_AT,
+    seen_at=_AT,
+    held=14,
+    attempts=31,
+    message_ids=("o-1", "o-2"),
+)
 _OPTIONS: Final = QueueOptions(name="orders", dead_queue="orders-dlq", max_attempts=5)
 _INFO: Final = QueueInfo(
     options=_OPTIONS, ready=12, delayed=0, claimed=4, suspects=0, oldest_at=_AT
@@ -174,6 +203,7 @@ _SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
 _VERBS: Final = ("review", "close", "reopen", "discard", "restore", "purge")
 
 EXAMPLES: Final[dict[str, Example]] = {
+    "count_letters": Example(LetterCount(10_000, is_all=False)),
     "search_letters": Example(Page((_HEAD,), after="e6f1b2c3d4e50.2a", looked_at=1)),
     "get_letter": Example(_LETTER),
     "get_timeline": Example(
@@ -203,8 +233,49 @@ EXAMPLES: Final[dict[str, Example]] = {
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
     "get_group": Example(_LINE),
+    "get_variants": Example(
+        Variants(
+            group=_GROUP,
+            letters=54_210,
+            looked_at=1_000,
+            opened=1_000,
+            compared=300,
+            distinct_texts=1,
+            texts=(ValueCount(value="the bank did not answer", count=1_000),),
+            traits=(
+                Trait(
+                    field="body.currency",
+                    present=1_000,
+                    distinct=1,
+                    values=(ValueCount(value="JPY", count=1_000, elsewhere=3),),
+                ),
+            ),
+        )
+    ),
     "set_standing": Example(
         _LINE, {"status": "resolved", "version": "1.8.1", "reason": "waits longer now"}
+    ),
+    "list_group_rules": Example(
+        [
+            RuleLine(
+                group="2-payments-1f0c2a7d9b4e6a58",
+                target=_GROUP,
+                query="",
+                actor="anna",
+                at="2026-01-31T09:30:00+00:00",
+            )
+        ]
+    ),
+    "merge_groups": Example(
+        Regrouped(group=_GROUP, moved=12),
+        {"others": ["2-payments-1f0c2a7d9b4e6a58"], "reason": "the same bank"},
+    ),
+    "split_group": Example(
+        Regrouped(group="2-payments-90b7c5d3e1f2a4b6", moved=3),
+        {"query": "version:1.8", "reason": "another cause since then"},
+    ),
+    "undo_grouping": Example(
+        Regrouped(group=_GROUP, moved=12), {"reason": "not the same after all"}
     ),
     "plan_replay": Example(_PLAN, _WISH),
     "start_replay": Example(_PLAN, _WISH),
@@ -214,6 +285,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     "pause_replay": Example(_CAMPAIGN, _WHY),
     "resume_replay": Example(_CAMPAIGN, _WHY),
     "cancel_replay": Example(_CAMPAIGN, _WHY),
+    "judge_letters": Example(_VERDICTS, _WISH),
+    "list_verdicts": Example(_VERDICTS),
     "report_replay": Example(
         ReplayItems(
             (
@@ -231,6 +304,9 @@ EXAMPLES: Final[dict[str, Example]] = {
             after=100,
         )
     ),
+    "confirm_messages": Example(
+        Confirmed(1, ("o-18",)), {"message_ids": ["o-17", "o-18"]} | _WHY
+    ),
     "replay_node": Example(
         _PLAN,
         {"limit": 1_000, "filter": "since:2d"} | _WHY,
@@ -243,6 +319,10 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "change_queue": Example(_OPTIONS, {"max_attempts": 5}),
     "delete_queue": Example({"mailbox": "orders", "purged": 12}),
+    "get_outages": Example([Outage(state=WindowState.OPEN, window=_WINDOW)]),
+    "release_outage": Example(
+        Released(mailbox="orders", windows=1), {"mailbox": "orders"} | _WHY
+    ),
     "list_audit": Example({"entries": [_ACT], "after": 12}),
     "export_letters": Example(_EXPORT),
     "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),

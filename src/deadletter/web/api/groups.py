@@ -3,19 +3,24 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from litestar import get, put
+from litestar import get, post, put
 from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, GroupStatus, still_open
+from deadletter.core.variants import Variants
+from deadletter.office import group_merging as merging
 from deadletter.office import groups as office
+from deadletter.office.group_merging import Regrouped, RuleLine
 from deadletter.office.groups import GroupLine, GroupPage
+from deadletter.office.variants import group_variants
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
 from deadletter.web.paging import After, Limit
 from deadletter.web.place import Place
+from deadletter.web.searching import Searches
 
 from .choice import Reason
 
@@ -35,6 +40,26 @@ class Say(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
     version: ShortText = ""  # resolved from this version on
     owner: ShortText | None = None  # "" is nobody
+    reason: Reason = ""
+
+
+class Merge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Groups to merge into one."""
+
+    others: Annotated[list[ShortText], Meta(min_length=1, max_length=100)]
+    reason: Reason = ""
+
+
+class Split(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The letters to split off a group."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    reason: Reason = ""
+
+
+class Undo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a merge or a split is taken back."""
+
     reason: Reason = ""
 
 
@@ -79,6 +104,19 @@ async def get_group(place: Here, who: Who, name: Name) -> GroupLine:
     return _shared(line, await _open(place, who))
 
 
+@get("/groups/{name:str}/variants", guards=[needs(Role.READER)])
+async def get_variants(
+    place: Here, who: Who, searching: Searches, name: Name
+) -> Variants:
+    """
+    What the letters of a group have in common, and in what they differ.
+
+    The newest letters are looked at, `looked_at` of `letters`. What nearly all of them
+    share and letters of other groups do not comes first. Secrets are masked.
+    """
+    return await searching.look(group_variants(place.store, name, sources=who.sources))
+
+
 @put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
 async def set_standing(
     place: Here, who: Who, name: Name, data: JSONBody[Say]
@@ -105,6 +143,59 @@ async def set_standing(
     return _shared(line, await _open(place, who))
 
 
+@get("/group-rules", guards=[needs(Role.READER)])
+async def list_group_rules(place: Here, who: Who) -> list[RuleLine]:
+    """Merges and splits that letters to come follow, by group."""
+    return await merging.list_rules(place.store, sources=who.sources)
+
+
+@post("/groups/{name:str}/merge", guards=[needs(Role.OPERATOR)], status_code=200)
+async def merge_groups(
+    place: Here, who: Who, name: Name, data: JSONBody[Merge]
+) -> Regrouped:
+    """
+    Merge other groups into this one; letters to come follow.
+
+    Only groups of one mailbox can be merged. It can be undone.
+    """
+    return await merging.merge_groups(
+        place.store,
+        place.clock,
+        name,
+        data.others,
+        By(who.name, data.reason),
+        sources=who.sources,
+    )
+
+
+@post("/groups/{name:str}/split", guards=[needs(Role.OPERATOR)], status_code=200)
+async def split_group(
+    place: Here, who: Who, name: Name, data: JSONBody[Split]
+) -> Regrouped:
+    """
+    Make the letters of this group that a search finds a group of their own.
+
+    Letters to come follow. It can be undone.
+    """
+    return await merging.split_group(
+        place.store,
+        place.clock,
+        name,
+        data.query,
+        By(who.name, data.reason),
+        sources=who.sources,
+    )
+
+
+@post("/groups/{name:str}/undo", guards=[needs(Role.OPERATOR)], status_code=200)
+async def undo_grouping(
+    place: Here, who: Who, name: Name, data: JSONBody[Undo]
+) -> Regrouped:
+    """Take back the last merge or split of this group; its letters go back."""
+    by = By(who.name, data.reason)
+    return await merging.undo_grouping(place.store, name, by, sources=who.sources)
+
+
 async def _open(place: Place, who: Pass) -> int:
     counts = await place.letters.counts()
     return sum(still_open(counts[source]) for source in counts if who.sees(source))
@@ -114,4 +205,7 @@ def _shared(line: GroupLine, opened: int) -> GroupLine:
     return structs.replace(line, share=line.open / opened if opened else 0.0)
 
 
-routes: Final[list[Any]] = [list_groups, get_group, set_standing]
+routes: Final[list[Any]] = [
+    *(list_groups, get_group, get_variants, set_standing, list_group_rules),
+    *(merge_groups, split_group, undo_grouping),
+]

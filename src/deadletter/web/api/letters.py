@@ -1,14 +1,16 @@
 """Letters: searched, read, told."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from litestar import Response, get
+from litestar.params import QueryParameter
 from msgspec import Struct
 
 from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.query import parse, sealed
+from deadletter.office.letters import LetterCount
 from deadletter.office.story import Moment, reveal, tell
 from deadletter.office.view import LetterView, view
 from deadletter.ports import Page
@@ -19,6 +21,10 @@ from deadletter.web.searching import Searches
 
 READ: Final = [needs(Role.READER)]
 REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]
+
+Capture: TypeAlias = Annotated[
+    bool, QueryParameter(description="Include the header `dlq-found`.")
+]
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -50,11 +56,34 @@ async def search_letters(
     return await searching.search(sought, limit=limit, after=after)
 
 
+@get("/letters/count", guards=READ, operation_id="count_letters")
+async def count_letters(
+    who: Who, searching: Searches, search: Query = ""
+) -> LetterCount:
+    """
+    How many letters a search finds, as far as it is cheap to know.
+
+    Where `is_all` is false there are more than `letters`.
+    """
+    sought = parse(search)
+    if not who.may(Role.OPERATOR):
+        sought = sealed(sought, search)
+    return await searching.count(sought)
+
+
 @get("/letters/{id:str}", guards=READ, operation_id="get_letter")
-async def get_letter(place: Here, who: Who, id: Id) -> Response[LetterView]:
-    """One letter with its attempts; secrets in its message are masked."""
+async def get_letter(
+    place: Here, who: Who, id: Id, capture: Capture = False
+) -> Response[LetterView]:
+    """
+    One letter with its attempts; secrets in its message are masked.
+
+    With `capture` the headers of a drained letter include `dlq-found`: everything that
+    is needed to send it back.
+    """
     letter = await place.letters.get(id, sources=who.sources)
-    return Response(view(letter), headers={"etag": etag(letter.head.revision)})
+    shown = view(letter, capture=capture)
+    return Response(shown, headers={"etag": etag(letter.head.revision)})
 
 
 @get("/letters/{id:str}/timeline", guards=READ, operation_id="get_timeline")
@@ -99,4 +128,6 @@ def etag(revision: int) -> str:
     return f'"{revision}"'
 
 
-routes: Final[list[Any]] = [search_letters, get_letter, timeline, message, body]
+routes: Final[list[Any]] = [
+    *(search_letters, count_letters, get_letter, timeline, message, body),
+]

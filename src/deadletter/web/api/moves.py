@@ -1,6 +1,7 @@
 """What people decide: review, close, reopen, note, discard, restore, purge."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 from litestar import post
@@ -20,7 +21,15 @@ from deadletter.web.searching import Searches, Searching
 from .choice import Reason, Selection, chosen
 
 Verb: TypeAlias = Callable[[Letters, Iterable[str], By], Awaitable[Moved]]
+WaitingVerb: TypeAlias = Callable[[bool], Verb]
 NoteText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST_NOTE)]
+Unconfirmed: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="Also a letter that waits for the outcome of its replay. Its copy"
+        " may still be handled; what becomes of it is recorded."
+    ),
+]
 _ACT: Final = [needs(Role.OPERATOR)]
 
 
@@ -30,16 +39,16 @@ class Why(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
-class Again(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a letter needs somebody again."""
+class WhyUnconfirmed(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why somebody does it, perhaps to a letter that waits for an outcome."""
 
-    unconfirmed: bool = False  # also while its replay has no outcome yet
+    unconfirmed: Unconfirmed = False
 
 
-class ManyAgain(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Letters that need somebody again."""
+class Unconfirmables(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Letters, perhaps some that wait for an outcome."""
 
-    unconfirmed: bool = False  # also those whose replay has no outcome yet
+    unconfirmed: Unconfirmed = False
 
 
 class Note(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,28 +91,55 @@ def _routes(
     async def on_many(
         place: Here, who: Who, searching: Searches, data: JSONBody[Selection]
     ) -> Moved:
-        if careful and data.query is not None and data.expect is None:
-            raise ConfigError(
-                f"to {name} what a search finds takes `expect`, the number of letters:"
-                " look first"
-            )
+        if careful:
+            _check_expected(name, data)
         return await _many(place, who, searching, data, verb)
 
     return [on_one, on_many]
 
 
-@post("/letters/{id:str}/reopen", guards=_ACT, status_code=200)
-async def reopen_letter(place: Here, who: Who, id: Id, data: JSONBody[Again]) -> Moved:
-    """Make a letter pending again: a reviewed, closed, replayed or quarantined one."""
-    return await _one(place, who, id, _reopening(data.unconfirmed), data.reason)
+def _waiting_routes(
+    name: str, verb: WaitingVerb, about: str, *, careful: bool
+) -> list[Any]:
+    """The two forms of one verb that may also end the wait for an outcome."""
+
+    @post(
+        f"/letters/{{id:str}}/{name}",
+        guards=_ACT,
+        status_code=200,
+        operation_id=f"{name}_letter",
+        summary=f"{name.capitalize()} a letter",
+        description=about,
+    )
+    async def on_one(
+        place: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]
+    ) -> Moved:
+        return await _one(place, who, id, verb(data.unconfirmed), data.reason)
+
+    @post(
+        f"/letters/{name}",
+        guards=_ACT,
+        status_code=200,
+        operation_id=f"{name}_letters",
+        summary=f"{name.capitalize()} letters",
+        description=about,
+    )
+    async def on_many(
+        place: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
+    ) -> Moved:
+        if careful:
+            _check_expected(name, data)
+        return await _many(place, who, searching, data, verb(data.unconfirmed))
+
+    return [on_one, on_many]
 
 
-@post("/letters/reopen", guards=_ACT, status_code=200)
-async def reopen_letters(
-    place: Here, who: Who, searching: Searches, data: JSONBody[ManyAgain]
-) -> Moved:
-    """Make letters pending again: reviewed, closed, replayed or quarantined ones."""
-    return await _many(place, who, searching, data, _reopening(data.unconfirmed))
+def _check_expected(name: str, data: Selection) -> None:
+    if data.query is not None and data.expect is None:
+        raise ConfigError(
+            f"to {name} what a search finds takes `expect`, the number of letters:"
+            " look first"
+        )
 
 
 @post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
@@ -121,10 +157,15 @@ async def note_letters(
 
 
 def _reopening(unconfirmed: bool) -> Verb:
-    async def verb(letters: Letters, ids: Iterable[str], by: By) -> Moved:
-        return await letters.reopen(ids, by, unconfirmed=unconfirmed)
+    return partial(Letters.reopen, unconfirmed=unconfirmed)
 
-    return verb
+
+def _closing(unconfirmed: bool) -> Verb:
+    return partial(Letters.close, unconfirmed=unconfirmed)
+
+
+def _discarding(unconfirmed: bool) -> Verb:
+    return partial(Letters.discard, unconfirmed=unconfirmed)
 
 
 def _noting(text: str) -> Verb:
@@ -165,14 +206,18 @@ routes: Final[list[Any]] = [
         "Say that somebody has looked: pending letters become reviewed.",
         careful=False,
     ),
-    *_routes("close", Letters.close, "Say that it is done with.", careful=False),
-    reopen_letter,
-    reopen_letters,
+    *_waiting_routes("close", _closing, "Say that it is done with.", careful=False),
+    *_waiting_routes(
+        "reopen",
+        _reopening,
+        "Make it pending again: a reviewed, closed, replayed or quarantined letter.",
+        careful=False,
+    ),
     note_letter,
     note_letters,
-    *_routes(
+    *_waiting_routes(
         "discard",
-        Letters.discard,
+        _discarding,
         "Throw it away. It can be restored until it is purged.",
         careful=True,
     ),

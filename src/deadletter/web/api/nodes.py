@@ -12,7 +12,7 @@ from deadletter.core.campaign import Campaign
 from deadletter.core.query import ast, parse
 from deadletter.core.query.pattern import pattern
 from deadletter.core.query.tokens import MAX_TEXT
-from deadletter.office.choosing import found_by
+from deadletter.office.choosing import WIDEST, found_by
 from deadletter.office.letters import of_sources
 from deadletter.office.preflight import Plan
 from deadletter.office.replay import CAP
@@ -81,11 +81,11 @@ async def replay_node(
     some = () if sought == ast.EVERYTHING else (sought,)
     node = ast.All((_of(node_id), _REPLAYABLE, *some))
     seen = of_sources(node, who.sources)
-    found = await found_by(searching, seen, limit=data.limit)
-    found.check(data.expect)
-    wish = Wish(rate=data.rate, cap=data.cap, reason=data.reason)
+    found = await found_by(searching, seen, widest=WIDEST)
+    found.check(data.expect, data.limit)
+    wish = Wish(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
     if data.dry_run:
-        plan = await judged(place, who, found, wish)
+        plan = (await judged(place, who, found, wish)).plan
         return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
     made = await planned(place, who, found, wish)
     sent = await start(place, sender, made, who.by(data.reason))

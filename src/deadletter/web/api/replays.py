@@ -10,12 +10,17 @@ from msgspec import Meta, Struct, structs
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
 from deadletter.core.care import Care
+from deadletter.core.counts import many
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
+from deadletter.office import outcomes
+from deadletter.office.campaigns import ReplayPage
 from deadletter.office.choosing import Chosen
-from deadletter.office.preflight import Plan
-from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP, ReplayPage
+from deadletter.office.outcomes import Confirmed
+from deadletter.office.preflight import LetterVerdicts, Plan
+from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
 from deadletter.office.replay_sender import ReplaySender
+from deadletter.office.selection import Selected, check_not_elsewhere
 from deadletter.ports import ReplayItems
 from deadletter.web.auth.guards import needs
 from deadletter.web.given import Here, Who
@@ -33,6 +38,12 @@ Name: TypeAlias = Annotated[
     str,
     PathParameter(
         max_length=64, description="The replay's id, or the beginning of it."
+    ),
+]
+Position: TypeAlias = Annotated[
+    int,
+    QueryParameter(
+        ge=0, le=10**9, description="`after` of the page before: what comes behind it."
     ),
 ]
 Rate: TypeAlias = Annotated[
@@ -59,6 +70,22 @@ To: TypeAlias = Annotated[
 ]
 
 
+Through: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
+        description="The server of others that the letters go back to, by its name in"
+        " the settings. Without, the one they were drained from.",
+    ),
+]
+
+
+MessageIds: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=2_000)], ...],
+    Meta(min_length=1, max_length=1_000),
+]
+
+
 class Careful(Care, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How carefully letters are sent."""
 
@@ -70,6 +97,7 @@ class Wish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate: Rate | None = None
     cap: Cap = CAP
     care: Careful = Careful()
+    through: Through | None = None
 
     def as_care(self) -> Care:
         """The care as it is kept."""
@@ -89,6 +117,12 @@ class Resume(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
     take_over: bool = False  # whoever was sending it is gone for sure
 
 
+class Confirmation(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that a consumer has handled, by the ids their producer gave them."""
+
+    message_ids: MessageIds
+
+
 class Planned(Struct, frozen=True, kw_only=True):
     """A replay and what is to be expected of it; `sendable` letters would be sent."""
 
@@ -106,7 +140,7 @@ async def plan_replay(
 
     The letters are fixed from here on: start it by its id, or cancel it.
     """
-    found = await chosen(place, who, data, searching)
+    found = await chosen(place, who, data, searching, to_replay=True)
     return await planned(place, who, found, data)
 
 
@@ -128,8 +162,9 @@ async def start_replay(
             "to send what a search finds takes `expect`, the number of letters: plan it"
             " first"
         )
-    found = await chosen(place, who, data, searching)
+    found = await chosen(place, who, data, searching, to_replay=True)
     found_plan = await planned(place, who, found, data)
+    await _check_agreed(place, found_plan, who.by(data.reason))
     return await start(place, sender, found_plan, who.by(data.reason))
 
 
@@ -156,7 +191,7 @@ async def start_planned(
     campaign = await _find(place, who, name)
     size = sum(campaign.counts.values())
     if data.expect is not None and data.expect != size:
-        raise Conflict(f"there are {size:,} letters in it, not {data.expect:,}")
+        raise Conflict(f"it has {many(size, 'letter')}, not {data.expect:,}")
     _check_target(place, who, campaign.to)
     return await sender.start(campaign.id, who.by(data.reason))
 
@@ -195,12 +230,56 @@ async def cancel_replay(
     return await place.replay.cancel(campaign.id, who.by(data.reason))
 
 
+@post("/replays/verdicts", guards=ACT, status_code=200)
+async def judge_letters(
+    place: Here,
+    who: Who,
+    searching: Searches,
+    data: JSONBody[Wish],
+    *,
+    after: Position = 0,
+    limit: Limit = 100,
+) -> LetterVerdicts:
+    """
+    Judge each letter that a plan would go through, also those that it leaves out.
+
+    Nothing is stored, and nothing sent. `limit` of the wish counts letters to send,
+    from this page on.
+    """
+    found = await chosen(place, who, data, searching, to_replay=True)
+    _check_target(place, who, data.to)
+    _check_source(place, data.through)
+    return await place.replay.verdicts_page(
+        found.ids,
+        after=after,
+        size=limit,
+        to=data.to,
+        cap=data.cap,
+        limit=data.limit,
+        care=data.as_care(),
+        through=data.through,
+    )
+
+
+@get("/replays/{name:str}/verdicts", guards=READ)
+async def list_verdicts(
+    place: Here,
+    who: Who,
+    name: Name,
+    after: Position = 0,
+    limit: Limit = 100,
+) -> LetterVerdicts:
+    """What to expect now of each letter of a replay, in the order they go."""
+    campaign = await _find(place, who, name)
+    return await place.replay.verdicts_of(campaign, after=after, limit=limit)
+
+
 @get("/replays/{name:str}/report", guards=READ)
 async def report_replay(
     place: Here,
     who: Who,
     name: Name,
-    after: Annotated[int, QueryParameter(ge=0, le=10**9)] = 0,
+    after: Position = 0,
     limit: Limit = 100,
 ) -> ReplayItems:
     """What became of each letter of a replay, in the order they go."""
@@ -208,22 +287,46 @@ async def report_replay(
     return await place.store.campaign_items(campaign.id, after=after, limit=limit)
 
 
-async def judged(place: Place, who: Pass, found: Chosen, wish: Wish) -> Plan:
+@post("/confirmations", guards=ACT, status_code=200)
+async def confirm_messages(
+    place: Here, who: Who, data: JSONBody[Confirmation]
+) -> Confirmed:
+    """
+    Say that a consumer has handled messages that were sent back to it.
+
+    Letters that waited for their outcome, or were presumed handled, are confirmed.
+    """
+    return await outcomes.confirm_messages(
+        place.store, data.message_ids, who.by(data.reason), sources=who.sources
+    )
+
+
+async def judged(place: Place, who: Pass, found: Chosen, wish: Wish) -> Selected:
     """What is to be expected of sending these letters; nothing is stored."""
     _check_target(place, who, wish.to)
-    plan = await place.replay.judge(
-        found.ids, query=found.said, to=wish.to, cap=wish.cap, more=found.more
+    _check_source(place, wish.through)
+    selected = await place.replay.select(
+        found.ids,
+        query=found.said,
+        to=wish.to,
+        cap=wish.cap,
+        limit=wish.limit,
+        care=wish.as_care(),
+        more=found.more,
+        through=wish.through,
     )
-    if not plan.total:
+    if not selected.plan.total:
         raise NotFound("none of these letters is there, so there is nothing to replay")
-    return plan
+    check_not_elsewhere(selected)
+    return selected
 
 
 async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned:
     """Letters frozen as a replay that waits for its start."""
-    plan = await judged(place, who, found, wish)
+    selected = await judged(place, who, found, wish)
+    plan = selected.plan
     campaign = await place.replay.begin(
-        found.ids,
+        selected.ids,
         who.by(wish.reason),
         query=found.said,
         to=wish.to,
@@ -231,6 +334,7 @@ async def planned(place: Place, who: Pass, found: Chosen, wish: Wish) -> Planned
         rate=wish.rate,
         care=wish.as_care(),
         hold=True,
+        through=plan.through,
     )
     campaign = await place.replay.status(campaign.id)  # now with its counts
     return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
@@ -244,6 +348,19 @@ async def start(place: Place, sender: ReplaySender, found: Planned, by: By) -> P
         raise Conflict("none of these letters can be sent: plan it to see why")
     campaign = await sender.start(found.replay.id, by)
     return structs.replace(found, replay=campaign)
+
+
+async def _check_agreed(place: Place, found: Planned, by: By) -> None:
+    """Refuse to start letters at once that somebody should be asked about."""
+    if not found.plan.asked:
+        return
+    nobody = By(by.actor, "nobody agreed to all of its verdicts")
+    await place.replay.cancel(found.replay.id, nobody)
+    which = ", ".join(f"{found.plan.verdicts[one]:,} {one}" for one in found.plan.asked)
+    raise Conflict(
+        f"some of these letters are sent only if somebody agrees: {which}. Name the"
+        " verdict in care.include or care.skip, or plan the replay and start it"
+    )
 
 
 async def _find(place: Place, who: Pass, name: str) -> Campaign:
@@ -265,8 +382,18 @@ def _check_target(place: Place, who: Pass, to: str | None) -> None:
         )
 
 
+def _check_source(place: Place, name: str | None) -> None:
+    """Refuse servers that the settings do not name: never a URL from a request."""
+    if name is not None and name not in place.settings.sources:
+        raise ConfigError(
+            f"{name!r} is not among the servers that the settings name: add"
+            " [sources.NAME] with its url to deadletter.toml"
+        )
+
+
 routes: Final[list[Any]] = [
     plan_replay,
+    judge_letters,
     start_replay,
     list_replays,
     get_replay,
@@ -274,5 +401,7 @@ routes: Final[list[Any]] = [
     pause_replay,
     resume_replay,
     cancel_replay,
+    list_verdicts,
     report_replay,
+    confirm_messages,
 ]

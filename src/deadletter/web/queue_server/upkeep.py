@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from deadletter.core.counts import many
 from deadletter.core.durations import format_duration
 from deadletter.core.errors import ConfigError
 from deadletter.core.item_plans import cleared
@@ -85,7 +86,7 @@ async def delete_queue(lending: Lending, asked: DeleteQueue) -> Act:
     """Delete a queue and what is in it."""
     queue = limits.queue_name(asked.queue_name)
     gone = await lending.delete_queue(queue, force=asked.force)
-    return Act(queue, f"{gone} items deleted with it", DONE)
+    return Act(queue, f"{many(gone, 'item')} deleted with it", DONE)
 
 
 async def stats(lending: Lending, asked: Named) -> Stats:
@@ -129,7 +130,7 @@ async def clear(lending: Lending, asked: Clear) -> Act:
     }
     gone = await lending.store.clear(queue, **which)
     states = ", ".join(state.name.lower() for state in sorted(cleared(**which)))
-    return Act(queue, f"{gone} items deleted, of those {states}", DONE)
+    return Act(queue, f"{many(gone, 'item')} deleted, of those {states}", DONE)
 
 
 async def reload(lending: Lending, asked: Named) -> Act:
@@ -159,7 +160,7 @@ def _options(queue: LeaseQueue) -> str:
     parts = (
         f"lease {format_duration(queue.lease_timeout)}",
         f"expire {format_duration(queue.expire_timeout)}",
-        f"{queue.max_attempts} attempts" if queue.max_attempts else "",
+        many(queue.max_attempts, "attempt") if queue.max_attempts else "",
         f"dead queue {queue.dead_queue}" if queue.dead_queue else "",
         f"{queue.partitions} partitions" if queue.partitions > 1 else "",
     )

@@ -30,21 +30,21 @@ local function release(parent)
   return true
 end
 
-local function tell_parent(key, parent, about, is_ok, is_kept, reason)
+local function tell_parent(key, parent, about, is_ok, is_kept, outcome)
   local pending = parent .. ':dependencies'
   local readable, ways = pcall(cjson.decode, about or '{}')
   if not readable or type(ways) ~= 'table' then ways = {} end
   if not is_ok and is_kept and not (ways.fpof or ways.cpof or ways.idof or ways.rdof) then return end
   if call('SREM', pending, key) == 0 then return end
   if is_ok then
-    call('HSET', parent .. ':processed', key, 'null')
+    call('HSET', parent .. ':processed', key, outcome)
   elseif ways.fpof then
     call('ZADD', parent .. ':unsuccessful', text(ms), key)
     if call('EXISTS', parent) == 1 then call('HSET', parent, 'defa', 'child ' .. key .. ' failed') end
     release(parent)
     return
   elseif ways.cpof or ways.idof then
-    call('HSET', parent .. ':failed', key, reason)
+    call('HSET', parent .. ':failed', key, outcome)
   end
   if ways.cpof and not is_ok or call('SCARD', pending) == 0 then release(parent) end
 end
@@ -69,22 +69,17 @@ local function make_way(id, like)
   if schedule then call('HSET', base .. new, 'rjk', schedule) end
   if pending then call('SADD', pending, base .. new) end
   tell('added', new, 'name', name)
-  if delay > 0 then
-    hold_back(new, ms + delay)
-    wake_later()
-  else
-    line_up(new, priority)
-    tell('waiting', new)
-    wake()
-  end
+  put_in_line(new, delay, priority)
   call('DEL', nxt)
 end
 
--- How many that ended so are kept and for how long: none, unless the job says so.
-local function kept(wish)
+-- How many that ended so are kept and for how long: as the job says, else as the worker
+-- says, else all of them.
+local function kept(wish, usual)
+  if wish == nil then wish = cjson.decode(usual) end
   if type(wish) == 'table' then return wish.count ~= 0, whole(wish.count), whole(wish.age) end
   if type(wish) == 'number' then return wish ~= 0, whole(wish) end
-  return wish == false
+  return not wish or wish == cjson.null
 end
 
 local function forget_old(set, count, age)
@@ -98,28 +93,33 @@ local function forget_old(set, count, age)
   end
 end
 
-local function finish(id, is_ok, reason)
+-- `outcome` is what it returned, or why it failed; `fate` and `story` are those of a job
+-- that we gave up.
+local function finish(id, is_ok, outcome, fate, story)
   local key = base .. id
   local parent, about, like, opts = unpack(call('HMGET', key, 'parentKey', 'parent', 'deid', 'opts'))
   local readable, told = pcall(cjson.decode, opts or '{}')
   if not readable or type(told) ~= 'table' then told = {} end
-  local wish = told.removeOnFail
-  if is_ok then wish = told.removeOnComplete end
-  local keep, count, age = kept(wish)
+  local wish, usual = told.removeOnFail, ARGV[4]
+  if is_ok then wish, usual = told.removeOnComplete, ARGV[3] end
+  local keep, count, age = kept(wish, usual)
   if like then make_way(id, like) end
-  if parent then tell_parent(key, parent, about, is_ok, keep, reason) end
+  if parent then tell_parent(key, parent, about, is_ok, keep, outcome) end
   local made = count_on(id, 'atm', 1)
   local what = is_ok and 'returnvalue' or 'failedReason'
   if keep then
     local set = base .. (is_ok and 'completed' or 'failed')
     call('ZADD', set, text(ms), id)
-    call('HSET', key, what, reason, 'finishedOn', text(ms))
+    call('HSET', key, what, outcome, 'finishedOn', text(ms))
+    -- With its story, draining it is hearing of the same death again.
+    if fate then call('HSET', key, 'dlq:fate', fate) end
+    if fate and story ~= '' then call('HSET', key, 'dlq:story', story) end
     call('HDEL', key, 'defa')
     forget_old(set, count, age)
   else
     remove(key)
   end
-  tell(is_ok and 'completed' or 'failed', id, what, reason, 'prev', 'active')
+  tell(is_ok and 'completed' or 'failed', id, what, outcome, 'prev', 'active')
   if not is_ok and made >= (tonumber(told.attempts) or 0) then
     tell('retries-exhausted', id, 'attemptsMade', text(made))
   end

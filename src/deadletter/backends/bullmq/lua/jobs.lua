@@ -10,13 +10,14 @@ end
 local READ = {
   'data', 'dlq', 'name', 'opts', 'timestamp', 'ats', 'atm', 'dlq:first', 'dlq:story',
   'dlq:expires', 'dlq:suspect', 'stc', 'dlq:stc', 'dlq:held', 'processedOn', 'priority', 'defa',
+  'dlq:charged', 'dlq:fate', 'dlq:lineage', 'rjk',
 }
 
 local function read(id)
   local got = call('HMGET', base .. id, unpack(READ))
   if not got[3] then return nil end -- somebody removed it
   return {
-    got = got, ats = got[6] or '0', atm = whole(got[7], 0), first = got[8],
+    got = got, ats = got[6] or '0', charged = whole(got[18], 0), first = got[8],
     expires = got[10], suspect = got[11], stalls = got[12] or '0',
     stalls_seen = got[13] or '0', held = got[14], began = whole(got[15]), priority = got[16], defer = got[17],
   }
@@ -29,10 +30,16 @@ local function suspected(id, job, due)
   call('ZADD', bell, 0, '0')
 end
 
+-- Attempts of BullMQ's workers count for its own limit, ours for our policy.
+local function charge(id)
+  count_on(id, 'atm', 1)
+  return count_on(id, 'dlq:charged', 1)
+end
+
 -- Lost in company, it may have been a neighbour's fault: not charged. Lost alone, it
 -- was its own.
 local function charged_for_loss(id, job)
-  if job.held == ALONE then job.atm = count_on(id, 'atm', 1) end
+  if job.held == ALONE then job.charged = charge(id) end
 end
 
 local function take(id, job, token, lease, held)
@@ -45,6 +52,13 @@ local function take(id, job, token, lease, held)
     call('HDEL', base .. id, 'defa')
     job.defer = nil
   end
+  if job.got[19] then -- given up once, and retried by somebody: it starts over
+    call('HDEL', base .. id, 'dlq:fate', 'dlq:charged')
+    job.charged = 0
+    -- The attempt it was given up by is told in its letter alone: a gap in the story says
+    -- that there may be one, to be closed when it works this time.
+    job.got[9] = string.match(job.got[9] or '', '^(.*)\n') or ''
+  end
   if held ~= DOOMED then job.ats = text(count_on(id, 'ats', 1)) end
   call('LPUSH', active, id)
   call('ZADD', claimed, text(now + lease), id)
@@ -52,11 +66,11 @@ local function take(id, job, token, lease, held)
   call('ZREM', suspects, id)
   tell('active', id, 'prev', 'waiting')
   -- data, envelope, name, options, timestamp, attempts, charged before, first, story, expiry,
-  -- how it is held, why BullMQ would have it fail
+  -- how it is held, why BullMQ would have it fail, the letter it is a copy of, its scheduler
   local got = job.got
   return {
-    id, got[1] or '', got[2] or '', got[3], got[4] or '', got[5] or '', job.ats, text(job.atm),
-    began, got[9] or '', got[10] or '', held, job.defer or '',
+    id, got[1] or '', got[2] or '', got[3], got[4] or '', got[5] or '', job.ats, text(job.charged),
+    began, got[9] or '', got[10] or '', held, job.defer or '', got[20] or '', got[21] or '',
   }
 end
 

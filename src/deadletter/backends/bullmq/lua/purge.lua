@@ -24,7 +24,10 @@ for set, counts in pairs({
 }) do
   clear(call('ZRANGE', base .. set, 0, -1), counts)
 end
-call('DEL', wait, base .. 'paused', active, prioritized, delayed, base .. 'waiting-children',
+for _, scheduler in ipairs(call('ZRANGE', base .. 'repeat', 0, -1)) do
+  call('DEL', base .. 'repeat:' .. scheduler)
+end
+call('DEL', base .. 'repeat', base .. 'dlq:copies', wait, base .. 'paused', active, prioritized, delayed, base .. 'waiting-children',
   base .. 'completed', base .. 'failed', base .. 'events', marker, meta, base .. 'pc', base .. 'limiter',
   base .. 'stalled', base .. 'stalled-check', base .. 'metrics:completed', base .. 'metrics:completed:data',
   base .. 'metrics:failed', base .. 'metrics:failed:data', claimed, suspects, expiry, base .. 'dlq:sends', base .. 'dlq:far', bell)

@@ -88,6 +88,18 @@ local function hold_back(id, due)
   tell('delayed', id, 'delay', text(due))
 end
 
+-- A new job, due after so many milliseconds.
+local function put_in_line(id, delay, priority)
+  if delay > 0 then
+    hold_back(id, ms + delay)
+    wake_later()
+  else
+    line_up(id, priority)
+    tell('waiting', id)
+    wake()
+  end
+end
+
 local function promote()
   local due = call('ZRANGEBYSCORE', delayed, 0, text((ms + 1) * STEP - 1), 'LIMIT', 0, 1000)
   if #due == 0 then return end

@@ -1,5 +1,6 @@
--- ARGV: now, again ('1'), then groups of the same token and fate:
---         token, fate, how many, their ids
+-- ARGV: now, again ('1'), what is kept of the completed and of the failed whose options do
+--       not say (JSON, as removeOnComplete), then groups of the same token and fate:
+--         token, fate, how many, and for each of them: id, what it returned (JSON), its story
 --       or, to hand them back:
 --         token, 'release', how many, and for each of them: id, delay, spared (0 or 1),
 --         still a suspect (0 or 1), whether there is a story (0 or 1), the story
@@ -11,20 +12,37 @@ local FAILED = {
   failed = 'given up without a dead letter',
 }
 
+local STACKS = 20 -- that are kept of a job
+
 -- The last failure of a story, as those who look at BullMQ expect to see it.
 local function show(key, story)
   local cut = string.find(string.reverse(story), '\n', 1, true)
   local readable, last = pcall(cjson.decode, cut and string.sub(story, 1 - cut) or story)
   if not readable or type(last) ~= 'table' then return end
   local kind, words = tostring(last.error_type or ''), tostring(last.text or '')
-  call('HSET', key, 'failedReason', kind .. (kind ~= '' and ': ' or '') .. words)
-  if type(last.stack) == 'string' then call('HSET', key, 'stacktrace', cjson.encode({last.stack})) end
+  local reason = kind .. (kind ~= '' and ': ' or '') .. words
+  call('HSET', key, 'failedReason', reason)
+  if type(last.stack) == 'string' and last.stack ~= '' then
+    local known, stacks = pcall(cjson.decode, call('HGET', key, 'stacktrace') or '[]')
+    if not known or type(stacks) ~= 'table' then stacks = {} end
+    stacks[#stacks + 1] = reason .. '\n' .. last.stack
+    while #stacks > STACKS do table.remove(stacks, 1) end
+    call('HSET', key, 'stacktrace', cjson.encode(stacks))
+  end
+  return reason
+end
+
+-- It has ended: with what its handler returned, or with the failure it ended by.
+local function end_it(id, fate, result, story)
+  local reason = FAILED[fate]
+  if reason and story ~= '' then reason = show(base .. id, story) or reason end
+  finish(id, not FAILED[fate], reason or (result ~= '' and result or 'null'), FAILED[fate] and fate, story)
 end
 
 local function hand_back(id, place)
   local key, job = base .. id, read(id)
   local wanted, spared = now + ARGV[place + 1], ARGV[place + 2] == '1'
-  if not spared and job.held ~= DOOMED then count_on(id, 'atm', 1) end
+  if not spared and job.held ~= DOOMED then charge(id) end
   if ARGV[place + 4] == '1' then
     call('HSET', key, 'dlq:story', ARGV[place + 5])
     show(key, ARGV[place + 5])
@@ -55,7 +73,7 @@ end
 
 -- First what takes away: that is allowed even when memory is full, and then what
 -- follows is too.
-local place, ended = 3, 0
+local place, ended = 5, 0
 while place <= #ARGV do
   local token, fate, count = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
   place = place + 3
@@ -66,14 +84,14 @@ while place <= #ARGV do
       if ours and fate == 'release' then
         hand_back(id, place)
       elseif ours then
-        finish(id, not FAILED[fate], FAILED[fate] or 'null')
+        end_it(id, fate, ARGV[place + 1], ARGV[place + 2])
         ended = ended + 1
       end
     elseif again and not settled[id] then
       ours = is_as_wanted(id, token, fate)
     end
     answers[#answers + 1] = ours and 1 or 0
-    place = place + (fate == 'release' and 6 or 1)
+    place = place + (fate == 'release' and 6 or 3)
   end
 end
 if ended > 0 then

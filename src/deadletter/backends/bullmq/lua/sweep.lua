@@ -95,7 +95,7 @@ if ARGV[6] == '1' then
   end
   for _, id in ipairs(most > 0 and call('ZRANGE', suspects, 0, 499) or {}) do
     local job = read(id)
-    if job and is_suspect(job) and job.atm >= most and #doomed < limit then doom(id, job) end
+    if job and is_suspect(job) and job.charged >= most and #doomed < limit then doom(id, job) end
   end
 end
 

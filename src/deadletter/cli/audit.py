@@ -1,0 +1,153 @@
+"""dlq audit: who did what, its end to be anchored elsewhere, and seals made anew."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from cyclopts import App
+
+from deadletter.core.chain import ACCEPTED
+from deadletter.core.errors import ConfigError
+from deadletter.core.query.values import duration
+from deadletter.core.safe import clean
+from deadletter.office.anchors import anchor, append_anchor
+from deadletter.office.audit_list import Wanted, head, newest
+from deadletter.ports import Examining, Reconciles
+
+from .desk import AtDesk
+from .exit_codes import ExitCode
+from .options import Reason, Shown
+from .tables import cell, table, text_column
+from .times import local, many
+
+app = App(name="audit", help_format="markdown")
+
+
+@app.default
+async def audit(
+    target: str | None = None,
+    /,
+    *,
+    by: str | None = None,
+    action: str | None = None,
+    since: str | None = None,
+    limit: Shown = 50,
+    desk: AtDesk,
+) -> None:
+    """
+    List who did what, newest first. Purges are in it as well.
+
+    Args:
+        target: Only what was done to this letter, group, queue or replay.
+        by: Only what this person did.
+        action: Only this, such as purge, move, replay, edit, reveal.
+        since: Only what was done within this time, such as 24h or 7d.
+        limit: How many entries to list.
+    """
+    wanted = Wanted(
+        target=target,
+        actor=by,
+        action=action,
+        since=desk.clock.now() - _span(since) if since else None,
+    )
+    async with desk.office() as office:
+        found = await newest(office.acts, wanted, limit)
+    if desk.as_json:
+        for entry in found:
+            desk.document(entry)
+        return
+    if not found:
+        desk.tell(
+            "Nobody has done anything yet."
+            if wanted == Wanted()
+            else "The audit has no such entry."
+        )
+        return
+    shown = table()
+    for name in ("when", "who", "did", "to", "why"):
+        text_column(shown, name)
+    for entry in found:
+        why = " · ".join(part for part in (entry.reason, entry.detail) if part)
+        shown.add_row(
+            cell(local(entry.at)),
+            cell(clean(entry.actor)),
+            cell(clean(entry.action)),
+            cell(clean(entry.target)),
+            cell(clean(why)),
+        )
+    desk.show(shown)
+
+
+@app.command(name="head")
+async def head_(*, append: Path | None = None, desk: AtDesk) -> None:
+    """
+    Print the end of the audit: the number of the last entry, and its seal.
+
+    Kept where nobody who writes to the database can write, it shows later whether
+    the audit was cut off or written anew: `dlq verify --anchors FILE`.
+
+    Args:
+        append: Write the line at the end of this file as well.
+    """
+    async with desk.office() as office:
+        last = await head(office.acts)
+    line = anchor(last)
+    if append is not None:
+        _append(append, line)
+    if desk.as_json:
+        seq, hash_ = (last.seq, last.hash) if last else (0, "")
+        desk.document({"seq": seq, "seal": hash_})
+        return
+    desk.tell(line)
+
+
+@app.command
+async def seal(*, reason: Reason = "", desk: AtDesk) -> ExitCode:
+    """
+    Seal letters as they are now that have no seal, or one without the current key.
+
+    Also accepts the audit entries that were sealed without the key. Read `dlq verify`
+    and `dlq audit` first: what was changed before is taken for what it was. Letters
+    that do not fit their seal are left as they are.
+
+    Args:
+        reason: Why; goes into the audit.
+    """
+    async with desk.engine() as engine:
+        store = engine.letters
+        if not isinstance(store, Examining):
+            raise ConfigError(
+                "this office keeps no seals: name one in SQLite, PostgreSQL or MongoDB"
+                " with --office"
+            )
+        if isinstance(engine.broker, Reconciles):
+            await engine.broker.rekey()
+        sealed, after = 0, ""
+        while True:
+            some = await store.reseal(after)
+            sealed += some.sealed
+            if some.after is None:
+                break
+            after = some.after
+        by = desk.by(reason)
+        await store.record(ACCEPTED, "audit", by, f"{sealed} letters sealed")
+    if desk.as_json:
+        desk.document({"sealed": sealed})
+    else:
+        desk.tell(f"{many(sealed, 'letter')} sealed as they are now.")
+    return ExitCode.OK
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        append_anchor(path, line)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written to: {error.strerror}") from error
+
+
+def _span(text: str) -> timedelta:
+    span = duration(text)
+    if span is None:
+        raise ConfigError(
+            f"--since must be a time such as 90s, 24h or 7d, got {text!a}"
+        )
+    return span

@@ -1,0 +1,149 @@
+"""
+Letters into the groups they belong to after an upgrade, a batch at a time.
+
+Each batch is one transaction, and what is left to do is read from the office itself: a
+chore that is killed goes on where it stopped. It also finishes merges that were
+interrupted, see `office.group_merging`.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from deadletter.core.fingerprint import OLD, VERSION, is_old, of_head
+from deadletter.core.group_limit import is_overflow
+from deadletter.core.letter import By, Group, LetterHead
+from deadletter.core.paging import group_cursor
+from deadletter.core.query.ast import All, Node, Op, Term
+from deadletter.core.query.pattern import literal
+from deadletter.core.regrouping import Regrouping, Rules, target_of
+from deadletter.ports import LetterStore
+
+BATCH: Final = 500  # letters in one transaction
+_PAGE: Final = 500  # groups looked at in one go
+_LATEST: Final = 1_000  # groups that letters without a line may belong to
+
+CHORE: Final = By("dlq serve", f"fingerprint version {VERSION}")
+
+
+async def regroup_some(
+    store: LetterStore, by: By = CHORE, *, batch: int = BATCH
+) -> int:
+    """Move a batch of letters to where they belong; how many, 0 when all is done."""
+    rules = await store.group_rules()
+    for name in rules:
+        is_merged = any(not rule.query for rule in rules[name])
+        if is_merged and (moved := await obey_rules(store, name, rules, by, batch)):
+            return moved
+    for beginning in OLD:
+        after: str | None = None
+        while groups := await store.groups(
+            only_open=False, named=beginning, limit=_PAGE, after=after
+        ):
+            for group in groups:
+                has_old = group.counts and is_old(group.fingerprint)
+                if has_old and (moved := await _renew(store, group, rules, by, batch)):
+                    return moved
+            after = group_cursor(groups[-1])
+    return await _adopt(store, by, batch)
+
+
+async def regroup_all(store: LetterStore, by: By = CHORE, *, batch: int = BATCH) -> int:
+    """Move every letter to where it belongs; how many moved."""
+    total = 0
+    while moved := await regroup_some(store, by, batch=batch):
+        total += moved
+    return total
+
+
+async def letters_of(
+    store: LetterStore, name: str, limit: int, query: Node | None = None
+) -> list[LetterHead]:
+    """Some letters of a group, the newest first; those that a search finds."""
+    group = Term("group", Op.IS, (literal(name),))
+    node: Node = group if query is None else All((group, query))
+    heads: list[LetterHead] = []
+    after: str | None = None
+    while len(heads) < limit:
+        page = await store.find(node, limit=limit - len(heads), after=after)
+        heads += page.heads
+        after = page.after
+        if after is None:
+            break
+    return heads
+
+
+async def obey_rules(
+    store: LetterStore, name: str, rules: Rules, by: By, batch: int
+) -> int:
+    """Move a batch of letters out of a group that was merged into another."""
+    heads = await letters_of(store, name, batch)
+    return await store.regroup(await _moves(store, name, {name: heads}, rules), by)
+
+
+async def _renew(
+    store: LetterStore, group: Group, rules: Rules, by: By, batch: int
+) -> int:
+    to: defaultdict[str, list[LetterHead]] = defaultdict(list)
+    for head in await letters_of(store, group.fingerprint, batch):
+        # The frame is part of an old fingerprint: all its letters have the same.
+        to[of_head(head, group.frame)].append(head)
+    moves = await _moves(store, group.fingerprint, to, rules)
+    return await store.regroup(moves, by)
+
+
+async def _adopt(store: LetterStore, by: By, batch: int) -> int:
+    """
+    Move letters that know no line to the group of their cause that does.
+
+    Letters of older versions have a frame without a line. The first new death of their
+    cause tells it, and inherits what was said of them.
+    """
+    latest = await store.groups(only_open=False, limit=_LATEST)
+    without = {
+        group.fingerprint
+        for group in latest
+        if group.counts and group.frame and "#" not in group.frame
+    }
+    for group in reversed(latest if without else ()):
+        frame, line, _ = group.frame.partition("#")
+        if not line or is_overflow(group.fingerprint):  # of many causes, not of one
+            continue
+        old = of_head(_as_head(group), frame)
+        if old in without and old != group.fingerprint:
+            heads = await letters_of(store, old, batch)
+            ids = tuple(head.id for head in heads)
+            move = Regrouping(old=old, new=group.fingerprint, ids=ids)
+            if moved := await store.regroup([move], by):
+                return moved
+    return 0
+
+
+async def _moves(
+    store: LetterStore,
+    old: str,
+    to: Mapping[str, Sequence[LetterHead]],
+    rules: Rules,
+) -> list[Regrouping]:
+    ids: defaultdict[str, list[str]] = defaultdict(list)
+    for name, heads in to.items():
+        if name not in rules:
+            ids[name] += [head.id for head in heads]
+            continue
+        for letter in await store.get([head.id for head in heads]):
+            ids[target_of(letter, rules, name)].append(letter.id)
+    return [Regrouping(old=old, new=new, ids=tuple(some)) for new, some in ids.items()]
+
+
+def _as_head(group: Group) -> LetterHead:
+    return LetterHead(
+        id="",
+        message_id="",
+        source=group.source,
+        error_type=group.error_type,
+        error_text=group.text,
+        trouble=group.trouble,
+        code=group.code,
+        first_failed_at=group.first_seen,
+        dead_at=group.last_seen,
+    )

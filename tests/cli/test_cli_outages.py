@@ -1,0 +1,67 @@
+"""dlq outages, here and through a server."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from cli.conftest import Asking, Command
+from deadletter.testing.letters_windows import a_window
+
+
+def hold_back(dlq: Command, mailbox: str = "orders") -> None:
+    now = datetime.now(UTC)
+    window = replace(
+        a_window(mailbox=mailbox), opened_at=now - timedelta(minutes=2), seen_at=now
+    )
+    dlq.do(lambda engine: engine.letters.save_window(window))
+
+
+def test_without_an_outage_it_says_so(dlq: Command) -> None:
+    dlq.send("orders", "m-1")
+
+    assert dlq("outages").err + dlq("outages").out
+    assert "No mailbox was held back." in "".join(dlq("outages")[1:])
+    assert dlq("outages", "release", "orders", "--yes").code == 3
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_outages_are_listed_and_released(
+    where: str, dlq: Command, request: pytest.FixtureRequest
+) -> None:
+    if where == "there":
+        asking: Command | Asking = request.getfixturevalue("there")
+    else:
+        asking = dlq
+    hold_back(dlq)
+
+    listed = asking("outages")
+    (document,) = asking("--json", "outages", "--open").documents
+    released = asking("outages", "release", "orders", "--reason", "known", "--yes")
+
+    assert "systemic" in listed.out
+    assert "orders has been held back for 2 min" in "".join(listed[1:])
+    assert document["state"] == "open"
+    assert document["window"]["held"] == 2
+    assert released.code == 0
+    assert "1 worker of orders told to go on" in "".join(released[1:])
+    (document,) = asking("--json", "outages").documents
+    assert document["window"]["release"]["reason"] == "known"
+
+
+def test_the_overview_does_not_say_that_all_is_well(dlq: Command) -> None:
+    hold_back(dlq)
+
+    said = "".join(dlq()[1:])
+
+    assert "orders has been held back" in said
+    assert "All is well" not in said
+
+
+def test_releasing_asks_first(dlq: Command) -> None:
+    hold_back(dlq)
+
+    refused = dlq("outages", "release", "orders")
+
+    assert refused.code == 2
+    assert "--yes" in refused.err
