@@ -1,7 +1,7 @@
 """The audit: appended to in the transaction of each act, never changed."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from deadletter.core.audit import seal
@@ -28,13 +28,13 @@ _FROM: Final = f"{_SELECT} WHERE a.seq > ? ORDER BY a.seq LIMIT ?"
 _OF_TARGET: Final = f"{_SELECT} WHERE a.target = ? AND a.seq > ? ORDER BY a.seq LIMIT ?"
 
 
-def append(connection: sqlite3.Connection, acts: Iterable[AuditEntry]) -> None:
+def append(connection: sqlite3.Connection, acts: Sequence[AuditEntry]) -> None:
     """Write acts at the end of the audit."""
+    if not acts:
+        return
     seq, previous = connection.execute(_END).fetchone()
     sealing = sealing_of(connection)
     entries = seal(acts, seq=seq, previous=previous, sealing=sealing)
-    if not entries:
-        return
     write(connection, _APPEND, [_row(entry) for entry in entries])
     connection.execute(_MOVE_END, (entries[-1].seq, entries[-1].hash))
 

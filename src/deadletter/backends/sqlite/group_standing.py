@@ -1,7 +1,7 @@
 """How groups stand: said by people, or shown by a death to be otherwise."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Final
@@ -14,7 +14,13 @@ from deadletter.core.grouping import (
     said,
     versions_to_compare,
 )
-from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing
+from deadletter.core.letter import (
+    By,
+    DeadLetter,
+    GroupStatus,
+    LetterHead,
+    Standing,
+)
 
 from .audit import append
 from .rows import micros, when
@@ -63,13 +69,15 @@ def blank(connection: sqlite3.Connection, names: Sequence[str]) -> list[str]:
 
 
 def regress(
-    connection: sqlite3.Connection,
-    deaths: Mapping[str, Sequence[DeadLetter]],
-    now: datetime,
+    connection: sqlite3.Connection, deaths: Sequence[DeadLetter], now: datetime
 ) -> None:
-    """Resolved groups that these deaths belong to may not be resolved after all."""
-    resolved = _resolved(connection, list(deaths))
-    heads = {name: [one.head for one in deaths[name]] for name in resolved}
+    """Mark resolved groups as regressed where these deaths show that they are not."""
+    names = dict.fromkeys([letter.head.fingerprint for letter in deaths])
+    resolved = _resolved(connection, list(names))
+    heads: dict[str, list[LetterHead]] = {name: [] for name in resolved}
+    for letter in deaths if resolved else ():
+        if letter.head.fingerprint in heads:
+            heads[letter.head.fingerprint].append(letter.head)
     wanted = versions_to_compare(resolved, chain.from_iterable(heads.values()))
     seen = first_seen(connection, wanted)
     for fingerprint, standing in resolved.items():

@@ -8,7 +8,7 @@ batch, so that nobody ever has to count letters to show a number.
 import sqlite3
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -22,30 +22,30 @@ from deadletter.core.letter import (
     State,
 )
 
-from .group_standing import regress, standing_of
+from .group_standing import standing_of
+from .letters_rows import WRITTEN
 from .marks import ADD, office_marks
 from .rows import micros, when
-from .sql import Row, fetch, packed, stored, write
+from .sql import Row, fetch, is_plain, packed, storable, stored, write
 
 Shifts: TypeAlias = Counter[tuple[str, str, State]]
 """How many letters more or less there are, by source, fingerprint and state."""
 
 _DIED: Final = """
 INSERT INTO groups (fingerprint, source, error_type, text, frame, trouble, code,
-                    first_seen, last_seen, total) VALUES
+                    first_seen, last_seen, total, open) VALUES
 """
 _DIED_BEFORE: Final = """
 ON CONFLICT (fingerprint) DO UPDATE SET
-    (error_type, text, frame, trouble, code) = (
-        SELECT excluded.error_type, excluded.text, excluded.frame, excluded.trouble,
-               excluded.code
-        WHERE excluded.last_seen >= groups.last_seen
-        UNION ALL
-        SELECT groups.error_type, groups.text, groups.frame, groups.trouble, groups.code
-        LIMIT 1),
+    error_type = iif(excluded.last_seen >= last_seen, excluded.error_type, error_type),
+    text = iif(excluded.last_seen >= last_seen, excluded.text, text),
+    frame = iif(excluded.last_seen >= last_seen, excluded.frame, frame),
+    trouble = iif(excluded.last_seen >= last_seen, excluded.trouble, trouble),
+    code = iif(excluded.last_seen >= last_seen, excluded.code, code),
     first_seen = min(first_seen, excluded.first_seen),
     last_seen = max(last_seen, excluded.last_seen),
-    total = total + excluded.total
+    total = total + excluded.total,
+    open = open + excluded.open
 """
 _COUNT_DEATHS: Final = f"""
 UPDATE office SET deaths = deaths + ?, death_marks = death_marks + ? {ADD}
@@ -88,8 +88,15 @@ def shift(shifts: Shifts, head: LetterHead, by: int) -> None:
     shifts[head.source, head.fingerprint, head.state] += by
 
 
-def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
-    """Write down how many letters more or less there are."""
+def count(
+    connection: sqlite3.Connection, shifts: Shifts, died: Iterable[DeadLetter] = ()
+) -> None:
+    """
+    Write down how many letters more or less there are.
+
+    Deaths among them are counted in their groups, which are made where they are new.
+    The caller counts them for the office, as `note_deaths` does.
+    """
     by_group: Counter[tuple[str, State]] = Counter()
     by_source: Counter[tuple[str, State]] = Counter()
     for (source, fingerprint, state), n in shifts.items():
@@ -100,28 +107,21 @@ def count(connection: sqlite3.Connection, shifts: Shifts) -> None:
     by_open: Counter[str] = Counter()
     for (fingerprint, state), n in by_group.items():
         by_open[fingerprint] += n if state in OPEN else 0
+    by_death: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for letter in died:
+        by_death[letter.head.fingerprint].append(letter)
+    deaths = [_died(of, by_open.pop(name, 0)) for name, of in by_death.items()]
+    write(connection, _DIED, deaths, _DIED_BEFORE)
     rows = [(stored(fingerprint), n) for fingerprint, n in by_open.items() if n]
     write(connection, _SHIFT_OPEN, rows, _SHIFTED)
-
-
-def add_deaths(
-    connection: sqlite3.Connection, letters: Iterable[DeadLetter], now: datetime
-) -> None:
-    """Count deaths in their groups, which are made where they are new."""
-    by_group: defaultdict[str, list[DeadLetter]] = defaultdict(list)
-    for letter in letters:
-        by_group[letter.head.fingerprint].append(letter)
-    regress(connection, by_group, now)
-    write(connection, _DIED, [_died(of) for of in by_group.values()], _DIED_BEFORE)
-    deaths = {fingerprint: len(of) for fingerprint, of in by_group.items()}
-    note_deaths(connection, deaths)
 
 
 def note_deaths(connection: sqlite3.Connection, deaths: Mapping[str, int]) -> None:
     """
     Note how many deaths more or less groups count, which `verify` goes by.
 
-    Whoever changes the total of a group says so here, in the same transaction.
+    Filing letters counts them with the letters, in one statement. Whoever else changes
+    the total of a group says so here, in the same transaction.
     """
     if deaths:
         marks = office_marks(connection).texts(deaths)
@@ -201,11 +201,14 @@ def _value(one: int | datetime | str) -> int | str | bytes | None:
     return one
 
 
-def _rows(counted: Counter[tuple[str, State]]) -> list[Row]:
-    return [(stored(name), state.value, n) for (name, state), n in counted.items() if n]
+def _rows(counted: Counter[tuple[str, State]]) -> Sequence[Row]:
+    rows = [(name, WRITTEN[state], n) for (name, state), n in counted.items() if n]
+    if is_plain("".join([row[0] for row in rows])):
+        return rows
+    return [(stored(name), state, n) for name, state, n in rows]
 
 
-def _died(letters: list[DeadLetter]) -> Row:
+def _died(letters: list[DeadLetter], more_open: int) -> Row:
     latest = letters[0]
     times = [micros(latest.head.dead_at)]
     if len(letters) > 1:
@@ -213,17 +216,20 @@ def _died(letters: list[DeadLetter]) -> Row:
         # Of several at the same moment, the one that came last.
         latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
     head = latest.head
-    return (
-        stored(head.fingerprint),
-        stored(letters[0].head.source),
-        stored(head.error_type),
-        stored(head.error_text),
-        stored(latest.frame),
-        head.trouble.value,
-        stored(head.code),
-        min(times),
-        max(times),
-        len(letters),
+    return storable(
+        (
+            head.fingerprint,
+            letters[0].head.source,
+            head.error_type,
+            head.error_text,
+            latest.frame,
+            WRITTEN[head.trouble],
+            head.code,
+            min(times),
+            max(times),
+            len(letters),
+            more_open,
+        )
     )
 
 

@@ -23,7 +23,8 @@ from deadletter.ports.letters import Kept, ReplaySettled
 
 from .audit import append
 from .group_kinds import limit_groups
-from .groups import Shifts, add_deaths, count, shift
+from .group_standing import regress
+from .groups import Shifts, count, shift
 from .letters_edit import keep_originals
 from .letters_replay import settle
 from .letters_rows import HEAD, ROW, head_of, row_of
@@ -44,7 +45,10 @@ FROM json_each(?) CROSS JOIN letters l ON l.id = value
 CROSS JOIN letter_contents c ON c.letter = l.seq
 """
 _NUMBER: Final = f"""
-UPDATE office SET kept = kept + ?, letter_marks = letter_marks + ? {ADD} RETURNING kept
+UPDATE office SET
+    kept = kept + ?, letter_marks = letter_marks + ? {ADD},
+    deaths = deaths + ?, death_marks = death_marks + ? {ADD}
+RETURNING kept
 """  # noqa: S608 -- made of constants
 _WRITE: Final = f"INSERT INTO letters ({ROW}, sent_at, sent_place) VALUES"
 # What can change of a letter that is there already.
@@ -84,9 +88,12 @@ def keep(
     after = {one.id: one.after for one in filed if one.after is not None}
     if after:
         new = {one.id: one.letter for one in filed if one.before is None}
-        _number(connection, list(new), places)
+        died = [one.letter for one in filed if one.died]
+        _number(connection, list(new), died, places)
         _write(connection, after, new, places)
-        _count(connection, filed, now)
+        see(connection, first_seen(letter.head for letter in died))
+        regress(connection, died, now)
+        count(connection, _shifts(filed), died)
         append(connection, reopened(filed, now))
     settle(
         connection,
@@ -123,10 +130,19 @@ def _look_up(
 
 
 def _number(
-    connection: sqlite3.Connection, new: Sequence[str], places: dict[str, int]
+    connection: sqlite3.Connection,
+    new: Sequence[str],
+    died: Sequence[DeadLetter],
+    places: dict[str, int],
 ) -> None:
-    marks = office_marks(connection).texts(dict.fromkeys(new, 1))
-    ((kept,),) = connection.execute(_NUMBER, (len(new), marks)).fetchall()
+    """Give new letters their numbers, and count them and the deaths of the batch."""
+    marks = office_marks(connection)
+    deaths = Counter([letter.head.fingerprint for letter in died])
+    values = (
+        *(len(new), marks.texts(dict.fromkeys(new, 1))),
+        *(len(died), marks.texts(deaths)),
+    )
+    ((kept,),) = connection.execute(_NUMBER, values).fetchall()
     places.update(zip(new, range(kept - len(new) + 1, kept + 1), strict=True))
 
 
@@ -171,16 +187,11 @@ def _sent(letter: DeadLetter | None) -> Row:
     return micros(letter.message.sent_at), sortable_position(letter.position)
 
 
-def _count(
-    connection: sqlite3.Connection, filed: Sequence[Filed], now: datetime
-) -> None:
-    died = [one.letter for one in filed if one.died]
-    see(connection, first_seen(letter.head for letter in died))
-    add_deaths(connection, died, now)
+def _shifts(filed: Sequence[Filed]) -> Shifts:
     shifts: Shifts = Counter()
     for one in filed:
         if one.before is not None and one.after is not None:
             shift(shifts, one.before.head, -1)
         if one.after is not None:
             shift(shifts, one.after.head, 1)
-    count(connection, shifts)
+    return shifts

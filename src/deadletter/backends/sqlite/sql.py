@@ -98,7 +98,7 @@ def stored(text: str | None) -> str | bytes | None:
     SQLite's functions take a NUL for the end, and lone surrogates, which ids of
     foreign brokers may hold, are no text to it.
     """
-    if text is None or (text.isascii() and "\0" not in text):
+    if text is None or is_plain(text):
         return text
     encoded = text.encode("utf-8", "surrogatepass")
     if b"\0" in encoded or not _is_utf8(encoded):
@@ -106,10 +106,14 @@ def stored(text: str | None) -> str | bytes | None:
     return text
 
 
+def is_plain(text: str) -> bool:
+    """Return whether a text is stored as itself, as nearly all are."""
+    return text.isascii() and "\0" not in text
+
+
 def storable(row: Row) -> Row:
     """A row with all its texts as they can be stored."""
-    texts = "".join([value for value in row if type(value) is str])
-    if texts.isascii() and "\0" not in texts:  # as good as always
+    if is_plain("".join([value for value in row if type(value) is str])):
         return row
     return [stored(value) if type(value) is str else value for value in row]
 

@@ -8,9 +8,14 @@ from typing import Final
 from deadletter.core.versions import Seen
 
 from .rows import micros, when
-from .sql import Row, fetch, stored, write
+from .sql import Row, fetch, packed, stored, write
 
-_SEE: Final = "INSERT INTO versions (source, version, first_seen) VALUES"
+_SEE: Final = "INSERT INTO versions (source, version, first_seen)"
+_MANY: Final = """
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+    json_extract(value, '$[2]')
+FROM json_each(?) WHERE TRUE
+"""
 _SEEN_BEFORE: Final = """
 ON CONFLICT (source, version) DO UPDATE SET first_seen = excluded.first_seen
 WHERE excluded.first_seen < versions.first_seen
@@ -23,7 +28,11 @@ _ALL: Final = "SELECT * FROM versions LIMIT ?"
 def see(connection: sqlite3.Connection, seen: Seen) -> None:
     """Write down versions that were seen; an earlier time is kept."""
     rows = [(stored(source), stored(v), micros(at)) for (source, v), at in seen.items()]
-    write(connection, _SEE, rows, _SEEN_BEFORE)
+    if any(isinstance(value, bytes) for row in rows for value in row):
+        write(connection, f"{_SEE} VALUES", rows, _SEEN_BEFORE)
+    elif rows:
+        many = f"{_SEE}{_MANY}{_SEEN_BEFORE}"
+        connection.execute(many, (packed(rows),))
 
 
 def first_seen(
