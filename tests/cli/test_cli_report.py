@@ -37,6 +37,11 @@ def settle(dlq: Command, letter: DeadLetter, outcome: Outcome) -> None:
     dlq.do(lambda engine: engine.letters.settle_replays(news))
 
 
+def without_ages(table: str) -> str:
+    """A table that is the same a second later."""
+    return re.sub(r"\b(now|\d+ s ago) +", "", table)
+
+
 def outcomes(documents: list[Any]) -> dict[str, str]:
     return {one["letter_id"]: one["outcome"] for one in documents}
 
@@ -160,7 +165,7 @@ def test_a_report_says_what_failed_again_after_it_was_confirmed(
     assert "1  handled" in before.out
     assert "handled" not in after.out
     assert "1 letter was confirmed, then failed again, at 20" in after.out
-    assert asked.out == after.out
+    assert without_ages(asked.out) == without_ages(after.out)
     assert late["letter_id"] == letters[1].id
     assert late["outcome"] == "failed"
     assert late["settled_at"] > late["confirmed_at"]
