@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(READY): requirements.lock pyproject.toml hatch_build.py src/deadletter/backends/sqlite/ofd_locks.c
+$(READY): requirements.lock pyproject.toml hatch_build.py src/deadletter/stores/sqlite/ofd_locks.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,7 +48,7 @@ AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none 
 REPORT = --junitxml=.reports/$@.xml
 REPORTS = $(wildcard $(foreach one,test test-again slow slow-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
-ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/web tests/cli/test_cli_drain.py
+ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/server tests/queue_server tests/cli/test_cli_drain.py
 SYSTEMS_NEED = sqs kafka redis mongodb postgresql promtool node
 CHECK_LEDGER = $(BIN)/python docs/systems/check.py
 
@@ -136,7 +136,7 @@ faults: $(READY) ## the long form of the fault tests, printing counts: processes
 	@$(BIN)/python -m pytest -q -s -m faults tests/faults --long
 
 proto: $(READY) ## the messages of the queue server, from querator.proto
-	@cd src/deadletter/web/queue_server && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. querator.proto
+	@cd src/deadletter/queue_server && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. querator.proto
 
 docs: $(READY) ## pages that are generated from the code
 	@$(BIN)/python docs/generate.py

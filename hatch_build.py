@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src", "deadletter", "backends", "sqlite")
+FOLDER = Path("src", "deadletter", "stores", "sqlite")
 SOURCE = "ofd_locks.c"
 LIBRARY = "_ofd_locks.so"
 FLAGS = ["-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread"]

@@ -106,11 +106,7 @@ def present(contestants: Sequence[Contestant] = CONTESTANTS) -> list[Contestant]
 
 
 def turns(
-    contestants: Sequence[One],
-    workloads: Sequence[str],
-    *,
-    rounds: int,
-    scale: float,
+    contestants: Sequence[One], workloads: Sequence[str], *, rounds: int, scale: float
 ) -> Iterator[tuple[str, One, int]]:
     """Everybody's turns, round by round."""
     for workload in workloads:
@@ -171,7 +167,5 @@ def contest(
 def median_of(found: Sequence[Measured]) -> Measured:
     """What counts of several rounds."""
     return Measured(
-        found[0].n,
-        median(one.seconds for one in found),
-        median(one.cpu_seconds for one in found),
+        found[0].n, median(one.seconds for one in found), median(one.cpu_seconds for one in found)
     )

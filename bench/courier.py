@@ -62,9 +62,7 @@ async def asked(port: int, requests: Sequence[bytes], clients: int) -> Load:
     statuses: list[int] = []
     there = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
 
-    async def client(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for request in left:
             began = time.perf_counter()
             writer.write(request)
@@ -132,9 +130,7 @@ def rows_of(who: str, load: Load) -> list[Row]:
 def share(what: str, part: int, whole: int, least: float) -> Row:
     """So many of so many, in percent."""
     value = round(100 * part / whole, 2)
-    return Row(
-        workload=what, engine=ENGINE, value=value, unit="%", target=least, at_most=False
-    )
+    return Row(workload=what, engine=ENGINE, value=value, unit="%", target=least, at_most=False)
 
 
 def measured(stage: Stage, requests: int, clients: int) -> list[Row]:

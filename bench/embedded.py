@@ -14,16 +14,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.table import Table
 
-from contest import (
-    CONTESTANTS,
-    WORKLOADS,
-    Contestant,
-    Failed,
-    Results,
-    Turn,
-    contest,
-    present,
-)
+from contest import CONTESTANTS, WORKLOADS, Contestant, Failed, Results, Turn, contest, present
 from report import Row, mark, screen, write
 
 OURS, RAW, PEER, UNSYNCED = "deadletter", "raw", "best peer", "huey-unsynced"

@@ -122,9 +122,7 @@ def play_engine(
                 taken.setdefault(key, []).append(_turn(one, workload, n, emptied()))
             except Failed as error:
                 failures[key] = str(error)
-    results = {
-        key: median_of(found) for key, found in taken.items() if key not in failures
-    }
+    results = {key: median_of(found) for key, found in taken.items() if key not in failures}
     return Played(engine=engine, results=results, failures=failures)
 
 
@@ -136,9 +134,7 @@ def _turn(one: Entrant, workload: str, n: int, url: str) -> Measured:
 
 def table(played: Sequence[Played]) -> Table:
     """Everything in one table."""
-    made = Table(
-        title="Engines", title_justify="left", caption=FORGETS, caption_justify="left"
-    )
+    made = Table(title="Engines", title_justify="left", caption=FORGETS, caption_justify="left")
     for name in ("engine", "workload", "who"):
         made.add_column(name, no_wrap=True)
     for name in ("n", "per second", "CPU µs", "/ raw", "/ best peer"):
@@ -151,13 +147,9 @@ def table(played: Sequence[Played]) -> Table:
 
 
 def _lines(played: Played) -> Iterator[tuple[list[str], bool]]:
-    forgetful = {
-        one.name for one in ENTRANTS if one.engine == played.engine and one.forgets
-    }
+    forgetful = {one.name for one in ENTRANTS if one.engine == played.engine and one.forgets}
     rows = played.rows()
-    for row, before, after in zip(
-        rows, [None, *rows[:-1]], [*rows[1:], None], strict=True
-    ):
+    for row, before, after in zip(rows, [None, *rows[:-1]], [*rows[1:], None], strict=True):
         is_first = before is None or before.workload != row.workload
         ours = row.who == OURS
         line = [

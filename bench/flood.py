@@ -21,18 +21,17 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from deadletter.assembly import open_engine
-from deadletter.core.alerting import about_groups
-from deadletter.core.alerts import Alerts
+from deadletter.core.alerts import Alerts, about_groups
 from deadletter.core.burial import burial
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
-from deadletter.observe.alerting import GROUPS
-from deadletter.observe.telling import SHOWN
+from deadletter.observe.alerts import GROUPS
+from deadletter.observe.notifications import SHOWN
 from deadletter.ports import LetterStore
 from deadletter.system import SystemClock
+from deadletter.wiring.engines import open_engine
 
 BATCH = 100
 COMMANDS = (["--version"], [], ["groups"], ["doctor"])
@@ -43,8 +42,7 @@ def letters(n: int, now: datetime) -> Iterator[DeadLetter]:
     dice = random.Random(13)
     for number in range(n):
         words = (
-            "".join(dice.choices(string.ascii_lowercase, k=dice.randint(3, 9)))
-            for _ in range(5)
+            "".join(dice.choices(string.ascii_lowercase, k=dice.randint(3, 9))) for _ in range(5)
         )
         died = now - timedelta(milliseconds=n - number)
         yield letter(number, "shop.errors.Odd", " ".join(words), died)
@@ -100,10 +98,7 @@ def command(url: str, words: list[str]) -> None:
         times.append(time.perf_counter() - began)
         used.append(cpu() - before)
     name = " ".join(["dlq", *words])
-    print(
-        f"{name:13} {min(times):.2f} s ({min(used):.2f} s of CPU),"
-        f" exit code {done.returncode}"
-    )
+    print(f"{name:13} {min(times):.2f} s ({min(used):.2f} s of CPU), exit code {done.returncode}")
 
 
 def cpu() -> float:

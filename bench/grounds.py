@@ -139,9 +139,7 @@ async def _cleaned(ground: Ground, url: str) -> str:
 
 
 GROUNDS = {
-    "postgresql": Ground(
-        servers.PostgreSQL, "fsync on, synchronous_commit on", _database
-    ),
+    "postgresql": Ground(servers.PostgreSQL, "fsync on, synchronous_commit on", _database),
     "redis": Ground(EverySecond, "appendonly yes, appendfsync everysec", _flushed),
     "sqs": Ground(servers.Sqs, "the emulator ministack, in memory", _without_queues),
     "kafka": Ground(Swift, "one broker, acks all, its own flushing", _without_topics),

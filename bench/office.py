@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import quantiles
 
 from contest import workplace
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.office.groups import list_groups
 from deadletter.office.letters import Letters

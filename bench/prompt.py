@@ -12,7 +12,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from contest import BENCH
-from deadletter.assembly import App
+from deadletter.app import App
 from grounds import GROUNDS, Missing
 from report import Row
 from workload import body
@@ -88,10 +88,7 @@ async def starting(folder: Path, rounds: int) -> list[Row]:
         Row(workload=what, value=round(median(starts), 3), unit="s", target=1.0),
         Row(workload=f"{what}, CPU", value=round(median(cpus), 3), unit="s"),
         Row(
-            workload="dlq work: RSS when idle",
-            value=round(median(sizes), 1),
-            unit="MB",
-            target=80,
+            workload="dlq work: RSS when idle", value=round(median(sizes), 1), unit="MB", target=80
         ),
     ]
 

@@ -36,9 +36,7 @@ def install_peers() -> None:
         _install([*pip, *quiet, "-r", str(LOCK)])
     if not has_bullmq() and shutil.which("npm") is not None:
         print("installing the peers for Node, pinned and hashed ...", flush=True)
-        _install(
-            ["npm", "ci", "--ignore-scripts", "--no-audit", "--prefix", str(PEERS)]
-        )
+        _install(["npm", "ci", "--ignore-scripts", "--no-audit", "--prefix", str(PEERS)])
 
 
 def _install(command: list[str]) -> None:

@@ -24,8 +24,8 @@ from pathlib import Path
 import httpx
 from msgspec.structs import replace
 
-from deadletter.assembly import open_engine
 from deadletter.core.letter import DeadLetter
+from deadletter.wiring.engines import open_engine
 from office_letters import letters
 
 BATCH = 500
@@ -42,9 +42,7 @@ _ITEM = b'{"sku": "A-%06d", "note": "aaaaaaaaaaaaaaaaaaaaaaaaaaab"}'
 READER = {
     "body.path, absent": "body.order.nothing:zzz",
     "body.path, present": "body.order.items.5.sku:zzz",
-    "100 body paths": " OR ".join(
-        f"body.order.items.{n}.sku:*z*{n}" for n in range(45)
-    ),
+    "100 body paths": " OR ".join(f"body.order.items.{n}.sku:*z*{n}" for n in range(45)),
     "header": "header.tenant:zzz",
     "text, absent": "text:zzzzzz",
     "text, 60 alternatives": " OR ".join(f"text:*a*b*c*{n}z" for n in range(60)),
@@ -225,9 +223,7 @@ def measure(server: Server, rounds: int) -> None:
     watching.start()
     before, start = server.cpu, time.monotonic()
     asking = [
-        threading.Thread(
-            target=lambda t=token, q=query: [ask(server, t, q) for _ in range(rounds)]
-        )
+        threading.Thread(target=lambda t=token, q=query: [ask(server, t, q) for _ in range(rounds)])
         for token, query in zip(tokens, heavy, strict=True)
     ]
     for thread in asking:

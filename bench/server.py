@@ -213,9 +213,7 @@ def main() -> int:
         for engine in asked.only or ENGINES:
             try:
                 with grounds(engine) as place:
-                    run = measured(
-                        engine, place, asked.rounds, asked.scale, status.update
-                    )
+                    run = measured(engine, place, asked.rounds, asked.scale, status.update)
                     played[engine], rows = asyncio.run(run)
             except Missing as missing:
                 console.print(f"left out: {missing}", markup=False)
@@ -224,9 +222,7 @@ def main() -> int:
     console.print(table(played))
     show(console, "Waiting", waits)
     if asked.json is not None:
-        rated = [
-            row for engine, found in played.items() for row in rows_of(engine, found)
-        ]
+        rated = [row for engine, found in played.items() for row in rows_of(engine, found)]
         write(asked.json, [*rated, *waits], PACKAGES)
     return 0
 

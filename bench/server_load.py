@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from contest import BENCH
-from deadletter.testing.waiting import eventually
-from deadletter.web.queue_server import querator_pb2 as pb
+from deadletter.queue_server import querator_pb2 as pb
+from deadletter.testing.fakes import eventually
 from prompt import rss
 from workload import Measured, must_be
 
@@ -34,14 +34,7 @@ class DlqServe:
         self._log = folder / "serve.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "deadletter.cli",
-                    "serve",
-                    "--port=0",
-                    "--quiet",
-                ],
+                [sys.executable, "-m", "deadletter.cli", "serve", "--port=0", "--quiet"],
                 cwd=BENCH,
                 env={**os.environ, "DLQ_URL": url, "DLQ_SERVE_ACCESS": "off"},
                 stdout=log,
@@ -79,9 +72,7 @@ class DlqServe:
 class Connection:
     """One connection, kept open."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
@@ -136,9 +127,7 @@ class Load:
         await connection.call("queues.create", queue)
         connection.close()
 
-    async def produce(
-        self, ready: Sequence[bytes], batch: int, clients: int
-    ) -> Measured:
+    async def produce(self, ready: Sequence[bytes], batch: int, clients: int) -> Measured:
         """Everything, in batches."""
         chunks = [ready[at : at + batch] for at in range(0, len(ready), batch)]
 
@@ -146,9 +135,7 @@ class Load:
             done = 0
             for chunk in chunks[number::clients]:
                 items = [pb.ProduceItem(bytes=one) for one in chunk]
-                asked = pb.QueueProduceRequest(
-                    queue_name=QUEUE, request_timeout="1m", items=items
-                )
+                asked = pb.QueueProduceRequest(queue_name=QUEUE, request_timeout="1m", items=items)
                 await connection.call("queue.produce", asked)
                 done += len(chunk)
             return done
@@ -185,10 +172,7 @@ class Load:
             done = 0
             for partition, ids in lent[number::clients]:
                 asked = pb.QueueCompleteRequest(
-                    queue_name=QUEUE,
-                    partition=partition,
-                    request_timeout="1m",
-                    ids=ids,
+                    queue_name=QUEUE, partition=partition, request_timeout="1m", ids=ids
                 )
                 await connection.call("queue.complete", asked)
                 done += len(ids)
@@ -197,16 +181,11 @@ class Load:
         return await self._measured(n, clients, work)
 
     async def _measured(
-        self,
-        n: int,
-        clients: int,
-        work: Callable[[Connection, int], Coroutine[Any, Any, int]],
+        self, n: int, clients: int, work: Callable[[Connection, int], Coroutine[Any, Any, int]]
     ) -> Measured:
         connections = [await connect(self.port) for _ in range(clients)]
         cpu, began = self._server.cpu_seconds(), time.perf_counter()
-        done = await asyncio.gather(
-            *(work(one, number) for number, one in enumerate(connections))
-        )
+        done = await asyncio.gather(*(work(one, number) for number, one in enumerate(connections)))
         seconds = time.perf_counter() - began
         for connection in connections:
             connection.close()
@@ -233,9 +212,7 @@ async def woken(port: int, how: str) -> float:
             due = datetime.now(UTC) + timedelta(milliseconds=200)
             retry.retry_at.FromDatetime(due)
             began += 0.2
-        asked = pb.QueueRetryRequest(
-            queue_name=QUEUE, partition=leased.partition, items=[retry]
-        )
+        asked = pb.QueueRetryRequest(queue_name=QUEUE, partition=leased.partition, items=[retry])
         await cause.call("queue.retry", asked)
     got = await waiting.told(pb.QueueLeaseResponse)
     took = (time.perf_counter() - began) * 1000

@@ -24,9 +24,7 @@ POOL = 8
 class Raw(Protocol):
     """An engine by hand."""
 
-    async def produce(
-        self, ready: Sequence[bytes], batch: int, clients: int
-    ) -> Measured:
+    async def produce(self, ready: Sequence[bytes], batch: int, clients: int) -> Measured:
         """Everything, in batches."""
 
     async def lease(self, n: int, batch: int, clients: int) -> tuple[Measured, Any]:
@@ -49,9 +47,7 @@ class RawSqlite:
         self._db.execute("PRAGMA cache_size=-16000")
         self._db.executescript(raw.SCHEMA)
 
-    async def produce(
-        self, ready: Sequence[bytes], batch: int, clients: int
-    ) -> Measured:
+    async def produce(self, ready: Sequence[bytes], batch: int, clients: int) -> Measured:
         """Everything, in batches."""
         began, cpu = time.perf_counter(), time.process_time()
         for at in range(0, len(ready), batch):
@@ -101,9 +97,7 @@ class RawPostgresql:
         await pool.execute(raw_postgresql.SCHEMA)
         return cls(pool)
 
-    async def produce(
-        self, ready: Sequence[bytes], batch: int, clients: int
-    ) -> Measured:
+    async def produce(self, ready: Sequence[bytes], batch: int, clients: int) -> Measured:
         """Everything, in batches."""
         put = "INSERT INTO queue (body) SELECT unnest($1::bytea[])"
         chunks = [ready[at : at + batch] for at in range(0, len(ready), batch)]

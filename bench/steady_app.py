@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 
 app = App()
 

@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 from workload import Measured, Watch, body
 
 CHUNK = 1_000

@@ -117,10 +117,6 @@ def play(workloads: Mapping[str, Play]) -> None:
     measured = workloads[name](Path(folder), int(n), setting)
     print(
         json.dumps(
-            {
-                "n": measured.n,
-                "seconds": measured.seconds,
-                "cpu_seconds": measured.cpu_seconds,
-            }
+            {"n": measured.n, "seconds": measured.seconds, "cpu_seconds": measured.cpu_seconds}
         )
     )

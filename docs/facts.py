@@ -13,42 +13,35 @@ from typing import Any, get_args
 
 import msgspec
 from ledger_facts import systems_table
-from markdown import shown, table
+from markdown import shown, table, wrapped
 from msgspec import Struct
 from profile_facts import profiles_table
 from prometheus_client import CollectorRegistry
 
 from deadletter import settings
-from deadletter.assembly import open_engine
-from deadletter.backends.bullmq.features import FEATURES as BULLMQ
-from deadletter.backends.kafka.features import FEATURES as KAFKA
-from deadletter.backends.memory.letters import MemoryLetters
-from deadletter.backends.mongodb.features import FEATURES as MONGODB
-from deadletter.backends.nats.features import FEATURES as NATS
-from deadletter.backends.postgresql.features import FEATURES as POSTGRESQL
-from deadletter.backends.rabbitmq.features import FEATURES as RABBITMQ
-from deadletter.backends.redis.features import FEATURES as REDIS
-from deadletter.backends.sqs.features import FEATURES as SQS
+from deadletter.brokers.bullmq.engine import FEATURES as BULLMQ
+from deadletter.brokers.kafka.engine import FEATURES as KAFKA
+from deadletter.brokers.nats.engine import FEATURES as NATS
+from deadletter.brokers.rabbitmq.engine import FEATURES as RABBITMQ
+from deadletter.brokers.redis.engine import FEATURES as REDIS
+from deadletter.brokers.sqs.engine import FEATURES as SQS
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
-from deadletter.core import (
-    campaign,
-    decision,
-    errors,
-    events,
-    failure,
-    letter,
-    verdicts,
-)
+from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core import campaign as verdicts
 from deadletter.core.alerts import RULES
 from deadletter.core.policy import DISPOSITIONS, DLQPolicy
 from deadletter.core.query.ast import Op
 from deadletter.core.query.fields import FIELDS, Field
-from deadletter.observe.lines import LEVELS
+from deadletter.observe.logs import LEVELS
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.office_metrics import OfficeMetrics
 from deadletter.ports import Features
+from deadletter.stores.memory.letters import MemoryLetters
+from deadletter.stores.mongodb.engine import FEATURES as MONGODB
+from deadletter.stores.postgresql.engine import FEATURES as POSTGRESQL
 from deadletter.system import SystemClock, SystemDice
+from deadletter.wiring.engines import open_engine
 
 __all__ = ["profiles_table", "systems_table"]  # beside what is made here
 
@@ -104,8 +97,7 @@ _MEANINGS = {
 def settings_table() -> str:
     """Every setting, by its key."""
     return table(
-        ["key", "variable", "must be", "unless set", "meaning"],
-        _settings(settings.Settings),
+        ["key", "variable", "must be", "unless set", "meaning"], _settings(settings.Settings)
     )
 
 
@@ -206,8 +198,7 @@ def metrics_table() -> str:
 def alert_rules_table() -> str:
     """Every alert rule for Prometheus."""
     rows = [
-        [f"`{rule.name}`", f"`{rule.expr}`", rule.lasting, str(rule.severity)]
-        for rule in RULES
+        [f"`{rule.name}`", f"`{rule.expr}`", rule.lasting, str(rule.severity)] for rule in RULES
     ]
     return table(["alert", "when", "for", "severity"], rows)
 
@@ -241,10 +232,7 @@ def outcomes_table() -> str:
     told = comments(campaign.Outcome)
     return table(
         ["outcome", "meaning"],
-        (
-            [f"`{one}`", told.get(one.name) or _MEANINGS[one]]
-            for one in campaign.Outcome
-        ),
+        ([f"`{one}`", told.get(one.name) or _MEANINGS[one]] for one in campaign.Outcome),
     )
 
 
@@ -253,10 +241,7 @@ def verdicts_table() -> str:
     told = comments(verdicts.Verdict)
     return table(
         ["verdict", "meaning"],
-        (
-            [f"`{one}`", told.get(one.name) or _MEANINGS[one]]
-            for one in verdicts.Verdict
-        ),
+        ([f"`{one}`", told.get(one.name) or _MEANINGS[one]] for one in verdicts.Verdict),
     )
 
 
@@ -322,8 +307,7 @@ def statuses_table() -> str:
     """How a group may stand."""
     told = comments(letter.GroupStatus)
     return table(
-        ["status", "meaning"],
-        ([f"`{one}`", told[one.name]] for one in letter.GroupStatus),
+        ["status", "meaning"], ([f"`{one}`", told[one.name]] for one in letter.GroupStatus)
     )
 
 
@@ -369,14 +353,12 @@ def commands_table() -> str:
     # What can be given everywhere need not be said everywhere.
     everywhere = re.compile(r"\*\*Everywhere\*\*:\n\n(?:[* ] .*\n|    .*\n)+\n?")
     first = first[first.index("**Look**") :]
-    return first + "".join(everywhere.sub("", one) for one in sections).rstrip()
+    return wrapped(first + "".join(everywhere.sub("", one) for one in sections).rstrip())
 
 
 def _of_module(module: Any, base: type) -> list[type[Any]]:
     return [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, base)
+        kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)
     ]
 
 

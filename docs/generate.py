@@ -47,9 +47,7 @@ def main() -> int:
     """Write what is out of date, or only say so."""
     is_check = "--check" in sys.argv
     stale = [
-        (file, text)
-        for file, text in generated()
-        if not file.exists() or file.read_text() != text
+        (file, text) for file, text in generated() if not file.exists() or file.read_text() != text
     ]
     for file, text in stale:
         name = file.relative_to(HERE.parent)

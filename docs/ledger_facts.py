@@ -23,8 +23,7 @@ def ledger_table(package: str) -> str:
     parts = [table(["line", "", "what it says", "proven by"], lines)]
     if ledger.defects:
         defects = (
-            [number, defect.says, _tests(defect.tests)]
-            for number, defect in ledger.defects.items()
+            [number, defect.says, _tests(defect.tests)] for number, defect in ledger.defects.items()
         )
         parts.append("What the origin got wrong, as tests that would see it again:")
         parts.append(table(["defect", "what was wrong", "seen by"], defects))
@@ -44,15 +43,7 @@ def systems_table() -> str:
                 f"`make example-{given.package}`",
             ]
         )
-    head = [
-        "system",
-        "lines",
-        "with tests",
-        "context",
-        "defects",
-        "tests",
-        "see it run",
-    ]
+    head = ["system", "lines", "with tests", "context", "defects", "tests", "see it run"]
     return table(head, rows)
 
 

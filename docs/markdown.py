@@ -3,13 +3,23 @@
 # ruff: noqa: INP001 -- a script's module, not a package
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
+from typing import Final
+
+WIDEST: Final = 120  # columns of a line of prose
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def wrapped(text: str) -> str:
+    """Wrap the lines of list items that are too wide, and leave all others."""
     return "\n".join(
-        f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines
+        _wrapped_item(line) if line.startswith(("* ", "    ")) else line
+        for line in text.split("\n")
     )
 
 
@@ -30,3 +40,17 @@ def shown(value: object) -> str:
 
 def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _wrapped_item(line: str) -> str:
+    if len(line) <= WIDEST:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return fill(
+        line.strip(),
+        WIDEST,
+        initial_indent=indent,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -24,17 +24,16 @@ from rich.console import Console
 from rich.text import Text
 
 from deadletter import App
-from deadletter.assembly import open_engine
 from deadletter.cli.desk import Desk
 from deadletter.cli.groups import groups
-from deadletter.cli.local import LocalOffice
+from deadletter.cli.letters import show
 from deadletter.cli.overview import overview
-from deadletter.cli.show import show
 from deadletter.core.letter import By, DeadLetter
 from deadletter.office.letters import Letters
+from deadletter.office.office import Office
 from deadletter.ports import Clock, Dice, Engine
-from deadletter.testing.virtual_loop import run_virtual
-from deadletter.testing.virtual_time import SeededDice, VirtualClock
+from deadletter.testing.virtual_time import SeededDice, VirtualClock, run_virtual
+from deadletter.wiring.engines import open_engine
 
 SHOP = Path(__file__).parents[1] / "examples" / "shop" / "shop.py"
 WIDTH = 100
@@ -54,7 +53,7 @@ def draw() -> dict[str, str]:
 async def _drawn() -> dict[str, str]:
     clock = VirtualClock()
     dice = SeededDice("pictures", clock)
-    with mock.patch("deadletter.assembly.app.process_name", return_value="web-1:7"):
+    with mock.patch("deadletter.handler_registry.process_name", return_value="web-1:7"):
         letters = await _deaths(clock, dice)
     engine = await open_engine("memory://", clock=clock, dice=dice)
     assert engine.letters is not None
@@ -132,9 +131,9 @@ class _Desk(Desk):
         self._engine = engine
 
     @asynccontextmanager
-    async def office(self, *, make: bool = False) -> AsyncIterator[LocalOffice]:
+    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
         """The office of the pictures."""
-        yield LocalOffice(self._engine, self.clock, self.dice)
+        yield Office(self._engine, self.clock, self.dice)
 
 
 async def _picture(command: str, picture: Picture, desk: _Desk) -> str:
@@ -147,6 +146,4 @@ async def _picture(command: str, picture: Picture, desk: _Desk) -> str:
 
 # No fonts from elsewhere: pages that show the picture would not load them anyway.
 _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-_FORMAT = _FORMAT.replace(
-    "Fira Code, monospace", "Fira Code, Menlo, Consolas, monospace"
-)
+_FORMAT = _FORMAT.replace("Fira Code, monospace", "Fira Code, Menlo, Consolas, monospace")

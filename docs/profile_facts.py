@@ -9,8 +9,7 @@ from msgspec import structs
 
 from deadletter.core import failure
 from deadletter.core.backoff import Exponential, Fixed, Linear
-from deadletter.core.profile import Profile
-from deadletter.core.profiles import PROFILES
+from deadletter.profiles import PROFILES, Profile
 
 
 def profiles_table() -> str:
@@ -22,9 +21,7 @@ def profiles_table() -> str:
 
 def _limit(profile: Profile) -> str:
     policy = profile.policy
-    return (
-        f"{policy.max_attempts}, {policy.limit_mode}" if policy.max_attempts else "none"
-    )
+    return f"{policy.max_attempts}, {policy.limit_mode}" if policy.max_attempts else "none"
 
 
 def _backoff(profile: Profile) -> str:
@@ -42,20 +39,14 @@ def _consumer(profile: Profile) -> str:
     consumer = profile.dlq_consumer
     if consumer is None:
         return "no"
-    after = (
-        "deleted"
-        if consumer.discard_failures
-        else f"again in {span(consumer.on_failure)}"
-    )
+    after = "deleted" if consumer.discard_failures else f"again in {span(consumer.on_failure)}"
     every = f"every {consumer.interval:g} s, " if consumer.interval else ""
     return f"{every}waits {consumer.wait:g} s; a failure is {after}"
 
 
 def _kept(profile: Profile) -> str:
     spans = structs.asdict(profile.retention)
-    return (
-        ", ".join(f"{what} {span(long)}" for what, long in spans.items() if long) or "—"
-    )
+    return ", ".join(f"{what} {span(long)}" for what, long in spans.items() if long) or "—"
 
 
 _ROWS: tuple[tuple[str, Callable[[Profile], str]], ...] = (
@@ -66,10 +57,7 @@ _ROWS: tuple[tuple[str, Callable[[Profile], str]], ...] = (
         for trouble in failure.Trouble
         if trouble not in (failure.Trouble.WORKER_LOST, failure.Trouble.EXPIRED)
     ),
-    (
-        "dead-letter mailbox",
-        lambda p: f"`{p.naming}`" if p.naming else "named explicitly",
-    ),
+    ("dead-letter mailbox", lambda p: f"`{p.naming}`" if p.naming else "named explicitly"),
     ("DLQ consumer", _consumer),
     ("kept for", _kept),
     ("variables", lambda p: ", ".join(f"`{v.name}`" for v in p.environment) or "—"),

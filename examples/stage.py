@@ -126,9 +126,7 @@ class Stage:
     def _said(self) -> str:
         """The last words of every part, for whoever has to find out why."""
         words = ((one, one.said()[-2000:].strip()) for one in self._processes)
-        return "".join(
-            f"\n-- {one.name} ({one.code}): {said}" for one, said in words if said
-        )
+        return "".join(f"\n-- {one.name} ({one.code}): {said}" for one, said in words if said)
 
     def chapter(self, title: str) -> None:
         print(f"\n## {title}", flush=True)
@@ -142,6 +140,4 @@ class Stage:
 
 
 def _directory() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(
-        prefix="dlq-example-", ignore_cleanup_errors=True
-    )
+    return tempfile.TemporaryDirectory(prefix="dlq-example-", ignore_cleanup_errors=True)

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deadletter.backends.sqlite import opening, schema
+from deadletter.stores.sqlite import link as schema
+from deadletter.stores.sqlite import opening
 
 pytest_plugins = ["servers.fixtures"]
 _LONGEST = 600.0  # seconds of one test, on a busy machine
@@ -56,15 +57,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--long", action="store_true", help="the long form of the fault tests"
-    )
+    parser.addoption("--long", action="store_true", help="the long form of the fault tests")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def new_databases_are_copies(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
+def new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Copy a migrated file instead of migrating each new one: thousands are made."""
     template = tmp_path_factory.mktemp("template") / "empty.db"
     made = opening.prepare(template, "full")

@@ -2,20 +2,11 @@
 
 from msgspec.structs import replace
 
-from deadletter.core.campaign import Outcome
-from deadletter.core.care import Care
-from deadletter.core.chain import ACCEPTED
+from deadletter.core.campaign import Care, Outcome
 from deadletter.core.message import Message
+from deadletter.core.seals import ACCEPTED
 from deadletter.office.verify import verify
-from deadletter.ports import (
-    Acked,
-    Engine,
-    Examining,
-    Fate,
-    LetterStore,
-    Reconciles,
-    ReplaySettled,
-)
+from deadletter.ports import Acked, Engine, Examining, Fate, LetterStore, Reconciles, ReplaySettled
 from deadletter.testing.letters_bench import ANNA, START, a_campaign, a_letter
 
 _GONE = (
@@ -53,32 +44,25 @@ DAMAGES: dict[str, tuple[str, ...]] = {
             SELECT rest FROM letter_contents WHERE letter = {second})
         WHERE letter = {first}""",
     ),
-    "history emptied": (
-        "UPDATE letter_contents SET history = '' WHERE letter = {first}",
-    ),
+    "history emptied": ("UPDATE letter_contents SET history = '' WHERE letter = {first}",),
     "attempts changed": ("UPDATE letters SET attempts = 9 WHERE seq = {first}",),
     "another source": ("UPDATE letters SET message_id = 'm-x' WHERE seq = {first}",),
-    "one death more in a group": (
-        "UPDATE groups SET total = total + 1 WHERE fingerprint = 'f-1'",
-    ),
-    "one death less in a group": (
-        "UPDATE groups SET total = total - 1 WHERE fingerprint = 'f-1'",
-    ),
+    "one death more in a group": ("UPDATE groups SET total = total + 1 WHERE fingerprint = 'f-1'",),
+    "one death less in a group": ("UPDATE groups SET total = total - 1 WHERE fingerprint = 'f-1'",),
     "deaths moved between groups": (
         "UPDATE groups SET total = total + 1 WHERE fingerprint = 'f-1'",
         "UPDATE groups SET total = total - 1 WHERE fingerprint = 'f-2'",
     ),
-    "kept and purged both one more": (
-        "UPDATE office SET kept = kept + 1, purged = purged + 1",
-    ),
-    "kept and expired both one less": (
-        "UPDATE office SET kept = kept - 1, expired = expired - 1",
-    ),
+    "kept and purged both one more": ("UPDATE office SET kept = kept + 1, purged = purged + 1",),
+    "kept and expired both one less": ("UPDATE office SET kept = kept - 1, expired = expired - 1",),
     "a campaign deleted": (
         "DELETE FROM campaign_items",
         "DELETE FROM campaign_outcomes",
         "DELETE FROM campaigns",
     ),
+    "a campaign's actor changed": ("UPDATE campaigns SET actor = 'mallory'",),
+    "a campaign's reason changed": ("UPDATE campaigns SET reason = 'a drill'",),
+    "a campaign's search changed": ("UPDATE campaigns SET query = 'is:closed'",),
     "an item's outcome changed": (
         "UPDATE campaign_items SET outcome = 'failed' WHERE letter = {replayed}",
         "UPDATE campaign_outcomes SET n = n + 1 WHERE outcome = 'failed'",
@@ -104,15 +88,9 @@ DAMAGES: dict[str, tuple[str, ...]] = {
     "contents deleted": ("DELETE FROM letter_contents WHERE letter = {first}",),
     "one more kept": ("UPDATE office SET kept = kept + 1",),
     "one less kept": ("UPDATE office SET kept = kept - 1",),
-    "one letter more of a source": (
-        "UPDATE source_states SET n = n + 1 WHERE state = 'pending'",
-    ),
-    "one letter less of a source": (
-        "UPDATE source_states SET n = n - 1 WHERE state = 'pending'",
-    ),
-    "one letter more in a group": (
-        "UPDATE group_states SET n = n + 1 WHERE fingerprint = 'f-2'",
-    ),
+    "one letter more of a source": ("UPDATE source_states SET n = n + 1 WHERE state = 'pending'",),
+    "one letter less of a source": ("UPDATE source_states SET n = n - 1 WHERE state = 'pending'",),
+    "one letter more in a group": ("UPDATE group_states SET n = n + 1 WHERE fingerprint = 'f-2'",),
     "one open letter less in a group": (
         "UPDATE groups SET open = open - 1 WHERE fingerprint = 'f-2'",
     ),
@@ -207,9 +185,7 @@ async def furnish_keys(store: LetterStore) -> None:
 
 async def furnish_office(store: LetterStore) -> dict[str, str]:
     """Fill an office with some of everything; the ids of five letters by name."""
-    letters = [
-        a_letter(b"{%d}" % n, at=START, headers=(("n", b"%d" % n),)) for n in range(6)
-    ]
+    letters = [a_letter(b"{%d}" % n, at=START, headers=(("n", b"%d" % n),)) for n in range(6)]
     letters[5] = replace(letters[5], head=replace(letters[5].head, fingerprint="f-2"))
     kept = [one.id for one in await store.keep(letters)]
     campaign = a_campaign()

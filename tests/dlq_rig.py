@@ -4,17 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from deadletter.backends.memory import MemoryEngine
-from deadletter.core.events import (
-    Event,
-)
+from deadletter.core.events import Event
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Clock, QueueInfo, Source
 from deadletter.runtime.dlq_consumer import DLQConsumer
+from deadletter.stores.memory import MemoryEngine
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.virtual_loop import run_virtual
-from deadletter.testing.virtual_time import VirtualClock
+from deadletter.testing.virtual_time import VirtualClock, run_virtual
 
 DLQ = "orders-dlq"
 
@@ -97,7 +94,5 @@ class Wrapped:
     async def settle(self, settlements: Sequence[Any]) -> Sequence[bool]:
         return await self.inner.settle(settlements)
 
-    async def extend(
-        self, deliveries: Sequence[Delivery], *, lease: float
-    ) -> Sequence[bool]:
+    async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
         return await self.inner.extend(deliveries, lease=lease)

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from deadletter.core.events import Event
-from deadletter.runtime.group import LoopGroup
-from deadletter.runtime.heartbeat import Heartbeat
+from deadletter.runtime.lease_keeper import Heartbeat
+from deadletter.runtime.loop_group import LoopGroup
 from deadletter.testing.fakes import FakeClock
 
 Body = Callable[[asyncio.Event], Awaitable[None]]

@@ -183,22 +183,13 @@ def without_module() -> BaseException:
 
 
 def _texts() -> Iterator[tuple[str, Make]]:
-    for kind in (
-        ValueError,
-        KeyboardInterrupt,
-        SystemExit,
-        RecursionError,
-        MemoryError,
-    ):
+    for kind in (ValueError, KeyboardInterrupt, SystemExit, RecursionError, MemoryError):
         method = raising(kind("no"))
         yield f"str raises {kind.__name__}", lambda m=method: made("Mute", __str__=m)
     yield "str is None", lambda: made("Mute", __str__=lambda self: None)
     yield "str is bytes", lambda: made("Mute", __str__=lambda self: b"x")
     yield "str shouts", lambda: made("Loud", __str__=lambda self: Shouting("x" * 9_999))
-    yield (
-        "repr raises",
-        lambda: ValueError(Liar(), made("M", __repr__=raising(OSError()))),
-    )
+    yield ("repr raises", lambda: ValueError(Liar(), made("M", __repr__=raising(OSError()))))
     yield "argument shouts", lambda: ValueError(Shouting("x"))
     yield "200 MB", lambda: ValueError("x" * 200_000_000)
     yield "lone surrogates", lambda: ValueError("\ud800 \udfff")
@@ -221,10 +212,7 @@ def _attributes() -> Iterator[tuple[str, Make]]:
     yield "dict raises", lambda: made("Deaf", __dict__=property(raising(error)))
     yield "cause raises", lambda: made("Deaf", __cause__=property(raising(error)))
     yield "context raises", lambda: made("Deaf", __context__=property(raising(error)))
-    yield (
-        "traceback raises",
-        lambda: made("Deaf", __traceback__=property(raising(error))),
-    )
+    yield ("traceback raises", lambda: made("Deaf", __traceback__=property(raising(error))))
     yield "args raise", lambda: made("Deaf", args=property(raising(error)))
     yield "bool raises", lambda: made("Deaf", __bool__=raising(error))
     yield "eq raises", lambda: made("Deaf", __eq__=raising(error), __hash__=None)
@@ -264,21 +252,12 @@ def _families() -> Iterator[tuple[str, Make]]:
     yield "ring of causes", lambda: linked(3, close=True)
     yield "long chain", lambda: linked(10_000)
     yield "nested groups", lambda: nested_groups(200)
-    yield (
-        "wide group",
-        lambda: ExceptionGroup("g", [ValueError(str(n)) for n in range(9_999)]),
-    )
+    yield ("wide group", lambda: ExceptionGroup("g", [ValueError(str(n)) for n in range(9_999)]))
     yield "group in its cause", group_in_its_cause
     yield (
         "group of exits",
         lambda: BaseExceptionGroup(
-            "g",
-            [
-                SystemExit(),
-                KeyboardInterrupt(),
-                GeneratorExit(),
-                asyncio.CancelledError(),
-            ],
+            "g", [SystemExit(), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]
         ),
     )
     yield "deep stack", lambda: deep(10_000)

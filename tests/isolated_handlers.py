@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import GiveUp, Ignore, LogicalFailure, RetryLater
 from deadletter.core.message import Delivery, Message
-from deadletter.runtime.context import Context
+from deadletter.runtime.handlers import Context
 
 
 class Order(Struct):

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.events import Event
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import LetterStore, QueueInfo
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 
 class Rig:
@@ -42,9 +42,7 @@ class Rig:
 
     async def queue(self, mailbox: str) -> QueueInfo:
         engine = await self.app.engine()
-        return next(
-            q for q in await engine.broker.queues() if q.options.name == mailbox
-        )
+        return next(q for q in await engine.broker.queues() if q.options.name == mailbox)
 
     async def letters(self) -> list[DeadLetter]:
         """All letters, newest first."""

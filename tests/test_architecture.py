@@ -14,9 +14,7 @@ import deadletter
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "deadletter"
 MODULES = sorted(SOURCE.rglob("*.py"))
-TREES = {
-    file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text()) for file in MODULES
-}
+TREES = {file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text()) for file in MODULES}
 FILES = sorted(
     file
     for folder in ("src", "tests", "bench", "examples")
@@ -29,9 +27,9 @@ OWN_TIME = {
     "testing": "makes time and chance for tests",
     "cli": "is where people are",
     "system.py": "is what is handed in",
-    "backends/sqlite/connection.py": "waits for a locked file, in real time",
-    "backends/sqlite/open_files.py": "compares with the clock of the file system",
-    "backends/postgresql/database.py": "waits for others in the way, in real time",
+    "stores/sqlite/connection.py": "waits for a locked file, in real time",
+    "stores/sqlite/files.py": "compares with the clock of the file system",
+    "stores/postgresql/database.py": "waits for others in the way, in real time",
     "runtime/isolation_child.py": "is a process of its own, with nobody to hand it in",
 }
 CLOCKS = {
@@ -105,7 +103,7 @@ def test_the_rings_hold(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_there_are_few_public_names() -> None:
-    assert 1 <= len(deadletter.__all__) <= 40
+    assert 1 <= len(deadletter.__all__) <= 43
     assert len(set(deadletter.__all__)) == len(deadletter.__all__)
 
 
@@ -142,9 +140,7 @@ def test_every_exception_to_that_is_still_needed() -> None:
 
 
 def test_nothing_can_run_what_a_message_says() -> None:
-    found = {
-        module: wrong for module, tree in TREES.items() if (wrong := dangers(tree))
-    }
+    found = {module: wrong for module, tree in TREES.items() if (wrong := dangers(tree))}
 
     assert found == {}
 
@@ -197,8 +193,7 @@ def test_the_rule_of_time_and_dice_lets_the_harmless_pass(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["import pickle", "from marshal import loads", "import yaml.loader", "eval(text)"],
+    "code", ["import pickle", "from marshal import loads", "import yaml.loader", "eval(text)"]
 )
 def test_the_rule_of_hostile_messages_has_teeth(code: str) -> None:
     assert dangers(ast.parse(code))

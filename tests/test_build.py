@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LIBRARY = "deadletter/backends/sqlite/_ofd_locks.so"
+LIBRARY = "deadletter/stores/sqlite/_ofd_locks.so"
 
 
 @pytest.fixture
@@ -20,9 +20,7 @@ def tree(tmp_path: Path) -> Path:
     """The sources alone, as a fresh clone has them."""
     tree = tmp_path / "tree"
     shutil.copytree(
-        ROOT / "src",
-        tree / "src",
-        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+        ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -61,9 +59,7 @@ def test_without_a_compiler_a_wheel_is_built_that_says_so(tree: Path) -> None:
     wheel, said = build(tree, "wheel", CC="missing-compiler")
 
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert "the C compiler missing-compiler cannot be run" in said or (
-        sys.platform != "linux"
-    )
+    assert "the C compiler missing-compiler cannot be run" in said or (sys.platform != "linux")
     with ZipFile(wheel) as archive:
         assert LIBRARY not in archive.namelist()
 
@@ -74,5 +70,5 @@ def test_the_source_distribution_can_be_built_from(tree: Path) -> None:
 
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"hatch_build.py", "src/deadletter/backends/sqlite/ofd_locks.c"} <= names
+    assert {"hatch_build.py", "src/deadletter/stores/sqlite/ofd_locks.c"} <= names
     assert f"src/{LIBRARY}" not in names

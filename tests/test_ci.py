@@ -121,9 +121,7 @@ def test_what_passed_only_when_tried_again_stands_at_the_end(project: Project) -
 
 
 @pytest.mark.parametrize("other", ["systems-again", "ledger"])
-def test_it_stands_there_also_when_something_else_fails(
-    project: Project, other: str
-) -> None:
+def test_it_stands_there_also_when_something_else_fails(project: Project, other: str) -> None:
     ran = project.run("engines", "systems", other)
 
     assert ran.code != 0
@@ -197,8 +195,6 @@ def test_the_lock_of_the_image_has_all_that_its_extra_asks_for() -> None:
 
 
 def _recipe(target: str) -> str:
-    found = re.search(
-        rf"(?m)^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text()
-    )
+    found = re.search(rf"(?m)^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text())
     assert found is not None
     return found[1]

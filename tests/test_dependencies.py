@@ -10,9 +10,7 @@ import pytest
 
 from test_architecture import ROOT, TREES, imports
 
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())[
-    "project"
-]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 # Modules that are called otherwise than what brings them.
@@ -27,20 +25,12 @@ BROUGHT_BY = {
 
 # The extras that a folder or module stands for; the first that fits.
 STANDS_FOR = {
-    "amqp": {"rabbitmq"},
-    "nats_login": {"nats"},
-    "intake/amqp_journal": {"rabbitmq"},
-    "intake/amqp_properties": {"rabbitmq"},
-    "intake/kafka_copies": {"kafka"},
-    "intake/nats_copies": {"nats"},
-    "intake/shelves": {"redis"},
-    "backends/_redis": {"redis"},
-    **{
-        f"{ring}/{extra}": {extra}
-        for ring in ("backends", "intake")
-        for extra in EXTRAS
-    },
-    "web": {"web"},
+    "brokers/amqp": {"rabbitmq"},
+    "brokers/redis_common": {"redis"},
+    **{f"{ring}/{extra}": {extra} for ring in ("stores", "brokers") for extra in EXTRAS},
+    "server": {"web"},
+    "queue_server/client": {"client"},
+    "queue_server": {"web"},
     "client": {"client"},
     "observe/cloudwatch": {"sqs"},
     "observe": {"logs", "metrics", "otel"},
@@ -83,9 +73,7 @@ def strangers(module: str, names: set[str]) -> set[str]:
     return found - allowed(module)
 
 
-@pytest.mark.parametrize(
-    ("short", "long"), [("postgres", "postgresql"), ("mongo", "mongodb")]
-)
+@pytest.mark.parametrize(("short", "long"), [("postgres", "postgresql"), ("mongo", "mongodb")])
 def test_an_extra_may_be_called_by_its_short_name(short: str, long: str) -> None:
     assert brings(short) == brings(long)
 
@@ -94,11 +82,7 @@ def test_every_import_belongs_to_the_package_or_to_its_folders_extra() -> None:
     found = {
         module: wrong
         for module, tree in TREES.items()
-        if (
-            wrong := strangers(
-                module, {name.partition(".")[0] for name, _ in imports(tree)}
-            )
-        )
+        if (wrong := strangers(module, {name.partition(".")[0] for name, _ in imports(tree)}))
     }
 
     assert found == {}
@@ -107,9 +91,9 @@ def test_every_import_belongs_to_the_package_or_to_its_folders_extra() -> None:
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("intake/rabbitmq.py", "aiormq"),
-        ("backends/kafka/queue.py", "redis"),
-        ("backends/_redis/link.py", "asyncpg"),
+        ("brokers/rabbitmq/drain.py", "aiormq"),
+        ("brokers/kafka/mailbox.py", "redis"),
+        ("brokers/redis_common/script_runner.py", "asyncpg"),
         ("core/message.py", "pydantic"),
         ("runtime/worker.py", "prometheus_client"),
     ],

@@ -9,14 +9,7 @@ import pytest
 
 from deadletter.core.alerts import AlertTarget, TargetKind
 from deadletter.core.errors import ConfigError
-from deadletter.settings import (
-    RetentionDays,
-    Serve,
-    Settings,
-    Work,
-    load_settings,
-    must_be,
-)
+from deadletter.settings import RetentionDays, Serve, Settings, Work, load_settings, must_be
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +74,7 @@ def test_a_variable_set_to_nothing_is_not_set() -> None:
     assert load_settings(environ={"DLQ_APP": "", "DLQ_URL": ""}) == Settings()
 
 
-def test_a_rules_file_is_looked_for_beside_the_file_that_names_it(
-    tmp_path: Path,
-) -> None:
+def test_a_rules_file_is_looked_for_beside_the_file_that_names_it(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
     file = write(folder, 'rules = "rules.toml"')
@@ -136,9 +127,7 @@ def test_bytes_that_are_no_text_are_refused(folder: Path) -> None:
         ("[retention_days]\nclose = 3", "retention_days.closed"),
     ],
 )
-def test_an_unknown_key_names_the_nearest_known_one(
-    folder: Path, text: str, near: str
-) -> None:
+def test_an_unknown_key_names_the_nearest_known_one(folder: Path, text: str, near: str) -> None:
     write(folder, text)
 
     with pytest.raises(ConfigError, match=f"Did you mean {near}"):
@@ -148,9 +137,7 @@ def test_an_unknown_key_names_the_nearest_known_one(
 def test_a_key_like_none_of_ours_gets_the_whole_list(folder: Path) -> None:
     write(folder, "zzz = 1")
 
-    with pytest.raises(
-        ConfigError, match=r"Known: url, office, .*app, .*work\.processes"
-    ):
+    with pytest.raises(ConfigError, match=r"Known: url, office, .*app, .*work\.processes"):
         load_settings(environ={})
 
 
@@ -267,10 +254,7 @@ def test_lists_come_from_the_environment_between_commas_or_as_json() -> None:
         ("[serve]\nreplay_to = 'orders'", "serve.replay_to in .* a list of texts"),
         ("[serve]\nreplay_to = [1]", "serve.replay_to in .* a list of texts"),
         ("[alerts]\nnew_groups = 1", "must be true or false, not 1"),
-        (
-            "[alerts]\ntargets = [{to = 'a'}]",
-            r"alerts.targets .* `kind` - at `\$\[0\]`",
-        ),
+        ("[alerts]\ntargets = [{to = 'a'}]", r"alerts.targets .* `kind` - at `\$\[0\]`"),
         (
             "[[alerts.targets]]\nkind = 'slack'\nto = 'hush'\nurl = 'x'",
             r"unknown field `url` - at `\$\[0\]`",
@@ -281,9 +265,7 @@ def test_lists_come_from_the_environment_between_commas_or_as_json() -> None:
         ),
     ],
 )
-def test_what_is_wrong_in_a_list_is_found(
-    folder: Path, text: str, sentence: str
-) -> None:
+def test_what_is_wrong_in_a_list_is_found(folder: Path, text: str, sentence: str) -> None:
     write(folder, text)
 
     with pytest.raises(ConfigError, match=sentence) as refused:
@@ -339,9 +321,7 @@ def test_servers_of_others_are_named_sections(tmp_path: Path) -> None:
     file = tmp_path / "deadletter.toml"
     file.write_text('[sources.shop]\nurl = "amqp://me:hunter2@shop:5672"\n')
     nested = "redis://a/0?results=redis%3A%2F%2F%3Ahunter2%40b%2F1"
-    results = load_settings(
-        environ={"DLQ_SOURCES": json.dumps({"shop": {"url": nested}})}
-    )
+    results = load_settings(environ={"DLQ_SOURCES": json.dumps({"shop": {"url": nested}})})
 
     found = load_settings(file, environ={})
     given = '{"mail": {"url": "redis://mail"}}'

@@ -58,9 +58,7 @@ def poison(url: str, n: int) -> Measured:
             raise self.retry(exc=error, countdown=0) from error
 
     _fill(handle, n)
-    return _working(
-        app, url, last, lambda depth: depth(DEAD) == n, lambda: watch.stop(n)
-    )
+    return _working(app, url, last, lambda depth: depth(DEAD) == n, lambda: watch.stop(n))
 
 
 def _app(url: str, **settings: Any) -> Celery:

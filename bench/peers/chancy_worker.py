@@ -116,9 +116,7 @@ async def _filled(url: str, n: int) -> AsyncIterator[tuple[Chancy, Any]]:
             eager_polling=True,
         )
         await chancy.declare(queue, upsert=True)
-        one = Job(
-            func="peers.chancy_worker.handle", queue="orders", max_attempts=ATTEMPTS
-        )
+        one = Job(func="peers.chancy_worker.handle", queue="orders", max_attempts=ATTEMPTS)
         jobs = [one.with_kwargs(order=body(i)) for i in range(n)]
         async for _ in chancy.push_many(jobs):
             pass

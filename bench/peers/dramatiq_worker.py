@@ -62,10 +62,7 @@ def poison(url: str, n: int) -> Measured:
 
 
 def _working(
-    broker: Any,
-    last: threading.Event,
-    is_done: Callable[[], bool],
-    stop: Callable[[], Measured],
+    broker: Any, last: threading.Event, is_done: Callable[[], bool], stop: Callable[[], Measured]
 ) -> Measured:
     worker = dramatiq.Worker(broker, worker_threads=8)
     worker.start()
@@ -83,9 +80,7 @@ def _filled(url: str, n: int, on_call: Callable[[], None]) -> Any:
     broker = RedisBroker(url=url) if is_redis else RabbitmqBroker(url=url)
     dramatiq.set_broker(broker)
 
-    @dramatiq.actor(
-        queue_name=QUEUE, max_retries=ATTEMPTS - 1, min_backoff=1, max_backoff=1
-    )
+    @dramatiq.actor(queue_name=QUEUE, max_retries=ATTEMPTS - 1, min_backoff=1, max_backoff=1)
     def handle(order: dict[str, Any]) -> None:
         on_call()
 

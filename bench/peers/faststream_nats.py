@@ -25,9 +25,7 @@ async def happy(url: str, n: int) -> Measured:
     """Drain what is queued."""
     connection = await nats.connect(url)
     stream = connection.jetstream()
-    await stream.add_stream(
-        name=QUEUE, subjects=[QUEUE], retention=RetentionPolicy.WORK_QUEUE
-    )
+    await stream.add_stream(name=QUEUE, subjects=[QUEUE], retention=RetentionPolicy.WORK_QUEUE)
     headers = {"content-type": "application/json"}
     ready = bodies(n)
     for start in range(0, n, BATCH):

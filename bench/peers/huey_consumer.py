@@ -74,9 +74,7 @@ def _open(folder: Path, setting: str, *, results: bool) -> SqliteHuey:
 
 
 def _work(queue: SqliteHuey, last: threading.Event, is_done: Any) -> None:
-    consumer = queue.create_consumer(
-        workers=1, periodic=False, initial_delay=0.01, max_delay=0.05
-    )
+    consumer = queue.create_consumer(workers=1, periodic=False, initial_delay=0.01, max_delay=0.05)
     consumer.start()
     last.wait()
     while not is_done():

@@ -39,9 +39,7 @@ def poison(url: str, n: int) -> Measured:
         boom()
 
     _fill(queue, n, fail)
-    return _working(
-        queue, last, lambda: queue.result_count() == n, lambda: watch.stop(n)
-    )
+    return _working(queue, last, lambda: queue.result_count() == n, lambda: watch.stop(n))
 
 
 def _fill(queue: RedisHuey, n: int, on_call: Callable[[], None]) -> None:
@@ -59,9 +57,7 @@ def _working(
     is_done: Callable[[], bool],
     stop: Callable[[], Measured],
 ) -> Measured:
-    consumer = queue.create_consumer(
-        workers=8, periodic=False, initial_delay=0.01, max_delay=0.05
-    )
+    consumer = queue.create_consumer(workers=8, periodic=False, initial_delay=0.01, max_delay=0.05)
     consumer.start()
     wait_for(last, is_done)
     measured = stop()

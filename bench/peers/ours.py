@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.campaign import CampaignState
 from deadletter.core.letter import By, State

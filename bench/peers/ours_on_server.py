@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from deadletter.assembly import App
+from deadletter.app import App
 from peers.ours import QUEUE, happy, poison, replay
 from workload import Measured, Play, play
 

@@ -25,11 +25,7 @@ from workload import ATTEMPTS, BATCH, Measured, Watch, bodies, boom, must_be
 logging.disable(logging.CRITICAL)
 
 REPLAYED = 500
-RETRYING = {
-    "max_attempts": ATTEMPTS - 1,
-    "initial_delay": timedelta(0),
-    "max_delay": timedelta(0),
-}
+RETRYING = {"max_attempts": ATTEMPTS - 1, "initial_delay": timedelta(0), "max_delay": timedelta(0)}
 
 
 async def happy(url: str, n: int) -> Measured:
@@ -54,9 +50,7 @@ async def poison(url: str, n: int) -> Measured:
     """Every message fails three times, then is held as failed."""
     db = await _filled(url, n)
     measured = await _kill(db, url, n)
-    stacks = await db.fetchval(
-        "SELECT count(*) FROM pgqueuer_log WHERE traceback IS NOT NULL"
-    )
+    stacks = await db.fetchval("SELECT count(*) FROM pgqueuer_log WHERE traceback IS NOT NULL")
     must_be(stacks, n * ATTEMPTS, "stacks")
     return measured
 
@@ -86,9 +80,7 @@ async def _kill(db: Any, url: str, n: int) -> Measured:
             "orders",
             accepts_context=False,
             on_failure="hold",
-            executor_factory=lambda given: DatabaseRetryEntrypointExecutor(
-                given, **RETRYING
-            ),
+            executor_factory=lambda given: DatabaseRetryEntrypointExecutor(given, **RETRYING),
         )
         async def handle(job: Any) -> None:
             json.loads(job.payload)

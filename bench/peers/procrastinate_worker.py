@@ -80,16 +80,11 @@ async def _kill(
 
 
 async def _working(
-    app: procrastinate.App,
-    last: asyncio.Event,
-    is_done: Any,
-    stop: Callable[[], Measured],
+    app: procrastinate.App, last: asyncio.Event, is_done: Any, stop: Callable[[], Measured]
 ) -> Measured:
     running = asyncio.create_task(
         app.run_worker_async(
-            concurrency=SLOTS,
-            fetch_job_polling_interval=0.05,
-            install_signal_handlers=False,
+            concurrency=SLOTS, fetch_job_polling_interval=0.05, install_signal_handlers=False
         )
     )
     await last.wait()
@@ -113,10 +108,7 @@ async def _filled(
     async def handle(order: dict[str, Any]) -> None:
         on_call()
 
-    async with (
-        app.open_async(),
-        await psycopg.AsyncConnection.connect(url, autocommit=True) as db,
-    ):
+    async with app.open_async(), await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
         await app.schema_manager.apply_schema_async()
         for start in range(0, n, BATCH):
             numbers = range(start, min(start + BATCH, n))

@@ -11,17 +11,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from workload import (
-    ATTEMPTS,
-    BATCH,
-    Measured,
-    Poison,
-    Watch,
-    bodies,
-    boom,
-    must_be,
-    play,
-)
+from workload import ATTEMPTS, BATCH, Measured, Poison, Watch, bodies, boom, must_be, play
 
 REPLAYED = 1000  # letters in one transaction: larger is faster
 

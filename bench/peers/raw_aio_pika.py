@@ -82,9 +82,7 @@ async def _kill(channel: Any, n: int) -> Measured:
     return watch.stop(n)
 
 
-async def _drain(
-    channel: Any, name: str, n: int, handle: Callable[[Any], Awaitable[None]]
-) -> None:
+async def _drain(channel: Any, name: str, n: int, handle: Callable[[Any], Awaitable[None]]) -> None:
     # What has arrived is handled at once, side by side, then acknowledged in one go.
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     queue = await channel.get_queue(name)

@@ -119,9 +119,7 @@ async def _filled(url: str, n: int) -> AsyncIterator[Any]:
     connection = await nats.connect(url)
     stream = connection.jetstream()
     for name in (QUEUE, DEAD):
-        await stream.add_stream(
-            name=name, subjects=[name], retention=RetentionPolicy.WORK_QUEUE
-        )
+        await stream.add_stream(name=name, subjects=[name], retention=RetentionPolicy.WORK_QUEUE)
     ready = bodies(n)
     for start in range(0, n, BATCH):
         some = ready[start : start + BATCH]

@@ -80,9 +80,7 @@ def _kill(channel: Any, n: int) -> Measured:
     return watch.stop(n)
 
 
-def _drain(
-    channel: Any, queue: str, n: int, handle: Callable[[Any, bytes], None]
-) -> None:
+def _drain(channel: Any, queue: str, n: int, handle: Callable[[Any, bytes], None]) -> None:
     for done, (how, properties, body) in enumerate(channel.consume(queue), start=1):
         handle(properties, body)
         if done % BATCH == 0 or done == n:
@@ -104,9 +102,7 @@ def _filled(url: str, n: int) -> Any:
     return channel
 
 
-def _publish(
-    channel: Any, queue: str, body: bytes, headers: dict[str, Any] | None = None
-) -> None:
+def _publish(channel: Any, queue: str, body: bytes, headers: dict[str, Any] | None = None) -> None:
     kept = pika.BasicProperties(delivery_mode=2, headers=headers)
     channel.basic_publish("", queue, body, kept)
 

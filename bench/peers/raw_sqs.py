@@ -66,9 +66,7 @@ async def replay(url: str, n: int) -> Measured:
         async def back(taken: Sequence[Any]) -> None:
             for _ in taken:
                 watch.hit()
-            entries = [
-                {"MessageBody": json.loads(one["Body"])["body"]} for one in taken
-            ]
+            entries = [{"MessageBody": json.loads(one["Body"])["body"]} for one in taken]
             await _batch(queues.client.send_message_batch, queues.queue, entries)
             await _delete(queues.client, queues.dead, taken)
 
@@ -116,9 +114,7 @@ async def _drain(
 ) -> None:
     async def receive() -> list[Any]:
         said = await client.receive_message(
-            QueueUrl=queue,
-            MaxNumberOfMessages=TEN,
-            MessageSystemAttributeNames=[RECEIVED],
+            QueueUrl=queue, MaxNumberOfMessages=TEN, MessageSystemAttributeNames=[RECEIVED]
         )
         return list(said.get("Messages", ()))
 

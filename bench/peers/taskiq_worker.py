@@ -80,9 +80,7 @@ async def _working(
     broker: Any, last: asyncio.Event, is_done: Any, stop: Callable[[], Measured]
 ) -> Measured:
     broker.is_worker_process = True
-    running = asyncio.create_task(
-        run_receiver_task(broker, max_async_tasks=BATCH, max_prefetch=0)
-    )
+    running = asyncio.create_task(run_receiver_task(broker, max_async_tasks=BATCH, max_prefetch=0))
     await last.wait()
     await until(is_done)
     measured = stop()

@@ -27,21 +27,14 @@ OWN = "tests/systems/"
 def main(arguments: list[str]) -> int:
     """Judge the ledgers by the reports, and tell."""
     ledgers = [_read(given) for given in SYSTEMS]
-    named = {
-        test
-        for ledger in ledgers
-        if isinstance(ledger, Ledger)
-        for test in ledger.tests()
-    }
+    named = {test for ledger in ledgers if isinstance(ledger, Ledger) for test in ledger.tests()}
     if "--elsewhere" in arguments:
         _list_elsewhere(named)
         return 0
     reports = [Path(name) for name in arguments if not name.startswith("--")]
     judge = Judge(collected(named), outcomes(reports))
     verdicts = [
-        judge.verdict(given, ledger)
-        if isinstance(ledger, Ledger)
-        else _unread(given, ledger)
+        judge.verdict(given, ledger) if isinstance(ledger, Ledger) else _unread(given, ledger)
         for given, ledger in zip(SYSTEMS, ledgers, strict=True)
     ]
     if "--json" in arguments:

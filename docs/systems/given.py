@@ -82,13 +82,7 @@ SYSTEMS: Final = (
         },
         claims={9: 3},
     ),
-    Given(
-        package="courier",
-        seed=4,
-        last=59,
-        tags={"INFO": "58 59", "MAY": "19"},
-        claims={11: 7},
-    ),
+    Given(package="courier", seed=4, last=59, tags={"INFO": "58 59", "MAY": "19"}, claims={11: 7}),
 )
 
 

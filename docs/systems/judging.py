@@ -109,9 +109,7 @@ def _lacking(line: Line) -> str | None:
         return None
     if line.tag in BINDING and not line.internal:
         return "needs a test"
-    return (
-        None if line.context.strip() else "needs a test, or context that says why not"
-    )
+    return None if line.context.strip() else "needs a test, or context that says why not"
 
 
 def _strangers(given: Given, ledger: Ledger) -> Iterator[Finding]:

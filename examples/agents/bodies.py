@@ -19,9 +19,7 @@ def decoder(body_type: Any) -> Decode:
         try:
             return read(body)
         except (ValueError, RecursionError) as error:
-            raise SerializationError(
-                f"the body does not fit the mailbox: {error}"
-            ) from error
+            raise SerializationError(f"the body does not fit the mailbox: {error}") from error
 
     return decode
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from deadletter.core.letter import DeadLetter as Kept
-from deadletter.runtime.crew import LetterHandler
 from deadletter.runtime.dlq_consumer import DLQConsumer as Consumer
 from deadletter.runtime.loop import Loop as Member
+from deadletter.runtime.registration import LetterHandler
 
 from .letters import DeadLetter, dead_letter
 from .mailbox import PostMailbox
@@ -72,9 +72,7 @@ class DLQConsumer(Runnable, Generic[T]):
             mailbox=self._mailbox.name,
             function=self._handle,
             options={
-                "visibility_timeout": self._visibility_timeout
-                if lease is None
-                else lease,
+                "visibility_timeout": self._visibility_timeout if lease is None else lease,
                 "wait": wait_time_seconds,
             },
         )
@@ -83,9 +81,7 @@ class DLQConsumer(Runnable, Generic[T]):
         super().began(member)
         self._consumer = cast("Consumer", member)
 
-    async def _run(
-        self, turns: int | None, visibility: float | None, wait: float
-    ) -> None:
+    async def _run(self, turns: int | None, visibility: float | None, wait: float) -> None:
         async with assembled(
             self.post, [self], visibility_timeout=visibility, wait_time_seconds=wait
         ) as members:

@@ -47,13 +47,10 @@ class Alert:
         )
         if self._telemetry is not None:
             self._telemetry.count_alert(
-                source=dead_letter.source_mailbox,
-                error_type=dead_letter.last_error_type,
+                source=dead_letter.source_mailbox, error_type=dead_letter.last_error_type
             )
         if self._is_critical(dead_letter):
-            self._page(
-                f"Critical request dead-lettered: {dead_letter.request_id}", "high"
-            )
+            self._page(f"Critical request dead-lettered: {dead_letter.request_id}", "high")
         return "alerted"
 
 
@@ -103,7 +100,5 @@ class ReplayWhen:
         age = (now - dead_letter.dead_lettered_at).total_seconds()
         if age < self._after:
             raise RetryLater(self._after - age, "its time to be replayed has not come")
-        went = send_back(
-            dead_letter, source=self._source, reply_resolver=self._resolver
-        )
+        went = send_back(dead_letter, source=self._source, reply_resolver=self._resolver)
         return self._otherwise(dead_letter) if went is Went.HELD else "replayed"

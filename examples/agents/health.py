@@ -7,9 +7,7 @@ from .message import Mailbox
 THRESHOLD: Final = 100
 
 
-def health_check(
-    *dead_letters: Mailbox[Any, Any], threshold: int = THRESHOLD
-) -> dict[str, Any]:
+def health_check(*dead_letters: Mailbox[Any, Any], threshold: int = THRESHOLD) -> dict[str, Any]:
     """
     Healthy while every mailbox holds less than `threshold`, otherwise degraded.
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from deadletter.core.letter import DeadLetter as Kept
-from deadletter.core.projections.mailbox import export
+from deadletter.profiles.mailbox import export
 
 from .bodies import Decode, fits
 

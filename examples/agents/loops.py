@@ -16,22 +16,14 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from deadletter import BrakePolicy, Delivery, Malformed
 from deadletter.core.backoff import Backoff
-from deadletter.runtime.crew import Registration
-from deadletter.runtime.options import BRAKE, WorkerOptions
+from deadletter.runtime.registration import BRAKE, Registration, WorkerOptions
 from deadletter.system import process_name
 
 from .errors import SerializationError
 from .mailbox import PostMailbox
 from .message import Mailbox
 from .policy import DLQPolicy, RuledPolicy
-from .requests import (
-    EvalRequest,
-    EvalResult,
-    MainLoopRequest,
-    MainLoopResult,
-    Score,
-    Session,
-)
+from .requests import EvalRequest, EvalResult, MainLoopRequest, MainLoopResult, Score, Session
 from .ruling import ruling
 from .running import Runnable
 
@@ -80,10 +72,7 @@ class Loop(Runnable, ABC, Generic[BodyT, ResultT]):
         self.config = config or MainLoopConfig()
         self._dlq = dlq
         self._policy = ruling(
-            dlq,
-            requests=self._requests,
-            news=self.failed,
-            backoff=self.config.backoff,
+            dlq, requests=self._requests, news=self.failed, backoff=self.config.backoff
         )
         self._policy.check_mailbox(requests.name)
 
@@ -137,8 +126,7 @@ class Loop(Runnable, ABC, Generic[BodyT, ResultT]):
 
 
 class MainLoop(
-    Loop[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]],
-    Generic[UserRequestT, OutputT],
+    Loop[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]], Generic[UserRequestT, OutputT]
 ):
     """
     Answers requests with an agent.
@@ -154,8 +142,7 @@ class MainLoop(
         requests: Mailbox[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]],
         resources: Mapping[str, Any] | None = None,
         config: MainLoopConfig | None = None,
-        dlq: DLQPolicy[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]]
-        | None = None,
+        dlq: DLQPolicy[MainLoopRequest[UserRequestT], MainLoopResult[OutputT]] | None = None,
     ) -> None:
         super().__init__(requests=requests, config=config, dlq=dlq)
         self._adapter = adapter
@@ -178,15 +165,12 @@ class MainLoop(
         output, _ = self.execute(body, delivery_count=delivery_count)
         return MainLoopResult(body.request_id, output)
 
-    def failed(
-        self, body: MainLoopRequest[UserRequestT], error: str
-    ) -> MainLoopResult[OutputT]:
+    def failed(self, body: MainLoopRequest[UserRequestT], error: str) -> MainLoopResult[OutputT]:
         return MainLoopResult(body.request_id, error=error)
 
 
 class EvalLoop(
-    Loop[EvalRequest[InputT, ExpectedT], EvalResult],
-    Generic[InputT, OutputT, ExpectedT],
+    Loop[EvalRequest[InputT, ExpectedT], EvalResult], Generic[InputT, OutputT, ExpectedT]
 ):
     """Tries samples with a main loop, under its conditions, and scores the outputs."""
 
@@ -203,9 +187,7 @@ class EvalLoop(
         self._evaluator = evaluator
         self._wants_session = len(inspect.signature(evaluator).parameters) > 2
 
-    def process(
-        self, body: EvalRequest[InputT, ExpectedT], *, delivery_count: int
-    ) -> EvalResult:
+    def process(self, body: EvalRequest[InputT, ExpectedT], *, delivery_count: int) -> EvalResult:
         sample = body.sample
         began = perf_counter()
         asked = MainLoopRequest(sample.input, body.request_id)

@@ -90,11 +90,7 @@ class PostMailbox(Generic[T, R]):
         )
 
     def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
+        self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
     ) -> Sequence[Message[T, R]]:
         """
         Take up to so many messages, waiting until there is one or the time is over.
@@ -104,9 +100,7 @@ class PostMailbox(Generic[T, R]):
         _check("max_messages", max_messages, 1, MOST)
         _check("visibility_timeout", visibility_timeout, 0, LONGEST)
         _check("wait_time_seconds", wait_time_seconds, 0, LONGEST)
-        return self.post.call(
-            self._receive(max_messages, visibility_timeout, wait_time_seconds)
-        )
+        return self.post.call(self._receive(max_messages, visibility_timeout, wait_time_seconds))
 
     def approximate_count(self) -> int:
         """How many messages are in it, visible or not."""
@@ -156,9 +150,7 @@ class PostMailbox(Generic[T, R]):
             return dead_letter(kept, self.decode_dead)
         return fits(self.decode, message.body)
 
-    async def _receive(
-        self, limit: int, lease: float, wait: float
-    ) -> list[Message[T, R]]:
+    async def _receive(self, limit: int, lease: float, wait: float) -> list[Message[T, R]]:
         broker = await self.post.broker()
         self._keys = await self.post.keys()
         source = broker.source(self.name)
@@ -171,9 +163,7 @@ class PostMailbox(Generic[T, R]):
             left = deadline - now()
             if len(found) < limit:
                 patience = 0.0 if found else max(0.0, min(left, _LOOK))
-                found += await source.receive(
-                    limit=limit - len(found), wait=patience, lease=lease
-                )
+                found += await source.receive(limit=limit - len(found), wait=patience, lease=lease)
             if found or left <= 0:
                 return [self._handed(source, delivery) for delivery in found]
         return []
@@ -275,6 +265,4 @@ async def _returned(source: Source, limit: int, lease: float) -> list[Delivery]:
 
 def _check(what: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise InvalidParameterError(
-            f"{what} is between {least} and {most}, not {value}"
-        )
+        raise InvalidParameterError(f"{what} is between {least} and {most}, not {value}")

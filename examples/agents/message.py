@@ -5,11 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from .errors import (
-    MessageFinalizedError,
-    ReceiptHandleExpiredError,
-    ReplyNotAvailableError,
-)
+from .errors import MessageFinalizedError, ReceiptHandleExpiredError, ReplyNotAvailableError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,11 +20,7 @@ class Mailbox(Protocol[T, R]):
     def closed(self) -> bool: ...
     def send(self, body: T, *, reply_to: "Mailbox[R, Any] | None" = None) -> str: ...
     def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
+        self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
     ) -> "Sequence[Message[T, R]]": ...
     def purge(self) -> int: ...
     def approximate_count(self) -> int: ...

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from deadletter import App, BackendError
 from deadletter.core.events import Observer
 from deadletter.core.signing import Keys
-from deadletter.observe.fan import fan_out
+from deadletter.observe.observers import fan_out
 from deadletter.ports import Broker, Clock, Engine, KeyRing, LetterStore
 from deadletter.sync import SyncApp
 from deadletter.system import SystemClock, SystemDice

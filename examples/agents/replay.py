@@ -59,9 +59,7 @@ def replay_handler(
 
     The reply goes where it was to go; a MailboxResolutionError when that is gone.
     """
-    went = send_back(
-        dead_letter, source=source, reply_resolver=reply_resolver, transform=transform
-    )
+    went = send_back(dead_letter, source=source, reply_resolver=reply_resolver, transform=transform)
     return "replayed" if went is Went.SENT else "processed"
 
 
@@ -83,9 +81,7 @@ def send_back(
         body = transform(dead_letter.body) if transform else dead_letter.body
         is_same = (reply_to.name if reply_to else None) == dead_letter.reply_to
         if kept is not None and is_same:
-            box.post.call(
-                _through_office(box, kept, encode(body) if transform else None)
-            )
+            box.post.call(_through_office(box, kept, encode(body) if transform else None))
         else:
             source.send(body, reply_to=reply_to)
             box.post.call(_close(box.post, dead_letter))
@@ -137,9 +133,7 @@ def _tried(
     transform: Transform | None,
 ) -> Went | None:
     try:
-        return send_back(
-            letter, source=source, reply_resolver=resolver, transform=transform
-        )
+        return send_back(letter, source=source, reply_resolver=resolver, transform=transform)
     except MailboxResolutionError as error:
         log.warning("Dead letter left", message_id=letter.message_id, error=str(error))
         return None
@@ -177,9 +171,7 @@ async def _kept(post: Post, letter: DeadLetter[Any]) -> Kept | None:
     return found[0] if found else None
 
 
-async def _through_office(
-    source: PostMailbox[Any, Any], kept: Kept, body: bytes | None
-) -> None:
+async def _through_office(source: PostMailbox[Any, Any], kept: Kept, body: bytes | None) -> None:
     """Send the letter's own message; with another body, what died stays beside it."""
     post = source.post
     engine, store = await post.engine(), await post.letters()
@@ -187,12 +179,7 @@ async def _through_office(
         letters, changes = Letters(store, post.clock), Changes(body=body)
         await letters.edit(kept.id, changes, BY, revision=kept.head.revision)
     replay = Replay(
-        store,
-        engine.broker,
-        post.clock,
-        post.dice,
-        engine.ledger,
-        postman=engine.postman,
+        store, engine.broker, post.clock, post.dice, engine.ledger, postman=engine.postman
     )
     elsewhere = None if source.name == kept.head.source else source.name
     campaign = await replay.begin([kept.id], BY, query=f"id:{kept.id}", to=elsewhere)

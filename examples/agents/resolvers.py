@@ -38,9 +38,7 @@ class RegistryResolver:
 class CompositeResolver(RegistryResolver):
     """Those that were listed; for others a factory is asked, each time."""
 
-    def __init__(
-        self, registry: Mapping[str, Mailbox[Any, Any]], factory: Factory
-    ) -> None:
+    def __init__(self, registry: Mapping[str, Mailbox[Any, Any]], factory: Factory) -> None:
         super().__init__(registry)
         self._factory = factory
 

@@ -54,9 +54,7 @@ class Ruling(Patience, frozen=True, kw_only=True):
             return decision if _losses(delivery) > 0 else None
         return decision
 
-    def bad_news(
-        self, delivery: Delivery, decision: Decision, failure: Failure
-    ) -> object:
+    def bad_news(self, delivery: Delivery, decision: Decision, failure: Failure) -> object:
         body = self.requests.decode(delivery.message.body)
         what = "Dead-lettered" if isinstance(decision, Bury) else "Failed"
         # The claim that found it expired or its worker dead was no attempt at it.
@@ -73,15 +71,11 @@ def ruling(
 ) -> Ruling:
     """The mailbox profile of deadletter, with this policy in it."""
     usual = PROFILES["mailbox"].policy
-    given = {
-        name: getattr(usual, name) for name in ("classifier", "dispositions", "backoff")
-    }
+    given = {name: getattr(usual, name) for name in ("classifier", "dispositions", "backoff")}
     if backoff is not None:
         given["backoff"] = backoff
     if policy is None:
-        return Ruling(
-            policy=None, requests=requests, news=news, max_attempts=0, **given
-        )
+        return Ruling(policy=None, requests=requests, news=news, max_attempts=0, **given)
     made = Ruling(
         policy=policy,
         requests=requests,
@@ -112,7 +106,6 @@ def _burial(delivery: Delivery, failure: Failure, allowed: int) -> Bury:
 def _losses(delivery: Delivery) -> int:
     """How many of its attempts ended with the process they ran in."""
     ended = sum(
-        attempt.number if attempt.outcome == "cut" else 1
-        for attempt in read(delivery.history)
+        attempt.number if attempt.outcome == "cut" else 1 for attempt in read(delivery.history)
     )
     return delivery.charged - 1 - ended

@@ -7,11 +7,12 @@ from threading import Event as Signal
 from typing import Any, Self
 
 from deadletter.core.errors import ConfigError
-from deadletter.runtime.crew import Crew, LetterHandler, Registration
-from deadletter.runtime.group import LoopGroup as Group
-from deadletter.runtime.heartbeat import Heartbeat
+from deadletter.runtime.lease_keeper import Heartbeat
 from deadletter.runtime.loop import Loop as Member
-from deadletter.runtime.signals import on_termination
+from deadletter.runtime.loop_factory import LoopFactory
+from deadletter.runtime.loop_group import LoopGroup as Group
+from deadletter.runtime.loop_group import on_termination
+from deadletter.runtime.registration import LetterHandler, Registration
 
 from .mailbox import PostMailbox
 from .post import Post
@@ -55,10 +56,7 @@ class Runnable(ABC):
         """What deadletter needs to know to run it."""
 
     def run(
-        self,
-        *,
-        visibility_timeout: float | None = None,
-        wait_time_seconds: float = WAIT,
+        self, *, visibility_timeout: float | None = None, wait_time_seconds: float = WAIT
     ) -> None:
         """Work until it is shut down, which is for good."""
         group = LoopGroup(loops=[self], watchdog_threshold=None)
@@ -179,10 +177,7 @@ class LoopGroup:
 
     async def _run(self, visibility: float | None, wait: float) -> int:
         async with assembled(
-            self._post,
-            self.loops,
-            visibility_timeout=visibility,
-            wait_time_seconds=wait,
+            self._post, self.loops, visibility_timeout=visibility, wait_time_seconds=wait
         ) as members:
             group = Group(
                 members.values(),
@@ -222,7 +217,7 @@ async def assembled(
         for loop in loops
     ]
 
-    crew = Crew(
+    factory = LoopFactory(
         await post.engine(),
         await post.letters(),
         handlers=[one for one in made if isinstance(one, Registration)],
@@ -233,7 +228,7 @@ async def assembled(
     )
     members: dict[str, Member] = {}
     try:
-        members = {member.name: member for member in await crew.assemble()}
+        members = {member.name: member for member in await factory.build()}
         for loop in loops:
             loop.began(members[loop.member])
         yield members
@@ -241,4 +236,4 @@ async def assembled(
         for loop in loops:
             if loop.member in members:
                 loop.ended(members[loop.member])
-        await crew.disband()
+        await factory.close()

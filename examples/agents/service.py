@@ -35,9 +35,7 @@ class Mailboxes:
     dead_eval_requests: PostMailbox[DeadLetter[EvalRequest[Question, str]], None]
 
     def answers(self, name: str) -> PostMailbox[MainLoopResult[Answer], None]:
-        return PostMailbox(
-            name=name, client=self.post, body_type=MainLoopResult[Answer]
-        )
+        return PostMailbox(name=name, client=self.post, body_type=MainLoopResult[Answer])
 
     def scores(self, name: str) -> PostMailbox[EvalResult, None]:
         return PostMailbox(name=name, client=self.post, body_type=EvalResult)
@@ -51,10 +49,7 @@ def mailboxes(post: Post) -> Mailboxes:
 
     def dead(name: str, body_type: Any) -> PostMailbox[Any, Any]:
         return PostMailbox(
-            name=f"{name}-dlq",
-            client=post,
-            body_type=DeadLetter[body_type],
-            default_ttl=DLQ_TTL,
+            name=f"{name}-dlq", client=post, body_type=DeadLetter[body_type], default_ttl=DLQ_TTL
         )
 
     asked, tried = MainLoopRequest[Question], EvalRequest[Question, str]
@@ -92,9 +87,7 @@ def serve(settings: Settings, consume: Consumers = consumers) -> int:
         return group.run(wait_time_seconds=settings.wait)
 
 
-def loops(
-    boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]
-) -> LoopGroup:
+def loops(boxes: Mailboxes, settings: Settings, dead: list[DLQConsumer[Any]]) -> LoopGroup:
     """The agent, the evaluation, and the consumers of what dies of either."""
     config = MainLoopConfig(
         visibility_timeout=settings.visibility,
@@ -121,9 +114,7 @@ def loops(
     )
 
 
-def _policy(
-    dead: PostMailbox[DeadLetter[T], None], settings: Settings
-) -> DLQPolicy[T, Any]:
+def _policy(dead: PostMailbox[DeadLetter[T], None], settings: Settings) -> DLQPolicy[T, Any]:
     return DLQPolicy(
         mailbox=dead,
         max_delivery_count=settings.max_deliveries,

@@ -35,9 +35,7 @@ def sift(dlq: Mailbox[DeadLetter[T], None], take: Take) -> int:
     return taken
 
 
-def _unseen(
-    dlq: Mailbox[DeadLetter[T], None], seen: set[str]
-) -> Sequence[Message[Any, Any]]:
+def _unseen(dlq: Mailbox[DeadLetter[T], None], seen: set[str]) -> Sequence[Message[Any, Any]]:
     """The next ones; none when all that comes has been looked at before."""
     batch = dlq.receive(max_messages=BATCH, visibility_timeout=VISIBILITY)
     fresh = [message for message in batch if message.id not in seen]

@@ -16,8 +16,8 @@ from prometheus_client.core import GaugeMetricFamily
 from deadletter.core.events import Event
 from deadletter.core.letter import State
 from deadletter.observe.logs import log_events
-from deadletter.observe.meters import Meters
 from deadletter.observe.metrics import Metrics
+from deadletter.observe.telemetry import Meters
 from deadletter.system import SystemClock
 
 from .errors import MailboxConnectionError
@@ -28,18 +28,11 @@ class Telemetry:
     """An observer for a Post; logs, counts and times what its loops do."""
 
     def __init__(
-        self,
-        *,
-        registry: CollectorRegistry | None = None,
-        provider: MeterProvider | None = None,
+        self, *, registry: CollectorRegistry | None = None, provider: MeterProvider | None = None
     ) -> None:
         self.registry = registry or CollectorRegistry()
         self._meters = Meters(provider, system="agents")
-        self._observers = (
-            log_events(SystemClock()),
-            Metrics(self.registry),
-            self._meters,
-        )
+        self._observers = (log_events(SystemClock()), Metrics(self.registry), self._meters)
         self._alerts = Counter(
             "dlq_messages",
             "Dead letters somebody was told of.",
@@ -64,9 +57,7 @@ class Telemetry:
     def depths(self) -> dict[str, int]:
         """How deep they are now; also told to OpenTelemetry."""
         found = {box.name: box.approximate_count() for box in self._watched}
-        self._meters.show_letters(
-            {name: {State.PENDING: depth} for name, depth in found.items()}
-        )
+        self._meters.show_letters({name: {State.PENDING: depth} for name, depth in found.items()})
         return found
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -75,9 +66,7 @@ class Telemetry:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Asked by Prometheus; nothing while the broker cannot be reached."""
-        gauge = GaugeMetricFamily(
-            "dlq_queue_depth", "Dead letters waiting.", labels=["mailbox"]
-        )
+        gauge = GaugeMetricFamily("dlq_queue_depth", "Dead letters waiting.", labels=["mailbox"])
         with suppress(MailboxConnectionError):
             for name, depth in self.depths().items():
                 gauge.add_metric([name], depth)

@@ -24,9 +24,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._is_told = False
-        self._processes = [
-            subprocess.Popen([sys.executable, "-m", part]) for part in PARTS
-        ]
+        self._processes = [subprocess.Popen([sys.executable, "-m", part]) for part in PARTS]
 
     def stop(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         """Ask both to end; each finishes what it has begun."""

@@ -45,9 +45,7 @@ class Accepted(Struct, frozen=True, rename="camel"):
 class Gateway:
     """Takes in events and hands them to the queue."""
 
-    def __init__(
-        self, settings: Settings, intake: Intake, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, settings: Settings, intake: Intake, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._intake = intake
         self._clock = clock
@@ -68,9 +66,7 @@ class Gateway:
             )
         except InvalidSignature:
             raise Problem(
-                401,
-                "INVALID_SIGNATURE",
-                "The signature does not fit these bytes at this time.",
+                401, "INVALID_SIGNATURE", "The signature does not fit these bytes at this time."
             ) from None
         event = queued(
             _read(body),
@@ -96,9 +92,7 @@ def _trace(request: Request[Any, Any, Any]) -> str:
     return given if given and is_fit else f"req_{uuid4().hex}"
 
 
-def build(
-    settings: Settings, intake: Intake, clock: Callable[[], float] = time.time
-) -> Litestar:
+def build(settings: Settings, intake: Intake, clock: Callable[[], float] = time.time) -> Litestar:
     """The gateway as an ASGI application; the intake is closed with it."""
     gateway = Gateway(settings, intake, clock)
 
@@ -119,10 +113,7 @@ def build(
         on_shutdown=[intake.close],
         openapi_config=None,
         request_max_body_size=settings.max_body_bytes,
-        exception_handlers={
-            Problem: problems.answer,
-            HTTPException: problems.answer_http,
-        },
+        exception_handlers={Problem: problems.answer, HTTPException: problems.answer_http},
     )
 
 

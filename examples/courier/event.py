@@ -42,9 +42,7 @@ class Reported(_WithPayload, frozen=True, kw_only=True, rename="camel"):
         return self.idempotency_key or f"{self.source}:{self.event_id}"
 
 
-class Event(
-    _WithPayload, frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
+class Event(_WithPayload, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """
     What waits in the main queue.
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from deadletter import App, BackendError, Message, Profile
 from deadletter.core.errors import Refused
-from deadletter.lending.errors import TryAgain
-from deadletter.lending.gathering import Gathering
+from deadletter.queue_server.errors import TryAgain
+from deadletter.queue_server.request_batcher import RequestBatcher
 from deadletter.system import SystemClock, SystemDice
 
 from .event import Event, encoded
@@ -34,7 +34,7 @@ class Intake:
         self._queue = queue
         self._options = job_options(profile)
         self._clock, self._dice = SystemClock(), SystemDice()
-        self._gathering: Gathering[Message, None] = Gathering(
+        self._gathering: RequestBatcher[Message, None] = RequestBatcher(
             self._send, most=_TOGETHER, limit=_WAITING
         )
 

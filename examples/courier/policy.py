@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from deadletter import DeadLetter, DLQPolicy, Message, Profile, State
 from deadletter.core.message import as_headers
-from deadletter.core.projections import courier
+from deadletter.profiles import courier
 
 from .settings import MAIN
 
@@ -45,10 +45,7 @@ def job_options(profile: Profile) -> bytes:
     """The same patience in BullMQ's words; without, its workers try only once."""
     policy = profile.policy
     base = round(policy.backoff.delay(1, 0.0) * 1000)
-    options = {
-        "attempts": policy.max_attempts,
-        "backoff": {"type": "exponential", "delay": base},
-    }
+    options = {"attempts": policy.max_attempts, "backoff": {"type": "exponential", "delay": base}}
     return msgspec.json.encode(options)
 
 

@@ -13,9 +13,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 class Problem(Exception):
     """An answer other than 202."""
 
-    def __init__(
-        self, status: int, code: str, detail: str, retry_after: int | None = None
-    ) -> None:
+    def __init__(self, status: int, code: str, detail: str, retry_after: int | None = None) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
@@ -47,8 +45,5 @@ def answer_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[byt
 
 def _response(told: Told, headers: dict[str, str]) -> Response[bytes]:
     return Response(
-        msgspec.json.encode(told),
-        status_code=told.status,
-        media_type=MEDIA_TYPE,
-        headers=headers,
+        msgspec.json.encode(told), status_code=told.status, media_type=MEDIA_TYPE, headers=headers
     )

@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from deadletter import DeadLetterError, open_engine
-from deadletter.core.campaign import Campaign, Outcome
+from deadletter.core.campaign import BLOCKED, Campaign, Outcome, Verdict
 from deadletter.core.letter import By
-from deadletter.core.verdicts import BLOCKED, Verdict
 from deadletter.office.batches import whole_letters
 from deadletter.office.letters import Letters
 from deadletter.office.preflight import Preflight
@@ -68,9 +67,7 @@ class Desk:
         self._store: LetterStore = engine.letters
         self._clock = SystemClock()
         self._letters = Letters(self._store, self._clock)
-        self._replay = Replay(
-            self._store, engine.broker, self._clock, SystemDice(), engine.ledger
-        )
+        self._replay = Replay(self._store, engine.broker, self._clock, SystemDice(), engine.ledger)
 
     async def replay(self, wish: Wish) -> Sent:
         """Choose, judge, mark as reviewed, send; wait for outcomes if asked to."""
@@ -81,9 +78,7 @@ class Desk:
         if wish.dry_run or not going:
             return Sent(verdicts=sums, ids=tuple(going))
         await self._letters.review(going, wish.by)
-        begun = await self._replay.begin(
-            going, wish.by, query=wish.query, rate=wish.rate
-        )
+        begun = await self._replay.begin(going, wish.by, query=wish.query, rate=wish.rate)
         await self._replay.run(begun.id)
         ended = await self._replay.wait_confirmed(begun.id, timeout=wish.wait)
         return Sent(verdicts=sums, ids=tuple(going), campaign=ended)
@@ -100,9 +95,7 @@ class Desk:
         verdicts: dict[str, Verdict] = {}
         async for letters in whole_letters(self._store, ids):
             judged = await preflight.judge(letters)
-            verdicts |= {
-                letter.id: one for letter, one in zip(letters, judged, strict=True)
-            }
+            verdicts |= {letter.id: one for letter, one in zip(letters, judged, strict=True)}
         return verdicts
 
 

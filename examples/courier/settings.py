@@ -57,9 +57,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     except msgspec.ValidationError as error:
         text = str(error)
         for name in Settings.__struct_fields__:  # it says `$.api_port`, we say API_PORT
-            text = text.replace(f"$.{name}", name.upper()).replace(
-                f"`{name}`", name.upper()
-            )
+            text = text.replace(f"$.{name}", name.upper()).replace(f"`{name}`", name.upper())
         raise ConfigError(f"the environment cannot be: {text}") from None
 
 

@@ -11,12 +11,12 @@ import sys
 from typing import Final
 
 from deadletter import App, Context, Profile
-from deadletter.assembly.chores import Chore
 from deadletter.core.events import Observer
 from deadletter.core.letter import By
 from deadletter.observe.logs import log_events
 from deadletter.office.retention import Retention
 from deadletter.system import SystemClock
+from deadletter.wiring.chores import Chore
 
 from .delivering import Downstream
 from .event import Event, key_of
@@ -28,11 +28,7 @@ YIELDING: Final = 5  # on a machine they share, the gateway's answers go first
 
 
 def build(
-    settings: Settings,
-    profile: Profile,
-    downstream: Downstream,
-    *,
-    observe: Observer,
+    settings: Settings, profile: Profile, downstream: Downstream, *, observe: Observer
 ) -> App:
     """The worker: one handler on the main queue."""
     app = App(settings.queue_url, office=settings.mongodb_url, observe=observe)
@@ -57,14 +53,10 @@ def build(
     return app
 
 
-async def retention(
-    app: App, settings: Settings, profile: Profile, observe: Observer
-) -> Chore:
+async def retention(app: App, settings: Settings, profile: Profile, observe: Observer) -> Chore:
     """Lets go of finished letters past DLQ_TTL_DAYS, every now and then."""
     engine, clock = await app.engine(), SystemClock()
-    past = Retention(
-        await app.letters(), clock, keep=kept_for(profile), ledger=engine.ledger
-    )
+    past = Retention(await app.letters(), clock, keep=kept_for(profile), ledger=engine.ledger)
 
     async def let_go() -> None:
         await past.run(By(CONSUMER, "DLQ_TTL_DAYS"))
@@ -74,11 +66,7 @@ async def retention(
 
 
 async def work(
-    settings: Settings,
-    profile: Profile,
-    *,
-    observe: Observer,
-    stop: asyncio.Event | None = None,
+    settings: Settings, profile: Profile, *, observe: Observer, stop: asyncio.Event | None = None
 ) -> int:
     """Work until told to stop, by `stop` or by a signal."""
     seconds = settings.downstream_timeout_ms / 1000

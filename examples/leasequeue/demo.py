@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deadletter.client import QueueClient
-from deadletter.core.items import Item
+from deadletter.queue_server.model import Item
 from servers import PostgreSQL
 from stage import Process, Stage
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from deadletter import Conflict, Malformed
 from deadletter.client import QueueClient
-from deadletter.core.items import Again, LeaseQueue
+from deadletter.queue_server.model import ItemRetry, LeaseQueue
 
 from .frame import Frame, frame_of, item_of
 from .settings import DEAD, FRAMES, Settings
@@ -18,9 +18,7 @@ _LOOK: Final = 0.2  # seconds to wait for something dead
 
 def queues(settings: Settings) -> list[LeaseQueue]:
     """The queues of a farm, in the order they have to be made."""
-    dead = LeaseQueue(
-        name=DEAD, lease_timeout=300.0, expire_timeout=settings.expire + 300.0
-    )
+    dead = LeaseQueue(name=DEAD, lease_timeout=300.0, expire_timeout=settings.expire + 300.0)
     frames = LeaseQueue(
         name=FRAMES,
         lease_timeout=settings.lease,
@@ -67,12 +65,10 @@ async def again(queue: QueueClient, mend: Callable[[bytes], Frame]) -> list[Fram
         await queue.complete(DEAD, lent.partition, [item.id])
         sent.append(frame)
     for partition, id_ in left:
-        await queue.retry(DEAD, partition, [Again(id_)])
+        await queue.retry(DEAD, partition, [ItemRetry(id_)])
     return sent
 
 
 def resized(width: int, height: int) -> Callable[[bytes], Frame]:
     """Mends frames by asking for another size."""
-    return lambda payload: structs.replace(
-        frame_of(payload), width=width, height=height
-    )
+    return lambda payload: structs.replace(frame_of(payload), width=width, height=height)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from deadletter import Malformed
-from deadletter.core.items import NewItem
+from deadletter.queue_server.model import NewItem
 
 Size = Annotated[int, Meta(ge=1, le=100_000)]
 
@@ -30,16 +30,12 @@ class Frame(Struct, frozen=True, forbid_unknown_fields=True):
 
 def film(name: str, frames: int, width: int, height: int) -> list[Frame]:
     """All frames of a film that flies in."""
-    return [
-        Frame(name, number, width, height, zoom=1.2**number) for number in range(frames)
-    ]
+    return [Frame(name, number, width, height, zoom=1.2**number) for number in range(frames)]
 
 
 def item_of(frame: Frame) -> NewItem:
     """A frame as an item; people know it by its reference."""
-    return NewItem(
-        msgspec.json.encode(frame), reference=frame.name, encoding="json", kind="frame"
-    )
+    return NewItem(msgspec.json.encode(frame), reference=frame.name, encoding="json", kind="frame")
 
 
 def frame_of(payload: bytes) -> Frame:

@@ -25,9 +25,7 @@ def _row(frame: Frame, y: int) -> bytes:
     scale = 3.0 / frame.zoom / frame.width
     imaginary = frame.imaginary + (y - frame.height / 2) * scale
     start = frame.real - frame.width / 2 * scale
-    return bytes(
-        _shade(complex(start + x * scale, imaginary)) for x in range(frame.width)
-    )
+    return bytes(_shade(complex(start + x * scale, imaginary)) for x in range(frame.width))
 
 
 def _shade(point: complex) -> int:

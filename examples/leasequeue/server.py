@@ -18,9 +18,7 @@ AGAIN = 0.2  # seconds before a server that ended is started again
 
 
 @asynccontextmanager
-async def serving(
-    settings: Settings, say: Callable[[str], None]
-) -> AsyncIterator[None]:
+async def serving(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[None]:
     """A server that answers, from here to the end of the block."""
     keeping = asyncio.create_task(_keep(settings, say))
     try:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from deadletter import ConfigError, Conflict, Malformed, Unavailable
-from deadletter.client import Lent, LentItem, QueueClient
-from deadletter.core.items import Again
+from deadletter.client import Lease, LeasedItem, QueueClient
+from deadletter.queue_server.model import ItemRetry
 
 from .frame import Frame, frame_of
 from .picture import render
@@ -25,9 +25,7 @@ class Worker:
     at the wrong moment: the picture is the same, and it is put into its place whole.
     """
 
-    def __init__(
-        self, queue: QueueClient, settings: Settings, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, queue: QueueClient, settings: Settings, say: Callable[[str], None]) -> None:
         self._queue = queue
         self._settings = settings
         self._say = say
@@ -44,14 +42,14 @@ class Worker:
             for item in leasing.result().items:
                 await self._settled(leasing.result().partition, item)
 
-    async def _leased(self) -> Lent:
+    async def _leased(self) -> Lease:
         while True:
             try:
                 return await self._queue.lease(FRAMES, wait=WAIT)
             except Unavailable:
                 await asyncio.sleep(AWAY)
 
-    async def _settled(self, partition: int, item: LentItem) -> None:
+    async def _settled(self, partition: int, item: LeasedItem) -> None:
         try:
             await self._work(partition, item)
         except (Conflict, ConfigError):
@@ -59,17 +57,17 @@ class Worker:
         except Unavailable:
             self._say(f"{item.reference}: nobody to tell, it will come again")
 
-    async def _work(self, partition: int, item: LentItem) -> None:
+    async def _work(self, partition: int, item: LeasedItem) -> None:
         try:
             frame = frame_of(item.payload)
             await asyncio.to_thread(self._render, frame)
         except Malformed as error:
             self._say(f"{item.reference or item.id} is dead: {error}")
-            await self._queue.retry(FRAMES, partition, [Again(item.id, dead=True)])
+            await self._queue.retry(FRAMES, partition, [ItemRetry(item.id, dead=True)])
         except Exception as error:  # noqa: BLE001 -- whatever it is, another may try
             self._say(f"{item.reference}, attempt {item.attempts}: {error}")
             at = datetime.now(UTC) + timedelta(seconds=self._settings.pause)
-            await self._queue.retry(FRAMES, partition, [Again(item.id, at)])
+            await self._queue.retry(FRAMES, partition, [ItemRetry(item.id, at)])
         else:
             self._say(f"{frame.name} rendered, attempt {item.attempts}")
             await self._queue.complete(FRAMES, partition, [item.id])

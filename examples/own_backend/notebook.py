@@ -13,23 +13,14 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct, field, structs
 
-from deadletter.core.errors import (
-    ConfigError,
-    Conflict,
-    ErrorTable,
-    NotFound,
-    Refused,
-    Unavailable,
-    translated,
-)
-from deadletter.core.message import Delivery, Message
-from deadletter.core.message_text import as_unicode, restored
+from deadletter.core.errors import ConfigError, Conflict, NotFound, Refused, Unavailable
+from deadletter.core.message import Delivery, Message, as_unicode, restored
 from deadletter.core.topology import check_deletion, check_name, validate
+from deadletter.kit import ErrorTable, NoOptions, UrlForm
 from deadletter.ports import (
     Acked,
     Broker,
@@ -58,7 +49,13 @@ FEATURES = Features(
     keeps_ledger=False,
 )
 # 2. The client's errors as ours: worth trying again, or not.
-ERRORS: ErrorTable = {OSError: Unavailable, ValueError: Refused}
+ERRORS = ErrorTable(
+    "the notebook",
+    {
+        OSError: (Unavailable, "the notebook cannot be read or written"),
+        ValueError: (Refused, "the notebook is not one of ours"),
+    },
+)
 
 Found: TypeAlias = tuple[list[Delivery], float]  # ...or seconds until there is some
 
@@ -142,7 +139,7 @@ class Notebook:
     def change(self) -> Iterator[Pages]:
         """Change the pages: all of it and durably, or nothing."""
         try:
-            with translated(ERRORS):
+            with ERRORS.translated():
                 yield self.pages
                 draft = self._path.with_name(f"{self._path.name}.new")
                 draft.write_bytes(msgspec.json.encode(self.pages))
@@ -154,7 +151,7 @@ class Notebook:
         bell.set()
 
     def _read(self) -> Pages:
-        with translated(ERRORS):
+        with ERRORS.translated():
             if not self._path.exists():
                 return Pages()
             return msgspec.json.decode(self._path.read_bytes(), type=Pages)
@@ -204,9 +201,7 @@ class NotebookMailbox:
         with self._notebook.change() as pages:
             return [self._settle(pages, settlement) for settlement in settlements]
 
-    async def extend(
-        self, deliveries: Sequence[Delivery], *, lease: float
-    ) -> Sequence[bool]:
+    async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
         """Keep deliveries ours for `lease` seconds from now; says which still are."""
         until = self._notebook.clock.now() + timedelta(seconds=lease)
         with self._notebook.change() as pages:
@@ -392,9 +387,14 @@ class NotebookEngine:
         """Everything is in the file already."""
 
 
+URL = UrlForm(
+    "notebook", {"notebook": None}, NoOptions, example="notebook:///a.json", default_host=None
+)
+
+
 async def open_engine(url: str, *, clock: Clock, dice: Dice) -> NotebookEngine:
     """Open the notebook a URL names, or begin it."""
-    path = unquote(urlsplit(url).path.removeprefix("/"))
+    path = URL.read(url).path.removeprefix("/")
     if not path:
-        raise ConfigError(f"{url!a} names no file: write notebook:///name.json")
+        raise ConfigError("the notebook URL names no file: write notebook:///name.json")
     return NotebookEngine(Path(path), clock)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from deadletter.observe.fan import fan_out
 from deadletter.observe.logs import log_events
 from deadletter.observe.metrics import Metrics
+from deadletter.observe.observers import fan_out
 from deadletter.system import SystemClock
 
 from .engine import opened
@@ -28,9 +28,7 @@ async def main() -> int:
     observe = fan_out(log_events(SystemClock()), Metrics(registry))
     with _metrics(settings.metrics_port, registry):
         async with opened(settings, observe) as pipeline:
-            return await pipeline.app.work(
-                health_port=settings.health_port, install_signals=True
-            )
+            return await pipeline.app.work(health_port=settings.health_port, install_signals=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from deadletter import DLQPolicy, Linear, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.core.policy import Disposition
-from deadletter.core.projections.pipeline import export
+from deadletter.profiles.pipeline import export
 
 from .graph import PROFILE, Node
 from .pipestream_pb2 import DlqMessage

@@ -44,16 +44,12 @@ class Repository:
         try:
             body = self._path(reference).read_bytes()
         except FileNotFoundError:
-            raise DocumentMissing(
-                f"the repository has no document {reference.doc_id!r}"
-            ) from None
+            raise DocumentMissing(f"the repository has no document {reference.doc_id!r}") from None
         document = PipeDoc()
         try:
             document.ParseFromString(body)
         except DecodeError as error:
-            raise MalformedDocument(
-                f"document {reference.doc_id!r} cannot be read"
-            ) from error
+            raise MalformedDocument(f"document {reference.doc_id!r} cannot be read") from error
         if document.doc_id != reference.doc_id:
             raise MalformedDocument(
                 f"document {reference.doc_id!r} says that it is {document.doc_id!r}"

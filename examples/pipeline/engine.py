@@ -13,7 +13,7 @@ import structlog
 
 from deadletter import App, Delivery, LogicalFailure
 from deadletter.core.events import Observer
-from deadletter.observe.lines import line
+from deadletter.observe.logs import line
 from deadletter.system import SystemClock
 
 from . import graph, streams
@@ -29,26 +29,16 @@ log = structlog.get_logger("pipeline")
 
 def opened(settings: Settings, observe: Observer | None = None) -> "Pipeline":
     """The pipeline that the settings describe; nothing runs yet."""
-    app = App(
-        settings.broker,
-        office=settings.office,
-        version=settings.version,
-        observe=observe,
-    )
+    app = App(settings.broker, office=settings.office, version=settings.version, observe=observe)
     return Pipeline(
-        app,
-        graph.load(settings.graph),
-        Repository(settings.documents),
-        Modules(settings.modules),
+        app, graph.load(settings.graph), Repository(settings.documents), Modules(settings.modules)
     )
 
 
 class Pipeline:
     """Every node of a graph, as handlers of an app."""
 
-    def __init__(
-        self, app: App, nodes: Graph, documents: Repository, modules: Modules
-    ) -> None:
+    def __init__(self, app: App, nodes: Graph, documents: Repository, modules: Modules) -> None:
         self.app = app
         self.graph = nodes
         self.documents = documents
@@ -90,9 +80,7 @@ class Pipeline:
         began = self._clock.now()
         reference = stream.document_ref
         document = await asyncio.to_thread(self.documents.get, reference)
-        answer = await self._modules.process(
-            node.module_id, document, stream, within=node.timeout
-        )
+        answer = await self._modules.process(node.module_id, document, stream, within=node.timeout)
         error = ""
         if not answer.success:
             error = answer.error_message or "the module gave no reason"

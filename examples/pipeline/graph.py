@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from msgspec import Struct
 
 from deadletter import ConfigError
-from deadletter.core.profiles import PROFILES
+from deadletter.profiles import PROFILES
 
 from . import pipestream_pb2 as pb
 
@@ -88,9 +88,7 @@ def patience(cluster: str, node_id: str, config: pb.DlqConfig) -> Patience:
     if config.HasField("retry_backoff"):
         backoff = config.retry_backoff.ToTimedelta().total_seconds()
     if tries < 0 or backoff < 0:
-        raise ConfigError(
-            f"Node {node_id}: max_retries and retry_backoff cannot be below 0."
-        )
+        raise ConfigError(f"Node {node_id}: max_retries and retry_backoff cannot be below 0.")
     usual = PROFILE.dead_queue("", cluster=cluster, node=node_id)
     return Patience(
         enabled=config.enabled if config.HasField("enabled") else True,

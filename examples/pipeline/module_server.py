@@ -54,9 +54,7 @@ class ModuleServer:
             request_deserializer=ProcessRequest.FromString,
             response_serializer=ProcessResponse.SerializeToString,
         )
-        service = grpc.method_handlers_generic_handler(
-            "pipestream.Module", {"Process": method}
-        )
+        service = grpc.method_handlers_generic_handler("pipestream.Module", {"Process": method})
         self._server.add_generic_rpc_handlers((service,))
         self.port: int = self._server.add_insecure_port(f"127.0.0.1:{port}")
 
@@ -101,9 +99,7 @@ def moody(work: Callable[[str], str], mood: Path) -> Process:
                 os._exit(1)
             case "raise":
                 raise KeyError("language")
-        made = PipeDoc(
-            doc_id=document.doc_id, title=document.title, body=work(document.body)
-        )
+        made = PipeDoc(doc_id=document.doc_id, title=document.title, body=work(document.body))
         return ProcessResponse(success=True, output_document=made)
 
     return process

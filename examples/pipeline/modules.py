@@ -43,9 +43,7 @@ class Modules:
         try:
             known = _addresses.decode(self._directory.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
-            raise ModuleUnavailable(
-                f"module {module_id} cannot be looked up: {error}"
-            ) from error
+            raise ModuleUnavailable(f"module {module_id} cannot be looked up: {error}") from error
         if module_id not in known:
             raise ModuleUnavailable(f"module {module_id} is not registered")
         return known[module_id]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from deadletter.backends.kafka.address import read_url
+from deadletter.brokers.kafka.address import read_url
 
 BATCH: Final = 100
 PATIENCE: Final = 10.0  # seconds for the broker to answer

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from deadletter import ConfigError, Trouble
 from deadletter.core.letter import DeadLetter
-from deadletter.core.projections import pipeline as projection
 from deadletter.ports import LetterStore
+from deadletter.profiles import pipeline as projection
 
 from .engine import Pipeline, opened
 from .graph import Node
@@ -57,9 +57,7 @@ async def take_in(pipeline: Pipeline, node_id: str) -> TakenIn:
     while some := list(islice(found, BATCH)):
         taken = await _kept(letters, node, some)
         total = TakenIn(
-            total.new + taken.new,
-            total.known + taken.known,
-            total.unreadable + taken.unreadable,
+            total.new + taken.new, total.known + taken.known, total.unreadable + taken.unreadable
         )
     return total
 

@@ -35,10 +35,7 @@ def _run(arguments: list[str], settings: Settings) -> int:
     match arguments:
         case ["api"]:
             uvicorn.run(
-                build(settings),
-                host=settings.host,
-                port=settings.port,
-                log_level="warning",
+                build(settings), host=settings.host, port=settings.port, log_level="warning"
             )
             return 0
         case ["consumer", *which] if BOTH.issuperset(which):

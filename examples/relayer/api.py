@@ -15,11 +15,7 @@ from typing import Annotated
 import msgspec
 from litestar import Litestar, get, post
 from litestar.datastructures import State
-from litestar.exceptions import (
-    HTTPException,
-    NotAuthorizedException,
-    NotFoundException,
-)
+from litestar.exceptions import HTTPException, NotAuthorizedException, NotFoundException
 from litestar.params import FromPath, HeaderParameter, JSONBody
 
 from deadletter import App, BackendError
@@ -49,9 +45,7 @@ class Desk:
         self._app = app
         self._dice = new_id
 
-    async def take(
-        self, kind: str, request: DirectTxRequest | GaslessTxRequest
-    ) -> Accepted:
+    async def take(self, kind: str, request: DirectTxRequest | GaslessTxRequest) -> Accepted:
         """
         Write it down, put it on the queue, answer.
 
@@ -60,25 +54,16 @@ class Desk:
         fields = msgspec.to_builtins(request)
         wish = fields.pop("retryOnFailure") or False
         message = RelayMessage(
-            transaction_id=self._dice.new_id(),
-            type=kind,
-            request=fields,
-            retry_on_failure=wish,
+            transaction_id=self._dice.new_id(), type=kind, request=fields, retry_on_failure=wish
         )
         id_ = message.transaction_id
         await self.table.add(message)
         try:
             await self._app.send(
-                QUEUE,
-                message,
-                id=id_,
-                idempotency_key=id_,
-                headers={RETRY_WISH: str(wish).lower()},
+                QUEUE, message, id=id_, idempotency_key=id_, headers={RETRY_WISH: str(wish).lower()}
             )
         except BackendError as error:
-            await self.table.heard(
-                id_, Status.FAILED, hash=None, error="it could not be queued"
-            )
+            await self.table.heard(id_, Status.FAILED, hash=None, error="it could not be queued")
             raise HTTPException(
                 "The queue cannot be reached: try again.", status_code=503
             ) from error
@@ -118,16 +103,12 @@ async def webhook(
 ) -> None:
     """Hear what the chain made of a transaction."""
     wanted = f"Bearer {state.webhook_token}"
-    if not state.webhook_token or not hmac.compare_digest(
-        token.encode(), wanted.encode()
-    ):
+    if not state.webhook_token or not hmac.compare_digest(token.encode(), wanted.encode()):
         raise NotAuthorizedException("The webhook takes a token.")
     desk: Desk = state.desk
     if data.status not in {Status.MINED, Status.CONFIRMED, Status.FAILED}:
         raise HTTPException("The chain cannot say that.", status_code=422)
-    await desk.table.heard(
-        data.transaction_id, data.status, hash=data.hash, error=data.error
-    )
+    await desk.table.heard(data.transaction_id, data.status, hash=data.hash, error=data.error)
 
 
 @get("/health", status_code=200)

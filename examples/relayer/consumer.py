@@ -13,8 +13,8 @@ from typing import Final
 from deadletter import App
 from deadletter.core.events import Observer
 from deadletter.observe.cloudwatch import CloudWatch, cloudwatch
-from deadletter.observe.fan import fan_out
 from deadletter.observe.logs import log_events
+from deadletter.observe.observers import fan_out
 from deadletter.ports import Clock
 from deadletter.system import SystemClock, SystemDice
 
@@ -50,10 +50,7 @@ async def opened_consumers(
         downstream = Downstream(settings.relayer, settings.relayer_timeout)
         stack.push_async_callback(downstream.close)
         app = App(
-            settings.sqs,
-            office=settings.office,
-            observe=observe or log_events(clock),
-            clock=clock,
+            settings.sqs, office=settings.office, observe=observe or log_events(clock), clock=clock
         )
         await stack.enter_async_context(app)
         await make_queues((await app.engine()).broker, settings)
@@ -75,16 +72,12 @@ async def consume(settings: Settings, which: frozenset[str] = BOTH) -> int:
         _publishing(watch, app, settings),
     ):
         return await app.work(
-            health_port=settings.health_port,
-            health_host=settings.host,
-            install_signals=True,
+            health_port=settings.health_port, health_host=settings.host, install_signals=True
         )
 
 
 @asynccontextmanager
-async def _publishing(
-    watch: CloudWatch, app: App, settings: Settings
-) -> AsyncIterator[None]:
+async def _publishing(watch: CloudWatch, app: App, settings: Settings) -> AsyncIterator[None]:
     """Publish the numbers meanwhile, and what is left of them at the end."""
     if not settings.publish_every:
         yield
@@ -92,9 +85,7 @@ async def _publishing(
     stop = asyncio.Event()
     async with cloudwatch(region=settings.region) as client:
         publishing = asyncio.create_task(
-            watch.publish_every(
-                settings.publish_every, client, await app.letters(), stop
-            )
+            watch.publish_every(settings.publish_every, client, await app.letters(), stop)
         )
         try:
             yield

@@ -91,9 +91,7 @@ class _Sqlite:
         return rows
 
     def _open(self) -> None:
-        self._connection = sqlite3.connect(
-            self._path, timeout=_PATIENCE, isolation_level=None
-        )
+        self._connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
 
@@ -123,9 +121,7 @@ class _PostgreSQL:
     @classmethod
     async def opened(cls, url: str) -> "_PostgreSQL":
         return cls(
-            await asyncpg.create_pool(
-                url, min_size=1, max_size=5, command_timeout=_PATIENCE
-            )
+            await asyncpg.create_pool(url, min_size=1, max_size=5, command_timeout=_PATIENCE)
         )
 
     async def run(self, sql: str, *values: object) -> list[Row]:

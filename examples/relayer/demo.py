@@ -140,9 +140,7 @@ def tell(stage: Stage, demo: Demo) -> None:
     stage.chapter("A transaction goes through")
     demo.until(demo.ask(ALICE), "confirmed")
 
-    stage.chapter(
-        "What will never work fails at once; the dead-letter queue is not used"
-    )
+    stage.chapter("What will never work fails at once; the dead-letter queue is not used")
     demo.fail(BOB, status=500, message="execution reverted: paused", times=99)
     bob = demo.ask(BOB)
     demo.until(bob, "failed")

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from deadletter import App, DeadLetter, Failure, Trouble
 from deadletter.core.decision import Reason
 from deadletter.core.letter import By
-from deadletter.core.projections.taken import taken
-from deadletter.office.letters import Letters
 from deadletter.ports import Clock
+from deadletter.profiles.projection import taken
 
 from .reprocessing import Reprocessing
 from .settings import DEAD_QUEUE, QUEUE, Settings
@@ -27,12 +26,7 @@ class DeadLetterConsumer:
     """Works the dead-letter queue."""
 
     def __init__(
-        self,
-        app: App,
-        settings: Settings,
-        table: Table,
-        reprocessing: Reprocessing,
-        clock: Clock,
+        self, app: App, settings: Settings, table: Table, reprocessing: Reprocessing, clock: Clock
     ) -> None:
         self._app = app
         self._profile = settings.profile
@@ -59,9 +53,7 @@ class DeadLetterConsumer:
         message = read(letter.message.body)
         if letter.head.source != QUEUE:
             told = unburied(
-                letter,
-                receives=self._profile.policy.max_attempts,
-                is_readable=message is not None,
+                letter, receives=self._profile.policy.max_attempts, is_readable=message is not None
             )
             (kept,) = await store.keep([told])
             (letter,) = await store.get([kept.id])
@@ -81,9 +73,9 @@ class DeadLetterConsumer:
     async def _over(self, letter: DeadLetter, transaction: Transaction) -> None:
         """Close the letter of a transaction that went through after all."""
         if transaction.status is not Status.FAILED:
-            letters = Letters(await self._app.letters(), self._clock)
+            office = await self._app.office()
             why = f"the transaction is {transaction.status}"
-            await letters.close([letter.id], By("dlq-consumer", why))
+            await office.letters.close([letter.id], By("dlq-consumer", why))
 
 
 def read(body: bytes) -> RelayMessage | None:

@@ -37,13 +37,9 @@ class MainConsumer:
         Without a brake: a client waits for the end of its transaction, and is told
         after three attempts that it has failed, also while everything else fails.
         """
-        app.handler(
-            QUEUE,
-            policy=self._policy,
-            lease=self._lease,
-            idempotent=True,
-            brake=None,
-        )(self.relay)
+        app.handler(QUEUE, policy=self._policy, lease=self._lease, idempotent=True, brake=None)(
+            self.relay
+        )
 
     async def relay(self, message: RelayMessage, context: Context) -> None:
         """Submit one transaction."""

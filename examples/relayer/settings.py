@@ -42,9 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings; what cannot be is refused with a sentence."""
-    profile = _with_rules(
-        PROFILES["relayer"].with_environment(environ), environ.get("DLQ_RULES")
-    )
+    profile = _with_rules(PROFILES["relayer"].with_environment(environ), environ.get("DLQ_RULES"))
     main, dead = environ.get("SQS_QUEUE_URL"), environ.get("SQS_DLQ_URL")
     try:
         profile.check_consumers(worker=bool(main), dlq_consumer=bool(dead))
@@ -52,9 +50,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         name = "SQS_DLQ_URL" if main else "SQS_QUEUE_URL"
         raise ConfigError(f"{error} Its queue is to be named in {name}.") from error
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", "eu-west-1")
-    sqs, region = _engine(
-        main or f"{_LOCAL}/{QUEUE}", dead or f"{_LOCAL}/{DEAD_QUEUE}", region
-    )
+    sqs, region = _engine(main or f"{_LOCAL}/{QUEUE}", dead or f"{_LOCAL}/{DEAD_QUEUE}", region)
     number = partial(_whole, environ)
     return Settings(
         sqs=sqs,

@@ -20,9 +20,7 @@ _FIELDS: Final = (
     "id, type, status, retry_on_failure, relayer_id, hash, error_category, "
     "error_code, error_message, created_at, updated_at"
 )
-_UNFINISHED: Final = (
-    "status IN (" + ", ".join(f"'{one}'" for one in sorted(UNFINISHED)) + ")"
-)
+_UNFINISHED: Final = "status IN (" + ", ".join(f"'{one}'" for one in sorted(UNFINISHED)) + ")"
 _GIVEN_UP: Final = "(status = 'failed' AND error_category IS NOT NULL)"  # by us
 _WITH_RELAYER: Final = "status IN ('submitted', 'mined')"
 
@@ -118,9 +116,7 @@ class Table:
         )
         return bool(rows)
 
-    async def heard(
-        self, id: str, status: Status, *, hash: str | None, error: str | None
-    ) -> bool:
+    async def heard(self, id: str, status: Status, *, hash: str | None, error: str | None) -> bool:
         """What the chain made of it; False when it was not there to be changed."""
         rows = await self._run(
             "UPDATE transactions SET status = ?2, hash = COALESCE(?3, hash), "

@@ -57,9 +57,7 @@ class Board:
         letters = await self._app.letters()
         self._queues = list(await engine.broker.queues())
         self._groups = list(await letters.groups(limit=6))
-        waiting = sum(
-            q.ready + q.delayed + q.claimed + q.suspects for q in self._queues
-        )
+        waiting = sum(q.ready + q.delayed + q.claimed + q.suspects for q in self._queues)
         self.is_quiet = waiting == 0
         self._follow()
 
@@ -101,10 +99,7 @@ class Board:
             ("dlq list 'is:pending error:KeyError'", "the letters of one cause"),
             ("dlq show ID", "one letter's whole story"),
             ("dlq replay 'error:KeyError' --dry-run", "what a replay would do"),
-            (
-                "dlq discard 'reason:undecodable' --reason junk",
-                "throw some away, audited",
-            ),
+            ("dlq discard 'reason:undecodable' --reason junk", "throw some away, audited"),
             ("dlq verify", "nothing lost, nothing doubled"),
         ]
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

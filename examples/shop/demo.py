@@ -42,10 +42,7 @@ async def act(app: App, what: str, count: int, draw: random.Random) -> None:
         orders = range(1000, 1000 + count)
         await app.send_many(
             "shipments",
-            [
-                {"order": f"o-{number}", "city": draw.choice(cities)}
-                for number in orders
-            ],
+            [{"order": f"o-{number}", "city": draw.choice(cities)} for number in orders],
         )
     elif what == "back":
         (PLACE / "outage").unlink(missing_ok=True)

@@ -12,15 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from deadletter import (
-    App,
-    BrakePolicy,
-    Context,
-    DLQPolicy,
-    Exponential,
-    Rule,
-    Trouble,
-)
+from deadletter import App, BrakePolicy, Context, DLQPolicy, Exponential, Rule, Trouble
 from deadletter.core.events import Event
 from deadletter.core.rules import DEFAULT
 

@@ -1,37 +1,25 @@
 """
 The dead letter office for message consumers.
 
-    from deadletter import App, DLQPolicy, Exponential
+    from deadletter import App, Exponential
 
     app = App("sqlite:///shop.db")
 
-    @app.handler("orders", policy=DLQPolicy(max_attempts=5))
+    @app.handler("orders", max_attempts=5, backoff=Exponential(1.0))
     async def charge(order: Order) -> None: ...
 """
 
 from importlib import import_module
 from typing import Any
 
-# Loaded when they are first asked for: `dlq --help` should not wait for the
-# runtime. What type checkers see is in __init__.pyi.
+# Loaded on first use, so that `dlq --help` does not import the runtime. Type checkers
+# read __init__.pyi.
 _HOMES = {
-    ".assembly": (
-        "App",
-        "load_app",
-        "open_engine",
-        "opened",
-    ),
-    ".core.backoff": (
-        "Exponential",
-        "Fixed",
-        "Linear",
-        "NoBackoff",
-    ),
+    ".app": ("App",),
+    ".client": ("Client",),
+    ".core.backoff": ("Exponential", "Fixed", "Linear", "NoBackoff"),
     ".core.brake": ("BrakePolicy",),
-    ".core.classify": (
-        "ErrorClassifier",
-        "rules_from_toml",
-    ),
+    ".core.classify": ("ErrorClassifier", "Rule", "rules_from_toml"),
     ".core.errors": (
         "BackendError",
         "ConfigError",
@@ -46,37 +34,21 @@ _HOMES = {
         "RetryLater",
         "Unavailable",
     ),
-    ".core.failure": (
-        "ErrorCategory",
-        "Failure",
-        "Trouble",
-    ),
-    ".core.letter": (
-        "DeadLetter",
-        "State",
-    ),
-    ".core.message": (
-        "Delivery",
-        "Message",
-    ),
-    ".core.policy": (
-        "DLQPolicy",
-        "Disposition",
-        "ErrorBudgetPolicy",
-        "LimitMode",
-        "Route",
-    ),
-    ".core.profiles": (
-        "PROFILES",
-        "Profile",
-    ),
-    ".core.rule": ("Rule",),
-    ".runtime.context": ("Context",),
+    ".core.failure": ("ErrorCategory", "Failure", "Trouble"),
+    ".core.letter": ("By", "DeadLetter", "State"),
+    ".core.message": ("Delivery", "Message"),
+    ".core.policy": ("DLQPolicy", "Disposition", "ErrorBudgetPolicy", "LimitMode", "Route"),
+    ".office.office": ("Office",),
+    ".profiles": ("PROFILES", "Profile"),
+    ".runtime.handlers": ("Context",),
+    ".runtime.registration": ("RegisteredHandler",),
+    ".wiring.engines": ("open_engine", "opened"),
+    ".loading": ("load_app",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: PLE0604 -- all of them strings
-    *sorted(_HOME_OF),
+    *sorted(_HOME_OF)
 ]
 
 

@@ -1,13 +1,15 @@
-from .assembly import App as App
-from .assembly import load_app as load_app
-from .assembly import open_engine as open_engine
-from .assembly import opened as opened
+from deadletter.runtime.handlers import Context as Context
+from deadletter.runtime.registration import RegisteredHandler as RegisteredHandler
+
+from .app import App as App
+from .client import Client as Client
 from .core.backoff import Exponential as Exponential
 from .core.backoff import Fixed as Fixed
 from .core.backoff import Linear as Linear
 from .core.backoff import NoBackoff as NoBackoff
 from .core.brake import BrakePolicy as BrakePolicy
 from .core.classify import ErrorClassifier as ErrorClassifier
+from .core.classify import Rule as Rule
 from .core.classify import rules_from_toml as rules_from_toml
 from .core.errors import BackendError as BackendError
 from .core.errors import ConfigError as ConfigError
@@ -24,6 +26,7 @@ from .core.errors import Unavailable as Unavailable
 from .core.failure import ErrorCategory as ErrorCategory
 from .core.failure import Failure as Failure
 from .core.failure import Trouble as Trouble
+from .core.letter import By as By
 from .core.letter import DeadLetter as DeadLetter
 from .core.letter import State as State
 from .core.message import Delivery as Delivery
@@ -33,7 +36,9 @@ from .core.policy import DLQPolicy as DLQPolicy
 from .core.policy import ErrorBudgetPolicy as ErrorBudgetPolicy
 from .core.policy import LimitMode as LimitMode
 from .core.policy import Route as Route
-from .core.profiles import PROFILES as PROFILES
-from .core.profiles import Profile as Profile
-from .core.rule import Rule as Rule
-from .runtime.context import Context as Context
+from .loading import load_app as load_app
+from .office.office import Office as Office
+from .profiles import PROFILES as PROFILES
+from .profiles import Profile as Profile
+from .wiring.engines import open_engine as open_engine
+from .wiring.engines import opened as opened

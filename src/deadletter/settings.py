@@ -13,24 +13,15 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    TypeAlias,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.alerts import Alerts
-from deadletter.core.choices import with_choices
+from deadletter.core.environment import with_choices
 from deadletter.core.errors import ConfigError
-from deadletter.core.group_limit import GROUPS_PER_DAY
+from deadletter.core.grouping import GROUPS_PER_DAY
 from deadletter.core.redact import redact
 
 FILE: Final = "deadletter.toml"
@@ -54,7 +45,7 @@ Indexed = Annotated[int, Meta(ge=0, le=1_000_000, title="bytes, 0 to 1000000")]
 Names = Annotated[tuple[Text, ...], Meta(title="a list of texts")]
 
 # Not settings: where to find them, what the command itself reads, names of the
-# profiles (core.profiles), and what Kubernetes makes for a service called dlq.
+# profiles (deadletter.profiles), and what Kubernetes makes for a service called dlq.
 _OTHERS: Final = (
     "DLQ_CONFIG",
     "DLQ_DEBUG",
@@ -65,12 +56,7 @@ _OTHERS: Final = (
     "DLQ_SERVICE_HOST",
     "DLQ_SERVICE_PORT",
 )
-_PLAIN: Final = {
-    bool: "true or false",
-    str: "a text",
-    int: "a whole number",
-    float: "a number",
-}
+_PLAIN: Final = {bool: "true or false", str: "a text", int: "a whole number", float: "a number"}
 _ALMOST: Final = 0.85  # how alike a name must be to be taken for a slip
 
 
@@ -160,7 +146,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def source_urls(self) -> dict[str, str]:
-        """The URLs of servers of others, by name."""
+        """Return the URLs of servers of others, by name."""
         return {name: source.url for name, source in self.sources.items()}
 
     def __repr__(self) -> str:
@@ -169,9 +155,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return redact(super(Settings, hidden).__repr__())
 
 
-def load_settings(
-    path: str | Path | None = None, *, environ: Mapping[str, str]
-) -> Settings:
+def load_settings(path: str | Path | None = None, *, environ: Mapping[str, str]) -> Settings:
     """
     Read the settings: the file at `path`, and what `environ` says differently.
 
@@ -202,7 +186,7 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
 
 
 def _flat(found: Mapping[str, Any], where: str, under: str = "") -> dict[str, Any]:
-    """The file as dotted keys and values; an unknown key is refused."""
+    """Return the file as dotted keys and values; an unknown key is refused."""
     flat: dict[str, Any] = {}
     for name, value in found.items():
         key = f"{under}{name}"
@@ -258,7 +242,7 @@ def _converted(key: str, value: Any, where: str) -> Any:
 
 
 def _listed(value: str, kind: Any) -> Any:
-    """A variable as it is; a list is JSON, or texts between commas; sections JSON."""
+    """Return a variable as it is; a list is JSON, or texts between commas; sections JSON."""
     if get_origin(_bare(kind)) is dict:
         return msgspec.json.decode(value)
     if get_origin(_bare(kind)) is not tuple:
@@ -269,7 +253,7 @@ def _listed(value: str, kind: Any) -> Any:
 
 
 def must_be(kind: Any) -> str:
-    """What a setting of this type should be, in words."""
+    """Return what a setting of this type should be, in words."""
     for option in (kind, *get_args(kind)):  # X | None: the one that is not None tells
         for meta in getattr(option, "__metadata__", ()):
             if meta.title:
@@ -285,7 +269,7 @@ def must_be(kind: Any) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without None and what is said about it."""
+    """Return a type without None and what is said about it."""
     while True:
         options = [one for one in get_args(kind) if one is not NoneType]
         if get_origin(kind) is Annotated or (
@@ -297,7 +281,7 @@ def _bare(kind: Any) -> Any:
 
 
 def entries_of(kind: Any) -> type[Struct] | None:
-    """The Struct that a setting is a list of, or named sections of, if it is."""
+    """Return the Struct that a setting is a list of, or named sections of, if it is."""
     bare = _bare(kind)
     kinds = get_args(bare) or (None,)
     entry = {tuple: kinds[0], dict: kinds[-1]}.get(get_origin(bare) or bare)

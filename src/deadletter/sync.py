@@ -1,29 +1,28 @@
 """
-The same, for code that does not await: scripts, Django, Flask.
+An App for code that does not await: scripts, Django, Flask.
 
     from deadletter.sync import SyncApp
 
     shop = SyncApp(app)
     shop.send("orders", order)
 
-One background thread runs one event loop for all callers; nothing is implemented
-twice.
+One background thread runs one event loop for all callers.
 """
 
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
-from .assembly import App
+from .app import App
 from .core.errors import ConfigError, Unavailable
 from .core.letter import DeadLetter
-from .office.letters import Letters
 from .ports import Page
-from .system import SystemClock
+from .runtime.outgoing import Item
 
 T = TypeVar("T")
 
@@ -32,10 +31,14 @@ class SyncApp:
     """
     An App that can be called without awaiting, from any thread.
 
-    Its thread begins with the first call, in each process that calls: it may be made
-    before a server forks its workers. A call that takes longer than `timeout` seconds
-    raises Unavailable; None waits for ever. Close it, or use it in a `with` block, when
-    its work must be over at a certain point; otherwise it ends with the process.
+    Its thread starts with the first call in each process, so a SyncApp may be made before
+    a server forks its workers. It ends with the process; close it, or use it in a `with`
+    block, to end it earlier.
+
+    Args:
+        app: An App, or the URL of one.
+        timeout: Seconds after which a call raises Unavailable; None waits without a limit
+            (default 60).
     """
 
     def __init__(self, app: App | str, *, timeout: float | None = 60.0) -> None:
@@ -46,41 +49,89 @@ class SyncApp:
         self._is_closed = False
         _apps.add(self)
 
-    def send(self, mailbox: str, body: object, **options: Any) -> str:
-        """Send a message; takes what `App.send` takes."""
-        return self.call(self.app.send(mailbox, body, **options))
+    def send(
+        self,
+        mailbox: str,
+        body: object,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        delay: float | timedelta = 0.0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        expires_in: float | timedelta | None = None,
+        idempotency_key: str | None = None,
+        reply_to: str | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        content_type: str | None = None,
+        traceparent: str | None = None,
+        tracestate: str | None = None,
+    ) -> str:
+        """Send a message and return its id; the arguments are those of `App.send`."""
+        return self.call(
+            self.app.send(
+                mailbox,
+                body,
+                id=id,
+                key=key,
+                delay=delay,
+                at=at,
+                max_attempts=max_attempts,
+                expires_in=expires_in,
+                idempotency_key=idempotency_key,
+                reply_to=reply_to,
+                headers=headers,
+                content_type=content_type,
+                traceparent=traceparent,
+                tracestate=tracestate,
+            )
+        )
 
     def send_many(
-        self, mailbox: str, bodies: Iterable[object], *, delay: float = 0.0
+        self,
+        mailbox: str,
+        items: Iterable[Item],
+        *,
+        delay: float | timedelta = 0.0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
     ) -> list[str]:
-        """Send many messages at once: all of them, or none."""
-        return self.call(self.app.send_many(mailbox, bodies, delay=delay))
+        """Send many messages, all or none; the arguments are those of `App.send_many`."""
+        return self.call(
+            self.app.send_many(mailbox, items, delay=delay, at=at, max_attempts=max_attempts)
+        )
 
-    def search(
-        self, query: str = "", *, limit: int = 50, after: str | None = None
-    ) -> Page:
-        """Find letters, newest first."""
+    def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
+        """
+        Return one page of the letters that match a query, newest first.
+
+        Args:
+            query: A search, as in `dlq list` (default: all letters).
+            limit: Letters on the page (default 50).
+            after: The cursor of the page before (default: None, the first page).
+        """
 
         async def searching() -> Page:
-            letters = Letters(await self.app.letters(), SystemClock())
-            return await letters.search(query, limit=limit, after=after)
+            office = await self.app.office()
+            return await office.letters.search(query, limit=limit, after=after)
 
         return self.call(searching())
 
     def letter(self, letter_id: str) -> DeadLetter:
-        """One letter's whole story."""
+        """Return a letter with its whole story; raise NotFound if there is none."""
 
         async def getting() -> DeadLetter:
-            letters = Letters(await self.app.letters(), SystemClock())
-            return await letters.get(letter_id)
+            office = await self.app.office()
+            return await office.letters.get(letter_id)
 
         return self.call(getting())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """
-        What a coroutine gives, run where the App runs; for all that has no method here.
+        Run a coroutine on the thread of the App, and return its result.
 
-        Not from that thread itself, which would wait for ever: a ConfigError.
+        For everything that has no method here. Raises ConfigError on that thread itself,
+        which would wait for itself.
         """
         try:
             thread = self._running()
@@ -95,12 +146,12 @@ class SyncApp:
                 raise
             future.cancel()
             raise Unavailable(
-                f"no answer within {self.timeout:g} seconds: whether it was done is "
-                "not known; try again, or give SyncApp a longer timeout"
+                f"no answer within {self.timeout:g} seconds: the call may or may not have "
+                "taken effect; try again, or give SyncApp a longer timeout"
             ) from None
 
     def close(self) -> None:
-        """Let go of everything; further calls are refused."""
+        """Close the App and end the thread; further calls raise ConfigError."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._is_closed = True
@@ -121,13 +172,13 @@ class SyncApp:
                 self._thread.start()
             if threading.current_thread() is self._thread:
                 raise ConfigError(
-                    "this runs on the thread that would have to do it: await it, or "
-                    "call from a sync handler, which has a thread of its own"
+                    "this call runs on the thread that would have to answer it: await the "
+                    "method of the App, or call from a sync handler, which has its own thread"
                 )
             return self._thread
 
     def _forked(self) -> None:
-        """Begin anew in a forked process: threads and held locks stay behind."""
+        """Start over in a forked process, which has neither the thread nor its locks."""
         self._lock = threading.Lock()
         self._thread = None
 
@@ -144,7 +195,7 @@ class SyncApp:
 
 
 class _LoopThread(threading.Thread):
-    """A thread that runs an event loop until it is told to end."""
+    """A thread that runs an event loop until it is ended."""
 
     def __init__(self) -> None:
         super().__init__(name="deadletter-sync", daemon=True)

@@ -1,4 +1,4 @@
-"""The real clock and the real dice: the only place that asks the system for them."""
+"""The clock and the random numbers of the system, and the name of this process."""
 
 import os
 import socket
@@ -13,19 +13,19 @@ from deadletter.core.ids import LATE_BITS, TAIL_BITS, uuid7_end, uuid7_start
 
 
 class SystemClock:
-    """What time it is on this machine."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         """Wall-clock time, aware, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow, for durations."""
+        """Return seconds that never decrease, for durations."""
         return time.monotonic()
 
 
 def process_name() -> str:
-    """What this process is called in the story of an attempt."""
+    """Return the name of this process in the story of an attempt."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -35,16 +35,16 @@ def _millis() -> int:
 
 class SystemDice:
     """
-    Chance, and ids made of it; may be shared by threads and survives a fork.
+    Random numbers and ids; safe to share between threads and after a fork.
 
-    Ids made in one process are distinct and sort in the order of their making,
-    also within a millisecond and when the clock steps back.
+    Ids of one process are distinct and sort in the order of their creation, also within
+    a millisecond and when the clock steps back.
     """
 
     def __init__(self, millis: Callable[[], int] = _millis) -> None:
         self._millis = millis
         self._chances = _Chances()
-        # A child of ours must not repeat its parent's chances.
+        # A forked child must not repeat the numbers of its parent.
         os.register_at_fork(after_in_child=_renewal(ref(self)))
 
     def draw(self) -> float:
@@ -52,7 +52,7 @@ class SystemDice:
         return self._chances.random.random()
 
     def new_id(self) -> str:
-        """A unique id that sorts by the time of its making (UUID version 7)."""
+        """Return a unique id that sorts by the time of its creation (UUID version 7)."""
         return self._chances.new_id(self._millis())
 
     def new_ids(self, count: int) -> list[str]:
@@ -60,12 +60,12 @@ class SystemDice:
         return self._chances.new_ids(self._millis(), count)
 
     def renew(self) -> None:
-        """Take fresh chances."""
+        """Seed the random numbers anew."""
         self._chances = _Chances()
 
 
 def _renewal(dice: "ref[SystemDice]") -> Callable[[], None]:
-    # By a weak reference: what is registered for forks is registered for ever.
+    # A weak reference, because hooks for forks are never removed.
     def renew() -> None:
         if (found := dice()) is not None:
             found.renew()
@@ -74,7 +74,7 @@ def _renewal(dice: "ref[SystemDice]") -> Callable[[], None]:
 
 
 class _Chances:
-    """The dice of one process."""
+    """The random numbers and ids of one process."""
 
     def __init__(self) -> None:
         self.random = Random()  # noqa: S311 -- spreads retries and ids, guards nothing

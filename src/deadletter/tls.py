@@ -1,4 +1,4 @@
-"""Files of certificates, as URLs name them."""
+"""TLS: certificate files in URLs, and the context of a connection."""
 
 import ssl
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from deadletter.core.errors import ConfigError
 
 
 def check_files(kind: str, named: Mapping[str, str]) -> None:
-    """See that files can be read, by the names of their parameters in the URL."""
+    """Raise ConfigError if a file cannot be read; `named` has files by their parameters."""
     for name, file in named.items():
         try:
             with Path(file).open("rb"):
@@ -20,7 +20,7 @@ def check_files(kind: str, named: Mapping[str, str]) -> None:
 
 
 def disagreement(where: str, authority: str, ours: str, said: object) -> ConfigError:
-    """Two sides that do not agree on TLS; parameters are named as the URL has them."""
+    """Return the error for a failed TLS handshake, with the parameters to set in the URL."""
     return ConfigError(
         f"{where} and we do not agree on TLS: give its authority's certificate as"
         f" {authority}, and ours as {ours} if it wants one ({said})"
@@ -30,21 +30,18 @@ def disagreement(where: str, authority: str, ours: str, said: object) -> ConfigE
 def context(
     kind: str, cafile: str | None, certfile: str | None, keyfile: str | None
 ) -> ssl.SSLContext:
-    """What a server is spoken to with; the system's authorities unless one is named."""
+    """Return the TLS context for a URL's files; without `cafile` the system's authorities."""
     given = {"cafile": cafile, "certfile": certfile, "keyfile": keyfile}
     check_files(kind, {name: file for name, file in given.items() if file})
     if keyfile and not certfile:
-        raise ConfigError(
-            f"keyfile in the {kind} URL is the key of a certificate: name it as"
-            " ?certfile="
-        )
+        raise ConfigError(f"keyfile in the {kind} URL needs its certificate: add ?certfile=")
     try:
         context = ssl.create_default_context(cafile=cafile)
         if certfile:
             context.load_cert_chain(certfile, keyfile)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"cafile, certfile or keyfile of the {kind} URL is no certificate or key,"
-            f" or they do not belong together: {error}"
+            f"cafile, certfile or keyfile of the {kind} URL is not a valid certificate or key,"
+            f" or they do not match: {error}"
         ) from error
     return context

@@ -1,24 +1,29 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from deadletter.assembly import opened
 from deadletter.cli.running import run
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
+from deadletter.wiring.engines import opened
 from office.making import NOW
 
+_OFFICE = "Office: "
 
-class Ran(NamedTuple):
+
+@dataclass(frozen=True)
+class Ran:
     """How a run of `dlq` ended, and what it said."""
 
     code: int
     out: str
-    err: str
+    err: str  # without the line that names the office
+    office: str = field(default="", compare=False)
 
     @property
     def document(self) -> Any:
@@ -39,7 +44,12 @@ class Command:
     def __call__(self, *words: str) -> Ran:
         self._capsys.readouterr()
         code = run(words)
-        return Ran(code, *self._capsys.readouterr())
+        out, err = self._capsys.readouterr()
+        lines = err.splitlines(keepends=True)
+        named = [one for one in lines if one.startswith(_OFFICE)]
+        assert len(named) <= 1, named
+        rest = "".join(one for one in lines if one not in named)
+        return Ran(code, out, rest, "".join(named).removeprefix(_OFFICE).rstrip())
 
     def keep(self, *letters: DeadLetter) -> None:
         """Put letters into the office."""

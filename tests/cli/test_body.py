@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.redact import MASK
-from deadletter.office.preview import MOST_LINES, header_lines, preview
+from deadletter.office.view import MOST_LINES, header_lines, preview
 
 
 def test_json_is_laid_out() -> None:
@@ -27,9 +27,7 @@ def test_json_is_laid_out() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "number", ["12345678901234567890123", "1.10", "1e400", "NaN", "9" * 5000]
-)
+@pytest.mark.parametrize("number", ["12345678901234567890123", "1.10", "1e400", "NaN", "9" * 5000])
 def test_numbers_are_shown_as_they_were_written(number: str) -> None:
     shown = "".join(preview(f"[{number}]".encode()))
 
@@ -87,9 +85,7 @@ def test_text_is_shown_as_text() -> None:
 def test_bytes_are_shown_as_bytes() -> None:
     lines = preview(bytes(range(256)) * 4)
 
-    assert lines[0] == (
-        "000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................"
-    )
+    assert lines[0] == ("000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f  ................")
     assert lines[4].endswith("@ABCDEFGHIJKLMNO")
     assert lines[-1] == "… 768 more bytes"
 

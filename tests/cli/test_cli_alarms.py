@@ -7,8 +7,8 @@ import pytest
 
 from cli.conftest import Command
 from deadletter.core.alerts import RULES
+from deadletter.observe.alerts import prometheus_rules
 from deadletter.observe.dashboard import dashboard
-from deadletter.observe.rules import prometheus_rules
 from office.making import make_letter
 
 TOPIC = "arn:aws:sns:eu-west-1:000000000000:on-call"
@@ -29,9 +29,7 @@ def test_the_dashboard_is_written_as_grafana_imports_it(dlq: Command) -> None:
     assert json.loads(ran.out)["title"] == "Dead letters"
 
 
-def test_alarms_for_cloudwatch_are_of_all_mailboxes_the_office_knows(
-    dlq: Command,
-) -> None:
+def test_alarms_for_cloudwatch_are_of_all_mailboxes_the_office_knows(dlq: Command) -> None:
     dlq("queues", "create", "mails-dlq")
     dlq("queues", "create", "mails", "--dead-queue", "mails-dlq")
     dlq.do(lambda engine: engine.letters.keep([make_letter(1)]))
@@ -87,11 +85,7 @@ def test_a_cloud_that_is_not_there_is_said_to_be_away(
     ],
 )
 def test_a_cloud_that_cannot_be_asked_says_what_to_set(
-    dlq: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    code: int,
-    said: str,
+    dlq: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, said: str
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -72,9 +72,7 @@ def test_removed_and_changed_lines_are_refused(
     lines = archive.read_bytes().splitlines(keepends=True)
     thin, forged = tmp_path / "thin.jsonl", tmp_path / "forged.jsonl"
     thin.write_bytes(b"".join(lines[:20] + lines[30:]))
-    forged.write_bytes(
-        b"".join([*lines[:5], lines[5].replace(b"the bank", b"nobody"), *lines[6:]])
-    )
+    forged.write_bytes(b"".join([*lines[:5], lines[5].replace(b"the bank", b"nobody"), *lines[6:]]))
 
     one, two = (dlq("import", str(f), "--url", other(tmp_path)) for f in (thin, forged))
 
@@ -85,9 +83,7 @@ def test_removed_and_changed_lines_are_refused(
     assert count(dlq, other(tmp_path)) == 0
 
 
-def test_salvage_says_what_it_left_out(
-    dlq: Command, archive: Path, tmp_path: Path
-) -> None:
+def test_salvage_says_what_it_left_out(dlq: Command, archive: Path, tmp_path: Path) -> None:
     lines = archive.read_bytes().splitlines(keepends=True)
     archive.write_bytes(b"".join(lines[:100]))
 
@@ -104,15 +100,11 @@ def test_salvage_says_what_it_left_out(
 def test_an_archive_can_be_piped(dlq: Command, archive: Path, tmp_path: Path) -> None:
     with archive.open("rb") as whole:
         piped = dlq_process(
-            *("import", "-", "--url", other(tmp_path)),
-            stdin=whole,
-            stdout=subprocess.PIPE,
+            *("import", "-", "--url", other(tmp_path)), stdin=whole, stdout=subprocess.PIPE
         )
         out, _ = piped.communicate(timeout=PATIENCE)
     cut = dlq_process(
-        *("import", "-", "--url", other(tmp_path)),
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        *("import", "-", "--url", other(tmp_path)), stdin=subprocess.PIPE, stderr=subprocess.PIPE
     )
     _, err = cut.communicate(archive.read_bytes()[:-10], timeout=PATIENCE)
 
@@ -121,9 +113,7 @@ def test_an_archive_can_be_piped(dlq: Command, archive: Path, tmp_path: Path) ->
     assert b"standard input: the archive is damaged" in err
 
 
-def test_a_pipe_with_a_name_is_read_once(
-    dlq: Command, archive: Path, tmp_path: Path
-) -> None:
+def test_a_pipe_with_a_name_is_read_once(dlq: Command, archive: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     content = archive.read_bytes()
@@ -137,10 +127,7 @@ def test_a_pipe_with_a_name_is_read_once(
 
 
 def test_a_failed_export_leaves_nothing_under_its_name(
-    dlq: Command,
-    letters: list[DeadLetter],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dlq: Command, letters: list[DeadLetter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(seal: Seal) -> bytes:
         raise Unavailable("the server is gone")
@@ -199,9 +186,7 @@ def test_a_full_disk_leaves_nothing_under_its_name(
         resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
     full = dlq_process(
-        *("export", "--out", str(place / "out.jsonl")),
-        stderr=subprocess.PIPE,
-        preexec_fn=small,
+        *("export", "--out", str(place / "out.jsonl")), stderr=subprocess.PIPE, preexec_fn=small
     )
     _, err = full.communicate(timeout=PATIENCE)
 
@@ -210,9 +195,7 @@ def test_a_full_disk_leaves_nothing_under_its_name(
     assert list(place.iterdir()) == []
 
 
-def test_devices_are_written_to_as_they_are(
-    dlq: Command, letters: list[DeadLetter]
-) -> None:
+def test_devices_are_written_to_as_they_are(dlq: Command, letters: list[DeadLetter]) -> None:
     assert dlq("export", "--out", "/dev/null").code == 4
     assert dlq("export", "--out", "/dev/null", "--force").code == 0
     assert Path("/dev/null").is_char_device()

@@ -159,9 +159,7 @@ def test_a_note_is_written(dlq: Command) -> None:
     assert entry.detail == "ask Bo"
 
 
-def test_destructive_commands_refuse_without_yes_when_nobody_is_there(
-    dlq: Command,
-) -> None:
+def test_destructive_commands_refuse_without_yes_when_nobody_is_there(dlq: Command) -> None:
     letter = make_letter()
     dlq.keep(letter)
 

@@ -36,9 +36,7 @@ def client(redis_server: Server) -> Iterator[Any]:
     client.close()
 
 
-def test_letters_are_taken_in_and_counted(
-    dlq: Command, client: Any, redis_server: Server
-) -> None:
+def test_letters_are_taken_in_and_counted(dlq: Command, client: Any, redis_server: Server) -> None:
     ran = dlq("drain", redis_server.url, "bullmq:mail")
 
     assert ran.code == ExitCode.OK
@@ -59,20 +57,11 @@ def test_without_a_name_places_are_looked_for(
         "known": 0,
         "refused": 0,
         "in_flight": 0,
-        "places": [
-            {
-                "place": "bullmq:mail",
-                "source": "mail",
-                "dialect": "bullmq",
-                "letters": 2,
-            }
-        ],
+        "places": [{"place": "bullmq:mail", "source": "mail", "dialect": "bullmq", "letters": 2}],
     }
 
 
-def test_no_more_are_taken_than_was_said(
-    dlq: Command, client: Any, redis_server: Server
-) -> None:
+def test_no_more_are_taken_than_was_said(dlq: Command, client: Any, redis_server: Server) -> None:
     assert dlq("--json", "drain", redis_server.url, "--limit", "1").document["new"] == 1
     assert client.zcard("bull:mail:failed") == 1
 
@@ -159,9 +148,7 @@ def test_following_goes_on_until_told_to_stop(
 ) -> None:
     words = ["--json", "drain", redis_server.url, "bullmq:mail", "--follow"]
     with subprocess.Popen(
-        [sys.executable, "-m", "deadletter.cli", *words],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "deadletter.cli", *words], stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         said = [json.loads(running.stdout.readline()) for _ in range(2)]
@@ -218,19 +205,13 @@ def test_an_empty_place_that_exists_is_no_error(
     assert (ran.code, "Nothing is dead" in ran.out) == (ExitCode.OK, True)
 
 
-def test_what_was_drained_is_audited(
-    dlq: Command, client: Any, redis_server: Server
-) -> None:
+def test_what_was_drained_is_audited(dlq: Command, client: Any, redis_server: Server) -> None:
     dlq("drain", redis_server.url, "--reason", "monday")
 
     entries = dlq.do(lambda engine: engine.letters.audit())
 
     [entry] = [one for one in entries if one.action == "drain"]
-    assert (entry.target, entry.reason, entry.detail) == (
-        "bullmq:mail",
-        "monday",
-        "2 letters",
-    )
+    assert (entry.target, entry.reason, entry.detail) == ("bullmq:mail", "monday", "2 letters")
 
 
 def test_where_a_letter_was_found_is_shown_as_fields(

@@ -13,9 +13,7 @@ from office.making import make_letter
 
 @pytest.fixture
 def letter(dlq: Command) -> DeadLetter:
-    letter = make_letter(
-        body=b'{"amount": 1}', headers={"tenant": "eu", "trace": "t"}, key="k"
-    )
+    letter = make_letter(body=b'{"amount": 1}', headers={"tenant": "eu", "trace": "t"}, key="k")
     dlq.keep(letter)
     return letter
 
@@ -26,9 +24,7 @@ def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     def edits(code: str) -> None:
         script = tmp_path / "editor.py"
-        script.write_text(
-            f"import sys, pathlib\npath = pathlib.Path(sys.argv[1])\n{code}"
-        )
+        script.write_text(f"import sys, pathlib\npath = pathlib.Path(sys.argv[1])\n{code}")
         monkeypatch.delenv("VISUAL", raising=False)
         monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
 
@@ -47,8 +43,7 @@ def test_a_body_from_a_file_takes_the_place_of_the_one_that_died(
     (tmp_path / "new").write_bytes(b'{"amount": 2, "odd": "\xff"}')
 
     ran = dlq(
-        *("edit", letter.id[:8], "--body", str(tmp_path / "new")),
-        *("--reason", "typo", "--yes"),
+        *("edit", letter.id[:8], "--body", str(tmp_path / "new")), *("--reason", "typo", "--yes")
     )
 
     assert (ran.code, ran.err) == (0, "")
@@ -238,11 +233,7 @@ def test_what_an_editor_that_fails_wrote_is_kept(
 
 
 def test_an_interrupt_at_the_question_says_where_the_draft_is(
-    dlq: Command,
-    letter: DeadLetter,
-    editor: Any,
-    drafts: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dlq: Command, letter: DeadLetter, editor: Any, drafts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

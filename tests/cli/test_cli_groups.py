@@ -5,10 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from cli.conftest import Asking, Command, Ran
 from deadletter.cli.desk import Desk
 from deadletter.core.letter import DeadLetter
+from deadletter.core.message import Lineage
 from office.making import make_letter
 
 NAME = "2-63085a168bb799e5"
@@ -51,6 +53,19 @@ def test_a_resolved_group_that_dies_again_is_regressed(dlq: Command) -> None:
     story = dlq("groups", "show", NAME, "--json").document
     assert [entry["action"] for entry in story["said"]] == ["group", "regress"]
     assert dlq("verify").code == 0
+
+
+def test_a_group_counts_open_letters_and_deaths(dlq: Command) -> None:
+    dlq.keep(recent(1), recent(2))
+    replay = dlq("replay", "*", "--json").document["id"]
+    again = recent(1, died=timedelta(seconds=-1))
+    lineage = Lineage(letter_id=again.id, generation=1, campaign=replay)
+    copy = structs.replace(again.message, lineage=lineage)
+
+    dlq.keep(structs.replace(again, message=copy))
+
+    shown = dlq("groups", "show", NAME).out
+    assert "1 open, 3 deaths" in shown, shown
 
 
 def test_snoozed_and_muted_groups_are_not_listed(dlq: Command) -> None:
@@ -123,7 +138,7 @@ def test_long_lists_go_on_where_they_say(dlq: Command) -> None:
 def test_as_json_all_groups_are_told_unless_so_many_are_asked_for(
     dlq: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.paging.PAGE", 4)
+    monkeypatch.setattr("deadletter.cli.ui.PAGE", 4)
     names = [f"1-{n:03}" for n in range(30)]
     dlq.keep(*(recent(n, fingerprint=name) for n, name in enumerate(names)))
     asked = ("groups", "--json", "--source", "orders", "--all")
@@ -227,9 +242,7 @@ def test_a_group_behind_a_server_shows_the_same(dlq: Command, there: Asking) -> 
 
     shown = there("groups", "show", NAME, "--json").document
 
-    assert (
-        shown["variants"] == dlq("groups", "show", NAME, "--json").document["variants"]
-    )
+    assert shown["variants"] == dlq("groups", "show", NAME, "--json").document["variants"]
     assert shown["variants"]["looked_at"] == 4
 
 

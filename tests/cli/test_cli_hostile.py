@@ -65,12 +65,9 @@ def hostile(number: int, payload: str) -> Any:
         stack=stored,
     )
     history = append(
-        letter.history,
-        Attempt(number=3, at=NOW, text=stored, worker=stored, stack=stored),
+        letter.history, Attempt(number=3, at=NOW, text=stored, worker=stored, stack=stored)
     )
-    return type(letter)(
-        head=letter.head, message=letter.message, history=history, frame=stored
-    )
+    return type(letter)(head=letter.head, message=letter.message, history=history, frame=stored)
 
 
 @pytest.fixture

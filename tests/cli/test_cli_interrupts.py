@@ -26,9 +26,7 @@ _PATIENCE = 30.0  # seconds, on a busy machine
 class Terminal:
     """`dlq` on a terminal of its own."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], screen: int, inside: int
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], screen: int, inside: int) -> None:
         self.process = process
         self._screen = screen
         self._inside = inside
@@ -68,10 +66,7 @@ class Terminal:
 def terminal(*words: str) -> Iterator[Terminal]:
     screen, inside = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "deadletter.cli", *words],
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
+        [sys.executable, "-m", "deadletter.cli", *words], stdin=inside, stdout=inside, stderr=inside
     ) as process:
         try:
             yield Terminal(process, screen, inside)
@@ -88,9 +83,7 @@ def _waiting(inside: int) -> int:
     return int.from_bytes(counted, sys.byteorder)
 
 
-def test_the_first_ctrl_c_at_a_question_ends_it_and_nothing_is_changed(
-    dlq: Command,
-) -> None:
+def test_the_first_ctrl_c_at_a_question_ends_it_and_nothing_is_changed(dlq: Command) -> None:
     letter = make_letter()
     dlq.keep(letter)
 
@@ -107,12 +100,9 @@ def test_the_first_ctrl_c_at_a_question_ends_it_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["send", "orders", "-f", "-"], ["import", "-"], ["edit", "ID", "--body=-"]],
+    "words", [["send", "orders", "-f", "-"], ["import", "-"], ["edit", "ID", "--body=-"]]
 )
-def test_the_first_ctrl_c_ends_waiting_for_standard_input(
-    dlq: Command, words: list[str]
-) -> None:
+def test_the_first_ctrl_c_ends_waiting_for_standard_input(dlq: Command, words: list[str]) -> None:
     letter = make_letter()
     dlq.keep(letter)
     words = [letter.id if word == "ID" else word for word in words]
@@ -139,8 +129,6 @@ def test_standard_input_is_read_to_its_end(dlq: Command) -> None:
     )
 
     (delivery,) = dlq.do(
-        lambda engine: engine.broker.source("orders").receive(
-            limit=1, wait=0.0, lease=5.0
-        )
+        lambda engine: engine.broker.source("orders").receive(limit=1, wait=0.0, lease=5.0)
     )
     assert delivery.message.body == body

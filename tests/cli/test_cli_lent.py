@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Asking, Command
-from deadletter.cli import lent
+from deadletter.queue_server import queue_commands as lent
 
 pytestmark = pytest.mark.slow
 
@@ -34,17 +34,17 @@ def test_items_go_through_the_queue_server(there: Asking) -> None:
         *("queues", "lent", "create", "jobs", "--lease", "30s", "--expire", "1h"),
         *("--dead-queue", "dead", "--max-attempts", "3"),
     )
-    assert made.out == "Queue jobs is there.\n"
+    assert made.out == "Created queue jobs.\n"
     assert there("produce", "jobs", "one", "--reference", "r-1").code == 0
     assert there("produce", "jobs", "two").code == 0
 
     lent = there("--json", "lease", "jobs", "-n", "2").documents
     first, second = (one["item"]["id"] for one in lent)
     assert there("complete", "jobs", first).out == "1 item completed.\n"
-    assert there("retry", "jobs", second).out == "1 item given back.\n"
+    assert there("retry", "jobs", second).out == "1 item returned.\n"
     again = there("--json", "lease", "jobs").document["item"]
     assert (again["attempts"], again["bytes"]) == (2, "dHdv")
-    assert there("retry", "jobs", again["id"], "--dead").out == "1 item given up.\n"
+    assert there("retry", "jobs", again["id"], "--dead").out == "1 item declared dead.\n"
 
     seen = there("queues", "lent", "items", "dead").out
     assert "two" in seen
@@ -53,7 +53,7 @@ def test_items_go_through_the_queue_server(there: Asking) -> None:
     assert (stored["source_id"], stored["is_leased"]) == (again["id"], False)
     page = there("lease", "dead").out
     assert "two" in page
-    assert "Nothing is in partition 0" in there("queues", "lent", "items", "jobs").out
+    assert "No items are in partition 0" in there("queues", "lent", "items", "jobs").out
     assert "Nothing to lease" in there("lease", "jobs", "--wait", "0.05").out
     assert there("complete", "jobs", "unknown").code == 2
     assert there("complete", "jobs").code == 2
@@ -72,7 +72,7 @@ def test_all_queues_to_lease_from_are_listed(
 
 
 def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> None:
-    assert "no such queues" in there("queues", "lent").out
+    assert "no queues yet" in there("queues", "lent").out
     there("queues", "lent", "create", "dead")
     there("queues", "lent", "create", "jobs", "--dead-queue", "dead")
 
@@ -87,9 +87,7 @@ def test_queues_to_lease_from_are_listed_changed_and_deleted(there: Asking) -> N
     assert "30s, 5m" in there("queues", "lent", "create", "x", "--lease", "soon").err
 
 
-def test_without_a_server_the_one_here_is_asked(
-    dlq: Command, server: Any, tmp_path: Path
-) -> None:
+def test_without_a_server_the_one_here_is_asked(dlq: Command, server: Any, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     (tmp_path / "deadletter.toml").write_text(f"[serve]\nport = {port}\n")
 
@@ -108,12 +106,7 @@ def test_what_is_in_a_queue_is_counted(jobs: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "left"),
-    [
-        ([], (0, 1, 1)),
-        (["--leased"], (0, 0, 1)),
-        (["--scheduled"], (2, 1, 0)),
-    ],
+    ("flags", "left"), [([], (0, 1, 1)), (["--leased"], (0, 0, 1)), (["--scheduled"], (2, 1, 0))]
 )
 def test_a_queue_is_cleared_of_what_was_meant(
     jobs: Asking, flags: list[str], left: tuple[int, int, int]
@@ -135,14 +128,14 @@ def test_a_queue_is_cleared_of_what_was_meant(
 def test_a_deleted_queue_takes_what_is_scheduled_along(jobs: Asking) -> None:
     ran = jobs("queues", "lent", "delete", "jobs", "--yes")
 
-    assert ran.out == "Queue jobs is gone, with 4 items.\n"
+    assert ran.out == "Deleted queue jobs with 4 items.\n"
 
 
 def test_what_is_in_a_queue_is_never_cut_silently(
     jobs: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.lent_items._PAGE", 2)
-    monkeypatch.setattr("deadletter.cli.lent_items._SHOWN", 2)
+    monkeypatch.setattr("deadletter.queue_server.queue_commands._PAGE", 2)
+    monkeypatch.setattr("deadletter.queue_server.queue_commands._SHOWN", 2)
 
     table = jobs("queues", "lent", "items", "jobs")
     everything = jobs("queues", "lent", "items", "jobs", "--json")
@@ -150,15 +143,11 @@ def test_what_is_in_a_queue_is_never_cut_silently(
     scheduled = jobs("queues", "lent", "items", "jobs", "--scheduled")
 
     assert len(table.out.splitlines()) == 3
-    assert "There is more than 2 items" in table.err
-    assert [one["payload"] for one in everything.documents] == [
-        "b25l",
-        "dHdv",
-        "dGhyZWU=",
-    ]
+    assert "Only 2 items shown" in table.err
+    assert [one["payload"] for one in everything.documents] == ["b25l", "dHdv", "dGhyZWU="]
     assert everything.err == ""
     assert len(two.documents) == 2
-    assert "There is more than 2 items" in two.err
+    assert "Only 2 items shown" in two.err
     assert "later" in scheduled.out
 
 

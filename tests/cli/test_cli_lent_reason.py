@@ -4,9 +4,7 @@ from cli.conftest import Asking
 from client.serving import Served
 
 
-def test_a_reason_is_kept_with_whatever_is_done_to_queues(
-    there: Asking, server: Served
-) -> None:
+def test_a_reason_is_kept_with_whatever_is_done_to_queues(there: Asking, server: Served) -> None:
     lent = ("queues", "lent")
     for words in (
         ("create", "jobs", "--reason", "für März"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial, partialmethod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from deadletter.core.attempts import Attempt, append
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.query import Budget, Meter
 from deadletter.core.query.fields import FIELDS
+from deadletter.office.batches import Patience
 from deadletter.office.letters import Letters
-from deadletter.office.patience import Patience
 from deadletter.system import SystemClock
 from office.making import make_letter, make_letters
 
@@ -59,7 +60,7 @@ def test_a_list_that_gave_up_says_how_far_it_looked(
     dlq: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget = partial(Meter, budget=Budget(opened=2))
-    monkeypatch.setattr("deadletter.backends.sqlite.letters.Meter", budget)
+    monkeypatch.setattr("deadletter.stores.sqlite.letters.Meter", budget)
     monkeypatch.setattr(
         "deadletter.office.letters.Letters.search",
         partialmethod(Letters.search, patience=Patience(seconds=0.0)),
@@ -75,9 +76,7 @@ def test_a_list_that_gave_up_says_how_far_it_looked(
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_tables_fit_the_terminal(
-    dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_tables_fit_the_terminal(dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     dlq.keep(
         *make_letters(3, error_text="x" * 300, now=datetime.now(UTC)),
@@ -124,19 +123,15 @@ def test_every_number_is_there_however_narrow_it_is(
         assert re.search(rf"\b{title}\b", ran.out), title
 
 
-def test_a_list_in_json_is_all_there_is(
-    dlq: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_in_json_is_all_there_is(dlq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     dlq.keep(*make_letters(60, now=datetime.now(UTC)))
-    monkeypatch.setattr("deadletter.cli.paging.PAGE", 7)
+    monkeypatch.setattr("deadletter.cli.ui.PAGE", 7)
 
     ran = dlq("list", "--json")
     searched = dlq("list", "message:m-1*", "--json")
     rest = dlq("list", "--json", "--after", after_of(dlq, 58))
 
-    assert [one["message_id"] for one in ran.documents] == [
-        f"m-{n}" for n in range(1, 61)
-    ]
+    assert [one["message_id"] for one in ran.documents] == [f"m-{n}" for n in range(1, 61)]
     assert len(searched.documents) == 11
     assert [one["message_id"] for one in rest.documents] == ["m-59", "m-60"]
     assert ran.err == searched.err == rest.err == ""
@@ -209,6 +204,17 @@ def test_an_office_that_is_not_there_is_not_made_by_looking(dlq: Command) -> Non
     assert dlq("list").code == 3
 
 
+def test_an_empty_file_is_not_made_an_office_by_looking(dlq: Command, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.db"
+    empty.touch()
+
+    ran = dlq("--url", f"sqlite:///{empty}", "list")
+
+    assert ran.code == 3
+    assert f"there is no office at {empty} yet" in ran.err
+    assert empty.stat().st_size == 0
+
+
 def test_help_names_every_field_of_the_search() -> None:
     assert list_.__doc__ is not None
     named = re.search(r"Fields: (.*?)\.\n", list_.__doc__, re.DOTALL)
@@ -272,8 +278,7 @@ def test_every_stack_is_shown_on_request(dlq: Command) -> None:
 
 def test_secrets_are_masked_until_revealed_and_that_is_audited(dlq: Command) -> None:
     letter = recent(
-        headers={"Authorization": "Bearer abcdefgh1234"},
-        body=b'{"password": "hunter2", "id": 1}',
+        headers={"Authorization": "Bearer abcdefgh1234"}, body=b'{"password": "hunter2", "id": 1}'
     )
     dlq.keep(letter)
 
@@ -318,10 +323,7 @@ def test_a_letter_as_json_is_one_document(dlq: Command) -> None:
     assert [one["kind"] for one in shown["story"]][:2] == ["sent", "received"]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("aaaaaa", "begins with"), ("not-an-id", "not the id")],
-)
+@pytest.mark.parametrize(("name", "said"), [("aaaaaa", "begins with"), ("not-an-id", "not the id")])
 def test_no_such_letter_is_exit_code_3(dlq: Command, name: str, said: str) -> None:
     dlq.keep(recent())
 
@@ -353,9 +355,7 @@ def test_stats_count_what_is_where(dlq: Command) -> None:
     assert counted["mailboxes"][0]["ready"] == 2
 
 
-def test_without_a_command_it_says_what_is_open_and_what_to_type(
-    dlq: Command,
-) -> None:
+def test_without_a_command_it_says_what_is_open_and_what_to_type(dlq: Command) -> None:
     dlq.keep(*make_letters(7, now=datetime.now(UTC)))
 
     ran = dlq()
@@ -426,9 +426,7 @@ def test_attempts_of_a_replay_say_so(dlq: Command) -> None:
     assert "replay 1, attempt 1 failed: again" in dlq("show", letter.id).out
 
 
-def test_hints_are_for_people_only(
-    dlq: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hints_are_for_people_only(dlq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     dlq.keep(*make_letters(3, now=datetime.now(UTC)))
     quiet = dlq("list", "is:pending", "-n", "2")
     monkeypatch.setattr(Desk, "is_watched", True)
@@ -437,3 +435,25 @@ def test_hints_are_for_people_only(
 
     assert "story" not in quiet.err
     assert "tells a letter's whole story" in watched.err
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("list",), ("groups",), ("stats",), ("verify",), ("audit",), ("tokens",)]
+)
+def test_every_command_names_the_office_it_looks_at(dlq: Command, words: tuple[str, ...]) -> None:
+    dlq.keep(make_letter())
+
+    assert dlq(*words).office == dlq.url
+    assert dlq(*words, "--json").office == ""
+
+
+def test_the_name_of_an_office_has_no_password(
+    dlq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_SERVER", "http://anna:secret@127.0.0.1:1")
+    monkeypatch.delenv("DLQ_URL", raising=False)
+
+    ran = dlq("list")
+
+    assert ran.office.startswith("the one of http://")
+    assert "secret" not in ran.office + ran.err

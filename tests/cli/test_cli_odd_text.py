@@ -64,9 +64,7 @@ def test_no_command_fails_on_half_a_character(
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--reveal",), ("--stacks",)])
-def test_such_a_letter_is_shown(
-    dlq: Command, odd: DeadLetter, words: tuple[str, ...]
-) -> None:
+def test_such_a_letter_is_shown(dlq: Command, odd: DeadLetter, words: tuple[str, ...]) -> None:
     for id_ in (odd.id, odd.id[:8]):
         ran = dlq("show", id_, *words)
 
@@ -74,9 +72,7 @@ def test_such_a_letter_is_shown(
         assert r"m-\udc80" in ran.out.replace(r"\\u", r"\u")
 
 
-def test_it_is_listed_beside_the_others_and_found(
-    dlq: Command, odd: DeadLetter
-) -> None:
+def test_it_is_listed_beside_the_others_and_found(dlq: Command, odd: DeadLetter) -> None:
     listed = {one["id"]: one for one in dlq("--json", "list").documents}
     (found,) = dlq("--json", "list", r'message:"m-\udc80" key:k\udc80').documents
 

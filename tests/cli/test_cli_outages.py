@@ -6,14 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from cli.conftest import Asking, Command
-from deadletter.testing.letters_windows import a_window
+from deadletter.testing.letters_filing import a_window
 
 
 def hold_back(dlq: Command, mailbox: str = "orders") -> None:
     now = datetime.now(UTC)
-    window = replace(
-        a_window(mailbox=mailbox), opened_at=now - timedelta(minutes=2), seen_at=now
-    )
+    window = replace(a_window(mailbox=mailbox), opened_at=now - timedelta(minutes=2), seen_at=now)
     dlq.do(lambda engine: engine.letters.save_window(window))
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from cli.conftest import Command
 from deadletter.cli.desk import Desk
-from deadletter.cli.progress import bar
+from deadletter.cli.ui import bar
 from office.making import make_letter
 
 
@@ -71,11 +71,7 @@ def test_long_work_shows_a_person_how_far_it_is(
 @pytest.mark.parametrize(("words", "said"), LONG)
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_nobody_else_sees_how_far_it_is(
-    full: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    said: str,
-    more: list[str],
+    full: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str, more: list[str]
 ) -> None:
     if more:  # on a terminal, too
         monkeypatch.setenv("FORCE_COLOR", "1")

@@ -23,11 +23,7 @@ from office.making import NOW, make_letter, make_letters
 
 def received(dlq: Command, mailbox: str = "orders") -> list[Any]:
     return list(
-        dlq.do(
-            lambda engine: engine.broker.source(mailbox).receive(
-                limit=10_000, wait=0, lease=60
-            )
-        )
+        dlq.do(lambda engine: engine.broker.source(mailbox).receive(limit=10_000, wait=0, lease=60))
     )
 
 
@@ -66,9 +62,7 @@ def test_redrive_is_another_word_for_it(dlq: Command) -> None:
     assert dlq("redrive", "message:m-2", "--json").document["counts"] == {"sent": 1}
 
 
-def test_letters_that_wait_for_an_outcome_are_sent_again_if_somebody_agrees(
-    dlq: Command,
-) -> None:
+def test_letters_that_wait_for_an_outcome_are_sent_again_if_somebody_agrees(dlq: Command) -> None:
     stuck, other = make_letters(2)
     dlq.keep(stuck, other)
     dlq("replay", stuck.id)
@@ -172,9 +166,7 @@ def test_what_has_expired_is_not_sent_without_yes(dlq: Command) -> None:
     assert copy.message.expires_at is None
 
 
-def test_what_was_processed_meanwhile_is_sent_only_if_it_is_named(
-    dlq: Command,
-) -> None:
+def test_what_was_processed_meanwhile_is_sent_only_if_it_is_named(dlq: Command) -> None:
     dlq.keep(make_letter(idempotency_key="done"))
     dlq.do(_processed)
 
@@ -205,9 +197,7 @@ def test_a_verdict_can_be_skipped(dlq: Command) -> None:
         (["--include", "expired", "--skip", "expired"], "name it once"),
     ],
 )
-def test_verdicts_that_make_no_sense_are_refused(
-    dlq: Command, words: list[str], said: str
-) -> None:
+def test_verdicts_that_make_no_sense_are_refused(dlq: Command, words: list[str], said: str) -> None:
     ran = dlq("replay", "*", *words)
 
     assert ran.code == 2
@@ -273,9 +263,7 @@ def test_a_replay_is_reported(dlq: Command) -> None:
 
     assert "1  handled" in report.out
     assert "done" in status.out
-    assert dlq("replay", "status", campaign, "--json").document["counts"] == {
-        "confirmed": 1
-    }
+    assert dlq("replay", "status", campaign, "--json").document["counts"] == {"confirmed": 1}
 
 
 def test_a_replay_is_planned_now_and_sent_later(dlq: Command) -> None:
@@ -354,6 +342,15 @@ def test_a_killed_replay_is_taken_over(dlq: Command) -> None:
     assert ran.document["counts"] == {"sent": 3}
 
 
+def test_a_replay_of_many_named_letters_says_how_many_it_does_not_name(dlq: Command) -> None:
+    letters = make_letters(25)
+    dlq.keep(*letters)
+
+    ran = dlq("replay", *(one.id for one in letters), "--json")
+
+    assert ran.document["query"].endswith(f" {letters[19].id} and 5 more")
+
+
 async def _begun(engine: Any) -> str:
     """A campaign whose process died after it had taken some letters."""
     from deadletter.office.replay import Replay
@@ -399,12 +396,10 @@ def test_the_story_of_a_letter_tells_of_its_replays(dlq: Command) -> None:
 def test_replays_are_listed_page_by_page(
     dlq: Command, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.paging.PAGE", 2)
+    monkeypatch.setattr("deadletter.cli.ui.PAGE", 2)
     letters = make_letters(5)
     dlq.keep(*letters)
-    ids = [
-        dlq("replay", "start", letter.id, "--json").document["id"] for letter in letters
-    ]
+    ids = [dlq("replay", "start", letter.id, "--json").document["id"] for letter in letters]
     latest = [one[:13] for one in reversed(ids)]
 
     everything = dlq("replay", "status", *form)

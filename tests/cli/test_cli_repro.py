@@ -47,9 +47,7 @@ def tried(place: Path) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
-def test_the_test_fails_as_the_letter_did_until_it_is_mended(
-    dlq: Command, project: Path
-) -> None:
+def test_the_test_fails_as_the_letter_did_until_it_is_mended(dlq: Command, project: Path) -> None:
     letter = make_letter(error_type="builtins.KeyError", error_text="'vat_rate'")
     dlq.keep(letter)
 
@@ -79,9 +77,7 @@ def test_files_that_are_there_are_left_alone(dlq: Command, project: Path) -> Non
     ]
 
 
-def test_secrets_stay_in_the_office_unless_told_otherwise(
-    dlq: Command, project: Path
-) -> None:
+def test_secrets_stay_in_the_office_unless_told_otherwise(dlq: Command, project: Path) -> None:
     dlq.keep(letter := make_letter(body=b'{"password": "hunter2"}'))
 
     dlq("repro", letter.id, "shop:app", "--into", "masked")
@@ -102,9 +98,7 @@ def test_secrets_stay_in_the_office_unless_told_otherwise(
         (["shop:app", "--into", "shop.py"], "cannot be written to"),
     ],
 )
-def test_what_cannot_be_is_told(
-    dlq: Command, project: Path, words: list[str], help_: str
-) -> None:
+def test_what_cannot_be_is_told(dlq: Command, project: Path, words: list[str], help_: str) -> None:
     assert (project / "shop.py").exists()
     dlq.keep(letter := make_letter())
 
@@ -126,9 +120,7 @@ def test_what_cannot_be_is_told(
         "x" * 5_000,
     ],
 )
-def test_no_error_gets_out_of_its_comment(
-    dlq: Command, project: Path, text: str
-) -> None:
+def test_no_error_gets_out_of_its_comment(dlq: Command, project: Path, text: str) -> None:
     dlq.keep(letter := make_letter(error_text=text))
 
     dlq("repro", letter.id, "shop:app")

@@ -14,11 +14,7 @@ from office.making import make_letter, make_letters
 
 
 def received(dlq: Command, mailbox: str = "orders") -> Any:
-    return dlq.do(
-        lambda engine: engine.broker.source(mailbox).receive(
-            limit=100, wait=0, lease=60
-        )
-    )
+    return dlq.do(lambda engine: engine.broker.source(mailbox).receive(limit=100, wait=0, lease=60))
 
 
 def test_a_message_is_sent(dlq: Command) -> None:
@@ -121,9 +117,7 @@ def test_queues_are_made_changed_and_deleted(dlq: Command) -> None:
     assert "orders-dlq" in dlq("queues", "list").out
 
     changed = dlq("queues", "update", "orders", "--max-attempts", "3", "--json")
-    bare = dlq(
-        "queues", "update", "orders", "--no-dead-queue", "--never-expire", "--json"
-    )
+    bare = dlq("queues", "update", "orders", "--no-dead-queue", "--never-expire", "--json")
     gone = dlq("queues", "delete", "orders", "--yes", "--json")
 
     assert changed.document["dead_queue"] == "orders-dlq"
@@ -131,9 +125,7 @@ def test_queues_are_made_changed_and_deleted(dlq: Command) -> None:
     assert bare.document["dead_queue"] is None
     assert bare.document["expire_after"] is None
     assert gone.document == {"mailbox": "orders", "purged": 0}
-    assert [one["options"]["name"] for one in dlq("queues", "--json").documents] == [
-        "orders-dlq"
-    ]
+    assert [one["options"]["name"] for one in dlq("queues", "--json").documents] == ["orders-dlq"]
 
 
 def test_a_queue_cannot_be_its_own_dead_queue(dlq: Command) -> None:
@@ -179,9 +171,7 @@ def test_deleting_a_queue_asks(dlq: Command) -> None:
         (["--type", "some.module.Strange", "what"], "unknown"),
     ],
 )
-def test_an_error_is_classified(
-    dlq: Command, words: list[str], trouble: str | None
-) -> None:
+def test_an_error_is_classified(dlq: Command, words: list[str], trouble: str | None) -> None:
     ran = dlq("classify", *words)
     verdict = dlq("classify", *words, "--json").document
 
@@ -199,9 +189,7 @@ def test_rules_of_a_file_are_asked_first(dlq: Command, tmp_path: Path) -> None:
         'texts = ["connection refused"]\n'
     )
 
-    verdict = dlq(
-        "classify", "connection refused", "--rules", str(rules), "--json"
-    ).document
+    verdict = dlq("classify", "connection refused", "--rules", str(rules), "--json").document
 
     assert (verdict["trouble"], verdict["rule"]) == ("permanent", "closed")
     assert dlq("classify", "x", "--rules", str(tmp_path / "none.toml")).code == 2
@@ -231,9 +219,7 @@ def test_verify_names_ids_that_were_used_with_two_bodies(dlq: Command) -> None:
     first, second = make_letter(body=b"one"), make_letter(body=b"two")
     dlq.keep(first, second)
     (other,) = (
-        one["id"]
-        for one in dlq("list", "is:conflict", "--json").documents
-        if one["id"] != first.id
+        one["id"] for one in dlq("list", "is:conflict", "--json").documents if one["id"] != first.id
     )
 
     ran = dlq("verify")
@@ -246,9 +232,7 @@ def test_verify_names_ids_that_were_used_with_two_bodies(dlq: Command) -> None:
     assert conflicts == {"total": 1, "open": 1, "ids": [other]}
 
 
-def test_an_office_somebody_has_changed_is_found_out(
-    dlq: Command, tmp_path: Path
-) -> None:
+def test_an_office_somebody_has_changed_is_found_out(dlq: Command, tmp_path: Path) -> None:
     dlq.keep(make_letter())
     dlq("review", "*")
     with sqlite3.connect(tmp_path / "office.db") as connection:
@@ -322,9 +306,7 @@ def test_a_sheet_has_no_formulas(dlq: Command, tmp_path: Path) -> None:
     assert ",'=1+1," in file.read_text()
 
 
-def test_a_hostile_archive_is_refused_with_its_line(
-    dlq: Command, tmp_path: Path
-) -> None:
+def test_a_hostile_archive_is_refused_with_its_line(dlq: Command, tmp_path: Path) -> None:
     dlq.keep(make_letter())
     file = tmp_path / "bad.jsonl"
     dlq("export", "--out", str(file))

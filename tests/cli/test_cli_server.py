@@ -12,11 +12,11 @@ from cli.conftest import Asking, Command
 from client.serving import Served, served
 from deadletter.client import Client
 from deadletter.core.access import Role
-from deadletter.core.counts import many
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter, State
-from deadletter.office.taking_in import TakenIn
-from deadletter.testing.waiting import eventually
+from deadletter.core.text import many
+from deadletter.office.archive_import import TakenIn
+from deadletter.testing.fakes import eventually
 from office.making import make_letter, make_letters
 
 pytestmark = pytest.mark.slow
@@ -121,9 +121,7 @@ def test_a_dry_run_through_a_server_leaves_nothing_behind(
     ran = there("replay", "*", "--dry-run")
 
     assert "5 letters would be sent" in ran.out
-    assert [one["state"] for one in dlq("--json", "replay", "status").documents] == [
-        "cancelled"
-    ]
+    assert [one["state"] for one in dlq("--json", "replay", "status").documents] == ["cancelled"]
 
 
 def test_a_plan_through_a_server_lists_each_letter(
@@ -207,18 +205,14 @@ def test_letters_are_exported_through_a_server(
         assert here[1:-2] == asked[1:-2]
 
 
-def test_very_long_and_odd_ids_are_found_through_a_server(
-    dlq: Command, there: Asking
-) -> None:
+def test_very_long_and_odd_ids_are_found_through_a_server(dlq: Command, there: Asking) -> None:
     letters = [
         make_letter(number, message_id=id_)
         for number, id_ in enumerate(["x" * 8192, "a\0b", "m-\udc80"])
     ]
     dlq.keep(*letters)
 
-    for letter, text in zip(
-        letters, ["x" * 8192, r"a\u0000b", r"m-\udc80"], strict=True
-    ):
+    for letter, text in zip(letters, ["x" * 8192, r"a\u0000b", r"m-\udc80"], strict=True):
         (found,) = there("--json", "list", f'message:"{text}"').documents
         assert found["id"] == letter.id
     too_long = there("list", f'message:"{"x" * 70_000}"')
@@ -234,7 +228,7 @@ def test_an_archive_is_imported_through_a_server_in_portions(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    monkeypatch.setattr("deadletter.client.office._PORTION", 3_000)
     file = tmp_path / "letters.jsonl"
     dlq("export", "--out", str(file))
     dlq("purge", *(letter.id for letter in letters[1:]), "--yes", "--reason", "test")
@@ -255,12 +249,9 @@ def test_an_archive_is_imported_through_a_server_in_portions(
 
 @pytest.mark.slow
 def test_an_archive_of_which_the_server_rejects_a_part_is_left_alone(
-    dlq: Command,
-    letters: list[DeadLetter],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dlq: Command, letters: list[DeadLetter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    monkeypatch.setattr("deadletter.client.office._PORTION", 3_000)
     file = tmp_path / "letters.jsonl"
     other = make_letter(50, source="refunds", died=timedelta(days=9))
     dlq.keep(other)  # at the end of the archive, which is in order of death
@@ -283,7 +274,7 @@ def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deadletter.cli.remote._PORTION", 3_000)
+    monkeypatch.setattr("deadletter.client.office._PORTION", 3_000)
     file = tmp_path / "letters.jsonl"
     dlq("export", "--out", str(file))
     dlq("purge", *(letter.id for letter in letters), "--yes", "--reason", "test")
@@ -340,10 +331,7 @@ def test_a_server_sends_through_servers_that_its_settings_name(dlq: Command) -> 
 
 
 def test_a_server_can_be_named_in_the_environment(
-    dlq: Command,
-    server: Served,
-    letters: list[DeadLetter],
-    monkeypatch: pytest.MonkeyPatch,
+    dlq: Command, server: Served, letters: list[DeadLetter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLQ_SERVER", server.url)
     monkeypatch.setenv("DLQ_URL", "sqlite:///nowhere.db")
@@ -428,7 +416,7 @@ def test_a_token_that_cannot_be_is_not_shown_but_where_it_is(
 def test_an_actor_cannot_be_claimed_to_a_server(dlq: Command) -> None:
     ran = dlq("--server", "http://127.0.0.1:1", "--actor", "eve", "list")
 
-    assert "who your token is" in ran.err
+    assert "the token identifies you" in ran.err
 
 
 @pytest.mark.slow
@@ -454,6 +442,8 @@ def test_interrupted_it_pauses_what_the_server_sends(
 
 async def _is_running(server: Served) -> bool:
     async def look() -> bool:
-        return any(one.state == "running" for one in await server.place.replay.latest())
+        return any(
+            one.state == "running" for one in await server.place.office.replays.sender.latest()
+        )
 
     return await asyncio.to_thread(server.run, look())

@@ -8,9 +8,9 @@ from msgspec import structs
 
 from cli.conftest import Command
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.dialects import Origin
-from deadletter.core.dialects.origin import marked
 from deadletter.core.letter import By, DeadLetter, State
+from deadletter.core.origin import marked
+from deadletter.intake.dialects import Origin
 from deadletter.office.replay import ITSELF
 from deadletter.testing.letters_bench import a_campaign, settled
 from office.making import make_letter
@@ -42,9 +42,7 @@ async def _sent(engine: object, ids: list[str]) -> None:
     await letters.sent_replay("c-1", ids)
 
 
-def test_a_drained_letter_is_not_sent_to_a_new_mailbox_unless_asked(
-    dlq: Command,
-) -> None:
+def test_a_drained_letter_is_not_sent_to_a_new_mailbox_unless_asked(dlq: Command) -> None:
     (id_,) = keep(dlq, drained(1, "redis://elsewhere:6379"))
 
     ran = dlq("replay", id_)
@@ -142,8 +140,7 @@ async def _halted(engine: object, ids: list[str], through: str) -> None:
 
 @pytest.mark.usefixtures("named")
 @pytest.mark.parametrize(
-    ("through", "on_resume"),
-    [("shop", ""), ("redis://far:6379", " --through redis://far:6379")],
+    ("through", "on_resume"), [("shop", ""), ("redis://far:6379", " --through redis://far:6379")]
 )
 def test_commands_to_type_next_say_where_letters_go(
     dlq: Command, through: str, on_resume: str
@@ -177,10 +174,7 @@ def test_messages_are_confirmed_by_their_ids(dlq: Command) -> None:
     again = dlq("confirm", "m-1")
 
     assert ran.code == 0
-    assert ran.out.splitlines() == [
-        "1 letter confirmed.",
-        "No letter waits for message m-9.",
-    ]
+    assert ran.out.splitlines() == ["1 letter confirmed.", "No letter waits for message m-9."]
     assert again.code == 4
     (item,) = dlq.do(lambda engine: engine.letters.replays(ids))
     assert item.outcome is Outcome.CONFIRMED

@@ -8,7 +8,7 @@ import pytest
 from cli.conftest import Asking, Command
 from client.serving import served
 from deadletter.core.access import Role
-from deadletter.web.auth.minting import token_hash
+from deadletter.server.auth.keys import token_hash
 from office.making import make_letter
 
 
@@ -63,10 +63,7 @@ def test_a_revoked_token_is_gone(dlq: Command) -> None:
 
     assert (unasked.code, gone.code, again.code) == (2, 0, 3)
     assert kept(dlq) == []
-    assert [(act.action, act.reason) for act in audit(dlq)] == [
-        ("issue", ""),
-        ("revoke", "leaked"),
-    ]
+    assert [(act.action, act.reason) for act in audit(dlq)] == [("issue", ""), ("revoke", "leaked")]
 
 
 def test_what_no_token_can_be_is_refused(dlq: Command) -> None:
@@ -78,9 +75,7 @@ def test_what_no_token_can_be_is_refused(dlq: Command) -> None:
     assert kept(dlq) == []
 
 
-def test_tokens_are_kept_although_the_server_does_not_ask(
-    dlq: Command, monkeypatch: Any
-) -> None:
+def test_tokens_are_kept_although_the_server_does_not_ask(dlq: Command, monkeypatch: Any) -> None:
     monkeypatch.setenv("DLQ_SERVE_ACCESS", "off")
 
     assert dlq("tokens", "create", "ci").code == 0
@@ -117,7 +112,7 @@ def test_through_a_server_its_own_tokens_are_handed_out(
     assert (seen.code, unseen.code, revoked.code) == (0, 5, 5)
     assert (unasked.code, gone.code, again.code) == (2, 0, 3)
     assert gone.out == f"Token {zed['id']} of zed is revoked.\n"
-    assert "who your token is" in claimed.err
+    assert "the token identifies you" in claimed.err
     acts = [act for act in audit(dlq) if act.target == f"token:{zed['id']}"]
     assert [(act.actor, act.action, act.reason) for act in acts] == [
         ("root", "issue", "new here"),
@@ -126,9 +121,7 @@ def test_through_a_server_its_own_tokens_are_handed_out(
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_tokens_fit_the_terminal(
-    dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_tokens_fit_the_terminal(dlq: Command, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     name = "the-pipeline-that-deploys-to"
     dlq("tokens", "create", f"{name}-europe")

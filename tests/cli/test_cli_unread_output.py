@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SHOP = """
 import os, sys
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 
@@ -89,9 +89,7 @@ def stopped(process: subprocess.Popen[bytes]) -> int:
     return process.wait(10.0)
 
 
-@pytest.mark.parametrize(
-    "words", [["--verbose"], ["--json", "--verbose"], ["--processes", "2"]]
-)
+@pytest.mark.parametrize("words", [["--verbose"], ["--json", "--verbose"], ["--processes", "2"]])
 def test_a_worker_goes_on_and_stops_though_nobody_reads_its_log(
     dlq: Command, start: Start, words: list[str]
 ) -> None:
@@ -130,9 +128,7 @@ def test_what_handlers_print_does_not_stop_them_and_what_is_missing_is_told(
     assert b"lines were dropped here because nobody read this output" in err
 
 
-def test_isolated_handlers_may_print_what_nobody_reads(
-    dlq: Command, start: Start
-) -> None:
+def test_isolated_handlers_may_print_what_nobody_reads(dlq: Command, start: Start) -> None:
     worker = start("work", "shop:app", "--quiet")
     dlq.send("isolated", "m-1", "m-2")
 
@@ -156,9 +152,7 @@ def test_a_worker_goes_on_when_its_readers_are_gone(dlq: Command, start: Start) 
     assert stopped(worker) == 0
 
 
-def test_a_server_answers_and_stops_though_nobody_reads_its_log(
-    dlq: Command, start: Start
-) -> None:
+def test_a_server_answers_and_stops_though_nobody_reads_its_log(dlq: Command, start: Start) -> None:
     port = _port()
     server = start("serve", "--port", str(port), "--access", "off")
     assert server.stdout is not None

@@ -72,9 +72,7 @@ def test_what_cannot_be_understood_is_one_sentence_and_code_2(
     assert "Traceback" not in ran.err
 
 
-def test_global_options_stand_before_or_after_the_command(
-    dlq: Command, tmp_path: Path
-) -> None:
+def test_global_options_stand_before_or_after_the_command(dlq: Command, tmp_path: Path) -> None:
     dlq.keep(make_letter())
     other = f"sqlite:///{tmp_path}/other.db"
 
@@ -84,12 +82,8 @@ def test_global_options_stand_before_or_after_the_command(
     assert dlq("list", "--url", other).code == 3
 
 
-@pytest.mark.parametrize(
-    ("url", "code"), [("nonsense://x", 2), ("sqlite:////no/such/dir/x.db", 3)]
-)
-def test_an_engine_that_cannot_be_opened_is_a_sentence(
-    dlq: Command, url: str, code: int
-) -> None:
+@pytest.mark.parametrize(("url", "code"), [("nonsense://x", 2), ("sqlite:////no/such/dir/x.db", 3)])
+def test_an_engine_that_cannot_be_opened_is_a_sentence(dlq: Command, url: str, code: int) -> None:
     ran = dlq("list", "--url", url)
 
     assert ran.code == code
@@ -148,9 +142,7 @@ def test_every_kind_of_error_has_its_exit_code() -> None:
     assert code_for(ValueError()) is ExitCode.UNEXPECTED
 
 
-def test_an_interrupt_is_exit_code_130(
-    dlq: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_is_exit_code_130(dlq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     dlq.keep(make_letter())
 
     def interrupted(*_: object) -> None:
@@ -222,9 +214,9 @@ def test_nobody_who_reads_is_no_error(dlq: Command, words: list[str]) -> None:
         assert ran.stdout is not None
         assert ran.stderr is not None
         ran.stdout.close()  # long before it says anything
-        said = ran.stderr.read()
+        said = [line for line in ran.stderr if not line.startswith("Office: ")]
 
-    assert (ran.returncode, said) == (0, "")
+    assert (ran.returncode, said) == (0, [])
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(dlq: Command) -> None:
@@ -288,8 +280,7 @@ def test_a_secret_in_a_url_is_not_repeated(url: str, begins: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["nonsense", "--help"], ["--help", "nonsense"], ["queues", "frob", "--help"]],
+    "words", [["nonsense", "--help"], ["--help", "nonsense"], ["queues", "frob", "--help"]]
 )
 def test_help_on_a_command_that_does_not_exist_is_a_usage_error(
     dlq: Command, words: list[str]

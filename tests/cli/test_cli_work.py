@@ -23,7 +23,7 @@ from deadletter.core.letter import State
 pytestmark = pytest.mark.slow
 
 SHOP = """
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import Fixed
 from deadletter.core.policy import DLQPolicy
 
@@ -44,9 +44,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def start(
-    dlq: Command, tmp_path: Path
-) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(dlq: Command, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     (tmp_path / "shop.py").write_text(SHOP)
     started: list[subprocess.Popen[str]] = []
 
@@ -101,6 +99,43 @@ def test_a_worker_buries_and_a_replay_is_confirmed(
     assert dlq("verify").code == 0
 
 
+TWO = (
+    SHOP
+    + """
+@app.handler("mails")
+async def mail(body: bytes) -> None: ...
+"""
+)
+FAILING = (
+    SHOP
+    + """
+@app.on_startup
+def connect() -> None:
+    raise OSError("no bank")
+"""
+)
+
+
+@pytest.mark.parametrize("more", [[], ["--processes", "2"]])
+def test_some_mailboxes_are_worked(
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, more: list[str]
+) -> None:
+    (tmp_path / "shop.py").write_text(TWO)
+    dlq("send", "orders", json.dumps({"id": 1}))
+    dlq("send", "mails", "hello")
+    worker = start("shop:app", "--only", "orders, ", *more)
+    until(lambda: len(letters(dlq)) == 1)
+    worker.send_signal(signal.SIGTERM)
+    _, err = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0
+    assert "mailbox=mails" not in err
+    waiting = {
+        one["options"]["name"]: one["ready"] for one in dlq("queues", "list", "--json").documents
+    }
+    assert waiting == {"orders": 0, "mails": 1}
+
+
 def test_several_processes_run_under_a_supervisor(
     dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -126,14 +161,15 @@ def test_several_processes_run_under_a_supervisor(
         (["nowhere:app"], "there is no module 'nowhere'"),
         (["shop:thing"], "has no App called 'thing'"),
         (["broken:app"], "broken.py, line 2: ZeroDivisionError: division by zero"),
+        (["shop:app", "--only", "mails"], "no handler is registered for mails"),
+        (["shop:app", "--only", "mails", "-p", "2"], "no handler is registered for mails"),
+        (["failing:app"], "start-up hook connect failed with OSError: no bank"),
     ],
 )
 def test_what_cannot_be_run_is_a_sentence(
-    start: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-    words: list[str],
-    said: str,
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path, words: list[str], said: str
 ) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "broken.py").write_text("\n1 / 0\n")
     process = start(*words)
 
@@ -196,8 +232,7 @@ def test_a_worker_shows_what_it_counted_on_its_health_port(
     until(lambda: sum(samples(port, "dlq_messages_sent_total").values()) == 2)
 
     assert samples(port, "dlq_messages_dead_lettered_total") == {
-        "consumer=charge,error_type=TimeoutError,"
-        "reason=attempts-exhausted,source=orders": 2
+        "consumer=charge,error_type=TimeoutError,reason=attempts-exhausted,source=orders": 2
     }
     assert samples(port, "dlq_attempts_total") == {
         "mailbox=orders,outcome=buried": 2,
@@ -218,9 +253,7 @@ def test_a_worker_shows_what_it_counted_on_its_health_port(
 
 
 def test_how_deep_is_too_deep_is_a_setting(
-    dlq: Command,
-    start: Callable[..., subprocess.Popen[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLQ_DEPTH_THRESHOLD", "1")
     port = free_port()
@@ -257,8 +290,7 @@ def test_a_supervisor_answers_for_its_children(
     log = tmp_path / "err"
     with log.open("wb") as err:
         supervisor = start(
-            *("shop:app", "--processes", "2", "--health-port", str(port)),
-            err=err.fileno(),
+            *("shop:app", "--processes", "2", "--health-port", str(port)), err=err.fileno()
         )
     until(lambda: get(port, "/health/live")[0] == 200)
     until(lambda: get(port, "/health/ready")[0] == 200)
@@ -294,7 +326,7 @@ def test_a_port_that_is_taken_is_said_by_the_supervisor(
 
 SLOW = """
 import asyncio, time
-from deadletter.assembly import App
+from deadletter.app import App
 
 app = App()
 
@@ -336,10 +368,7 @@ def test_the_second_interrupt_does_not_wait_and_is_exit_code_130(
 
 @pytest.mark.parametrize("count", ["1", "2"])
 def test_workers_end_when_their_database_is_removed(
-    dlq: Command,
-    start: Callable[..., subprocess.Popen[str]],
-    tmp_path: Path,
-    count: str,
+    dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, count: str
 ) -> None:
     dlq("send", "orders", json.dumps({"id": 0}))
     file, log = tmp_path / "office.db", tmp_path / "err"
@@ -352,9 +381,7 @@ def test_workers_end_when_their_database_is_removed(
     worker.communicate(timeout=30)
 
     assert worker.returncode == 7
-    assert "office.db was removed or moved while this process used it" in (
-        log.read_text()
-    )
+    assert "office.db was removed or moved while this process used it" in (log.read_text())
     assert not file.exists()
 
 
@@ -383,7 +410,7 @@ def test_a_handler_that_never_ends_does_not_keep_a_worker_without_database(
     dlq: Command, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(
-        "import time\nfrom deadletter.assembly import App\n"
+        "import time\nfrom deadletter.app import App\n"
         "app = App()\n"
         "@app.handler('orders')\n"
         "def charge(order: dict) -> None:\n"

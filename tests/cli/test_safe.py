@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.safe import clean, clean_json, clean_lines
+from deadletter.core.text import clean, clean_json, clean_lines
 
 HARMFUL = [
     "\x1b[31mred",

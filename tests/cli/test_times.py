@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from deadletter.cli.times import ago, local, many, size, span, time_zone
+from deadletter.cli.ui import ago, local, many, size, span, time_zone
 
 NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import Any, TypeVar
 
-from deadletter.assembly import opened
 from deadletter.core.access import Pass, Role
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import Engine
+from deadletter.server.app import build
+from deadletter.server.auth.keys import mint
+from deadletter.server.context import Place
+from deadletter.server.listening import HttpServer, listen, url_of
+from deadletter.server.startup import opened_place
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
-from deadletter.web.app import build
-from deadletter.web.auth.minting import mint
-from deadletter.web.listening import HttpServer, listen, url_of
-from deadletter.web.opening import opened_place
-from deadletter.web.place import Place
+from deadletter.wiring.engines import opened
 
 T = TypeVar("T")
 
@@ -87,10 +87,7 @@ async def _listening(server: Served, access: str) -> AsyncIterator[None]:
     )
     with closing(listen("127.0.0.1", 0)) as socket:
         async with opened_place(
-            settings,
-            clock=SystemClock(),
-            dice=SystemDice(),
-            observe=lambda event: None,
+            settings, clock=SystemClock(), dice=SystemDice(), observe=lambda event: None
         ) as place:
             server.place, server.url = place, url_of(socket)
             http = HttpServer(build(place), settings.serve)

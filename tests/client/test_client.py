@@ -9,21 +9,15 @@ from msgspec import structs
 
 from client.serving import Served, beside, served
 from deadletter.client import Client
-from deadletter.client.events import Happening
+from deadletter.client.client import Happening
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.editing import Changes
-from deadletter.core.errors import (
-    ConfigError,
-    Conflict,
-    NotFound,
-    QueryError,
-    Refused,
-)
+from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError, Refused
 from deadletter.core.letter import AuditEntry, GroupStatus, State
-from deadletter.office.campaigns import ReplayPage
 from deadletter.office.groups import GroupPage
 from deadletter.office.letters import LetterCount
+from deadletter.office.selection import ReplayPage
 from deadletter.ports import QueueOptions
 from office.making import make_letter, make_letters
 
@@ -58,9 +52,7 @@ async def test_a_letter_is_read_with_its_story_and_its_bytes(
     assert [moment.kind for moment in story.moments][-1] == "died"
 
 
-async def test_what_is_decided_is_done_and_audited(
-    server: Served, client: Client
-) -> None:
+async def test_what_is_decided_is_done_and_audited(server: Served, client: Client) -> None:
     letters = make_letters(5)
     server.keep(*letters)
     ids = [letter.id for letter in letters]
@@ -82,9 +74,7 @@ async def test_what_is_decided_is_done_and_audited(
     assert acts.entries[0].reason == "seen"
 
 
-async def test_an_edit_needs_the_letter_as_it_was_seen(
-    server: Served, client: Client
-) -> None:
+async def test_an_edit_needs_the_letter_as_it_was_seen(server: Served, client: Client) -> None:
     letter = make_letter(body=b"broken", key="k")
     server.keep(letter)
     changes = Changes(body=b"mended\xff", headers=(("a", b"\x00"),), key=None)
@@ -100,9 +90,7 @@ async def test_an_edit_needs_the_letter_as_it_was_seen(
         await client.letters.edit(letter.id, changes, revision=0)
 
 
-async def test_groups_are_listed_and_stand_as_somebody_says(
-    server: Served, client: Client
-) -> None:
+async def test_groups_are_listed_and_stand_as_somebody_says(server: Served, client: Client) -> None:
     server.keep(*make_letters(3))
 
     (line,) = (await client.groups.list()).groups
@@ -116,9 +104,7 @@ async def test_groups_are_listed_and_stand_as_somebody_says(
     assert await client.groups.list(status=GroupStatus.MUTED) == GroupPage(())
 
 
-async def test_groups_tell_what_their_letters_share(
-    server: Served, client: Client
-) -> None:
+async def test_groups_tell_what_their_letters_share(server: Served, client: Client) -> None:
     letters = [make_letter(n, fingerprint="1-a", version=f"1.{n}") for n in range(3)]
     server.keep(*letters)
 
@@ -132,9 +118,7 @@ async def test_groups_tell_what_their_letters_share(
     assert await client.letters.count() == LetterCount(3)
 
 
-async def test_groups_and_replays_go_on_where_a_page_ended(
-    server: Served, client: Client
-) -> None:
+async def test_groups_and_replays_go_on_where_a_page_ended(server: Served, client: Client) -> None:
     letters = [make_letter(n, fingerprint=f"1-{n}") for n in range(3)]
     server.keep(*letters)
     plans = [await client.replays.plan([one.id]) for one in letters]
@@ -150,6 +134,17 @@ async def test_groups_and_replays_go_on_where_a_page_ended(
         plan.replay.id for plan in reversed(plans)
     ]
     assert (others.after, older.after) == (None, None)
+
+
+async def test_verdicts_of_a_plan_go_on_where_a_page_ended(server: Served, client: Client) -> None:
+    server.keep(*make_letters(5))
+
+    first = await client.replays.judge(query="*", size=3)
+    rest = await client.replays.judge(query="*", size=3, after=first.after or 0)
+
+    assert (len(first.letters), first.after) == (3, 3)
+    assert (len(rest.letters), rest.after) == (2, None)
+    assert len({one.letter_id for one in (*first.letters, *rest.letters)}) == 5
 
 
 async def test_a_replay_is_planned_started_and_sent_by_the_server(
@@ -172,9 +167,7 @@ async def test_a_replay_is_planned_started_and_sent_by_the_server(
         assert queue.ready == 3
 
 
-async def test_a_replay_can_be_paused_resumed_and_cancelled(
-    server: Served, client: Client
-) -> None:
+async def test_a_replay_can_be_paused_resumed_and_cancelled(server: Served, client: Client) -> None:
     server.keep(*make_letters(3))
     planned = await client.replays.plan(query="*", expect=3, rate=0.001)
     name = planned.replay.id
@@ -185,11 +178,7 @@ async def test_a_replay_can_be_paused_resumed_and_cancelled(
     cancelled = await client.replays.cancel(name)
 
     states = [one.state for one in (paused, resumed, cancelled)]
-    assert states == [
-        CampaignState.PAUSED,
-        CampaignState.RUNNING,
-        CampaignState.CANCELLED,
-    ]
+    assert states == [CampaignState.PAUSED, CampaignState.RUNNING, CampaignState.CANCELLED]
 
 
 async def test_mailboxes_are_made_changed_and_deleted(client: Client) -> None:
@@ -283,10 +272,7 @@ async def test_who_has_no_token_or_too_small_a_one_is_refused(tmp_path: Path) ->
         letter, other = make_letter(1), make_letter(2, source="secret")
         server.keep(letter, other)
         reader = server.token(Role.READER, "orders")
-        async with (
-            Client(server.url) as nobody,
-            Client(server.url, token=reader) as one,
-        ):
+        async with Client(server.url) as nobody, Client(server.url, token=reader) as one:
             with pytest.raises(Refused, match="a valid token"):
                 await nobody.stats()
             with pytest.raises(Refused, match="operator"):
@@ -315,18 +301,11 @@ async def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
 
     assert listed["ci"].id == made.id
     assert (made.role, made.sources, made.expires_at) == (to.role, to.sources, end)
-    assert [(act.actor, act.reason) for act in acts] == [
-        ("root", "new"),
-        ("root", "left"),
-    ]
+    assert [(act.actor, act.reason) for act in acts] == [("root", "new"), ("root", "left")]
 
 
-async def test_a_letter_view_holds_all_that_a_letter_has(
-    server: Served, client: Client
-) -> None:
-    letter = structs.replace(
-        make_letter(state=State.QUARANTINED), position="7", route="dead"
-    )
+async def test_a_letter_view_holds_all_that_a_letter_has(server: Served, client: Client) -> None:
+    letter = structs.replace(make_letter(state=State.QUARANTINED), position="7", route="dead")
     server.keep(letter)
 
     view = await client.letters.get(letter.id)

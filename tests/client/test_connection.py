@@ -18,7 +18,7 @@ from deadletter.core.errors import (
     Refused,
     Unavailable,
 )
-from deadletter.core.items import NewItem
+from deadletter.queue_server.model import NewItem
 
 URL = "http://127.0.0.1:1"
 Answer = httpx.Response | Exception
@@ -82,9 +82,7 @@ async def test_what_is_not_possible_now_is_asked_again_after_as_long_as_it_takes
 
 
 async def test_every_attempt_carries_the_same_key_and_every_request_another() -> None:
-    script = Script(
-        later("0"), httpx.ReadError("cut"), MOVED, httpx.Response(200, json={})
-    )
+    script = Script(later("0"), httpx.ReadError("cut"), MOVED, httpx.Response(200, json={}))
 
     async with Client(URL, transport=script.transport) as client:
         await client.letters.review(["a"])
@@ -117,9 +115,7 @@ async def test_it_gives_up_after_some_attempts_with_the_servers_words() -> None:
     assert len(script.asked) == 3
 
 
-async def test_a_server_that_asks_for_hours_is_not_waited_for_that_long(
-    naps: list[float],
-) -> None:
+async def test_a_server_that_asks_for_hours_is_not_waited_for_that_long(naps: list[float]) -> None:
     script = Script(later("86400"), MOVED)
 
     async with Client(URL, transport=script.transport) as client:
@@ -167,9 +163,7 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
         (problem(401, "unauthorized", "who?"), Refused, "who?"),
         (problem(403, "forbidden", "needs admin"), Refused, "needs admin"),
         (
-            problem(
-                400, "bad-request", "", errors=[{"key": "limit", "message": "≥ 1"}]
-            ),
+            problem(400, "bad-request", "", errors=[{"key": "limit", "message": "≥ 1"}]),
             ConfigError,
             "limit: ≥ 1",
         ),
@@ -275,9 +269,7 @@ async def test_a_lease_that_finds_nothing_says_so_when_its_time_is_over() -> Non
     assert lent.items == ()
 
 
-async def test_a_lease_is_asked_again_for_the_time_that_is_left(
-    naps: list[float],
-) -> None:
+async def test_a_lease_is_asked_again_for_the_time_that_is_left(naps: list[float]) -> None:
     stopping = httpx.Response(454, json={"code": 454, "message": "shutting down"})
     items = {"queue_name": "orders", "partition": 0, "items": [{"id": "a"}]}
     script = Script(stopping, stopping, httpx.Response(200, json=items))

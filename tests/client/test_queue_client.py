@@ -7,7 +7,7 @@ from msgspec import structs
 from client.serving import Served
 from deadletter.client import QueueClient
 from deadletter.core.errors import ConfigError, Conflict, NotFound
-from deadletter.core.items import Again, Item, LeaseQueue, NewItem
+from deadletter.queue_server.model import Item, ItemRetry, LeaseQueue, NewItem
 
 ORDERS = LeaseQueue(name="orders", lease_timeout=60, expire_timeout=3600)
 
@@ -35,9 +35,9 @@ async def test_an_item_is_given_back_or_given_up(queue: QueueClient) -> None:
     await queue.produce("orders", [NewItem(b"1")])
 
     lent = await queue.lease("orders", wait=5)
-    await queue.retry("orders", lent.partition, [Again(lent.ids[0])])
+    await queue.retry("orders", lent.partition, [ItemRetry(lent.ids[0])])
     again = await queue.lease("orders", wait=5)
-    await queue.retry("orders", again.partition, [Again(again.ids[0], dead=True)])
+    await queue.retry("orders", again.partition, [ItemRetry(again.ids[0], dead=True)])
     dead = await queue.lease("dead", wait=5)
 
     assert (again.items[0].attempts, dead.items[0].payload) == (2, b"1")
@@ -81,9 +81,7 @@ async def test_one_client_may_lease_several_times_at_once(queue: QueueClient) ->
 
 async def test_queues_are_listed_changed_and_deleted(queue: QueueClient) -> None:
     await queue.create_queue(ORDERS)
-    changed = structs.replace(
-        ORDERS, max_attempts=3, lease_timeout=1.5, reference="ours"
-    )
+    changed = structs.replace(ORDERS, max_attempts=3, lease_timeout=1.5, reference="ours")
 
     await queue.update_queue(changed)
 

@@ -15,9 +15,7 @@ ANNA = Pass(name="anna", role=Role.OPERATOR, sources=("orders", "mails"))
 HOUR = timedelta(hours=1)
 
 
-def a_token(
-    id: str = "t1", *, to: Pass = ANNA, expires_at: datetime | None = None
-) -> Token:
+def a_token(id: str = "t1", *, to: Pass = ANNA, expires_at: datetime | None = None) -> Token:
     """A token whose hash follows from its id."""
     return Token(
         id=id,
@@ -32,12 +30,7 @@ def a_token(
 def a_session(hash: str = "s1", *, of: str = "t1") -> Session:
     """A session that lasts an hour."""
     return Session(
-        hash=hash,
-        to=ANNA,
-        token_id=of,
-        csrf="proof",
-        created_at=START,
-        expires_at=START + HOUR,
+        hash=hash, to=ANNA, token_id=of, csrf="proof", created_at=START, expires_at=START + HOUR
     )
 
 
@@ -75,18 +68,14 @@ class AccessContract:
         return neighbour.access
 
     async def test_a_token_is_found_by_its_hash_only(self, access: AccessStore) -> None:
-        whole = replace(
-            a_token(expires_at=START + HOUR), last_used_at=START - 24 * HOUR
-        )
+        whole = replace(a_token(expires_at=START + HOUR), last_used_at=START - 24 * HOUR)
         await access.add_token(whole)
 
         assert await access.token(whole.hash) == whole
         assert await access.token(whole.id) is None
         assert await access.token("") is None
 
-    async def test_an_unlimited_token_is_kept_as_such(
-        self, access: AccessStore
-    ) -> None:
+    async def test_an_unlimited_token_is_kept_as_such(self, access: AccessStore) -> None:
         token = a_token(to=Pass(name="root", role=Role.ADMIN))
         await access.add_token(token)
 
@@ -101,10 +90,7 @@ class AccessContract:
 
     @pytest.mark.parametrize(
         "twin",
-        [
-            replace(a_token(), hash="another hash"),
-            replace(a_token("t2"), hash=a_token().hash),
-        ],
+        [replace(a_token(), hash="another hash"), replace(a_token("t2"), hash=a_token().hash)],
         ids=["same id", "same hash"],
     )
     async def test_no_two_tokens_share_an_id_or_a_hash(
@@ -120,9 +106,7 @@ class AccessContract:
     async def test_tokens_are_listed_by_name(self, access: AccessStore) -> None:
         names = ["bo", "anna", "Zoe", "anna"]
         for number, name in enumerate(names):
-            await access.add_token(
-                a_token(f"t{number}", to=Pass(name=name, role=Role.READER))
-            )
+            await access.add_token(a_token(f"t{number}", to=Pass(name=name, role=Role.READER)))
 
         found = [(token.to.name, token.id) for token in await access.tokens()]
 
@@ -166,9 +150,7 @@ class AccessContract:
         assert await access.session("s1") is None
         assert await access.session("s2") == a_session("s2", of="t2")
 
-    async def test_a_token_that_is_gone_opens_no_session(
-        self, access: AccessStore
-    ) -> None:
+    async def test_a_token_that_is_gone_opens_no_session(self, access: AccessStore) -> None:
         await access.add_token(a_token())
         await access.revoke("t1")
 
@@ -216,9 +198,7 @@ class AccessContract:
         assert await elsewhere.session("s1") is None
         assert await elsewhere.session("s2") is not None
 
-    async def test_a_key_is_claimed_once(
-        self, access: AccessStore, elsewhere: AccessStore
-    ) -> None:
+    async def test_a_key_is_claimed_once(self, access: AccessStore, elsewhere: AccessStore) -> None:
         first = await access.begin_answer(an_answer())
         second = await elsewhere.begin_answer(an_answer(request="r2"))
 

@@ -19,10 +19,8 @@ from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query.ast import All, Any, Node, Not, Op, Term, Word
-from deadletter.core.query.budget import Budget
-from deadletter.core.query.fields import FIELDS, Field, Kind
-from deadletter.core.query.pattern import literal, pattern
-from deadletter.core.query.values import instant
+from deadletter.core.query.fields import FIELDS, Field, Kind, instant, literal, pattern
+from deadletter.core.query.search_step import Budget
 
 NOW: Final = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 """The time generated letters and searches are about."""
@@ -150,9 +148,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @st.composite
-def letters(
-    draw: st.DrawFn, states: st.SearchStrategy[State] | None = None
-) -> DeadLetter:
+def letters(draw: st.DrawFn, states: st.SearchStrategy[State] | None = None) -> DeadLetter:
     """Letters, true to their messages; in any state unless `states` says which."""
     message = draw(messages())
     source, partition = draw(_stock("source")), draw(_stock("partition"))

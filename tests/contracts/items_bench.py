@@ -5,18 +5,18 @@ from datetime import datetime
 
 import pytest
 
-from deadletter.core.items import (
-    Again,
+from deadletter.ports import Engine, ItemStore, Lends
+from deadletter.queue_server.model import (
     Completion,
-    Denial,
-    Departed,
+    DeadItem,
     Item,
-    Leased,
+    ItemRetry,
+    LeasedItems,
     LeaseQueue,
     NewItem,
-    Retrial,
+    Rejection,
+    RetryBatch,
 )
-from deadletter.ports import Engine, ItemStore, Lends
 from deadletter.testing.fakes import FakeClock
 
 LEASE = 10.0
@@ -69,22 +69,17 @@ class ItemsBench:
     ) -> None:
         """Have a queue `orders` and its dead queue `orders-dlq`."""
         await store.create_queue(a_queue("orders-dlq", partitions=partitions))
-        await store.create_queue(
-            a_queue(dead_queue="orders-dlq", max_attempts=max_attempts)
-        )
+        await store.create_queue(a_queue(dead_queue="orders-dlq", max_attempts=max_attempts))
 
 
 async def produced(
-    store: ItemStore,
-    *payloads: bytes,
-    queue: str = "orders",
-    at: datetime | None = None,
+    store: ItemStore, *payloads: bytes, queue: str = "orders", at: datetime | None = None
 ) -> None:
     """Items in one batch."""
     await store.produce(queue, [[NewItem(p, enqueue_at=at) for p in payloads]])
 
 
-async def leased(store: ItemStore, limit: int = 100, queue: str = "orders") -> Leased:
+async def leased(store: ItemStore, limit: int = 100, queue: str = "orders") -> LeasedItems:
     """What one client gets."""
     (found,) = await store.lease(queue, [limit])
     return found
@@ -92,7 +87,7 @@ async def leased(store: ItemStore, limit: int = 100, queue: str = "orders") -> L
 
 async def completed(
     store: ItemStore, ids: Sequence[str], *, queue: str = "orders", partition: int = 0
-) -> Denial | None:
+) -> Rejection | None:
     """The answer to one request."""
     (answer,) = await store.complete(queue, [Completion(partition, tuple(ids))])
     return answer
@@ -105,20 +100,16 @@ async def given_back(
     queue: str = "orders",
     at: datetime | None = None,
     dead: bool = False,
-) -> Sequence[Departed]:
+) -> Sequence[DeadItem]:
     """What of it was dead."""
-    again = tuple(Again(item.id, at, dead) for item in items)
-    (answer,) = await store.retry(queue, [Retrial(0, again)])
-    assert not isinstance(answer, Denial)
+    again = tuple(ItemRetry(item.id, at, dead) for item in items)
+    (answer,) = await store.retry(queue, [RetryBatch(0, again)])
+    assert not isinstance(answer, Rejection)
     return answer
 
 
 async def listed(
-    store: ItemStore,
-    queue: str = "orders",
-    *,
-    partition: int = 0,
-    scheduled: bool = False,
+    store: ItemStore, queue: str = "orders", *, partition: int = 0, scheduled: bool = False
 ) -> Sequence[Item]:
     """What is in a partition."""
     return await store.items(queue, partition, limit=1000, scheduled=scheduled)
@@ -132,9 +123,5 @@ def payloads(items: Sequence[Item]) -> list[bytes]:
 def an_item(now: datetime, payload: bytes = b"x", source_id: str | None = None) -> Item:
     """An item from elsewhere."""
     return Item(
-        id="elsewhere",
-        payload=payload,
-        source_id=source_id,
-        created_at=now,
-        updated_at=now,
+        id="elsewhere", payload=payload, source_id=source_id, created_at=now, updated_at=now
     )

@@ -2,16 +2,8 @@
 
 import pytest
 
-from contracts.items_bench import (
-    LEASE,
-    ItemsBench,
-    a_queue,
-    completed,
-    leased,
-    payloads,
-    produced,
-)
-from deadletter.ports import ItemStore, Shortened
+from contracts.items_bench import LEASE, ItemsBench, a_queue, completed, leased, payloads, produced
+from deadletter.ports import ItemStore, ShortenedLeases
 from deadletter.testing.fakes import FakeClock
 
 HOURS = 7200.0
@@ -41,10 +33,10 @@ class ItemClocksContract(ItemsBench):
 
         assert found.leases == 2
         assert abs(found.ahead - jump) < 2
-        assert await store.shorten_leases() == Shortened()
-        assert (await store.tend()).ready == frozenset()
+        assert await store.shorten_leases() == ShortenedLeases()
+        assert (await store.sweep()).ready == frozenset()
         await self.pass_time(clock, LEASE + 1)
-        assert (await store.tend()).ready == {"orders"}
+        assert (await store.sweep()).ready == {"orders"}
         again = await store.lease("orders", [1, 1])
         assert sorted(p for one in again for p in payloads(one.items)) == [b"1", b"2"]
 
@@ -57,7 +49,7 @@ class ItemClocksContract(ItemsBench):
         await self.step(clock, -HOURS)
 
         assert (await store.shorten_leases()).leases == 1
-        await store.tend()
+        await store.sweep()
 
         assert await completed(store, [held.items[0].id]) is None
 
@@ -69,9 +61,9 @@ class ItemClocksContract(ItemsBench):
         await produced(store, b"2", at=clock.now().replace(year=2040))
         await leased(store, 1)
 
-        assert await store.shorten_leases() == Shortened()
+        assert await store.shorten_leases() == ShortenedLeases()
         await self.pass_time(clock, LEASE / 2)
-        assert await store.shorten_leases() == Shortened()
+        assert await store.shorten_leases() == ShortenedLeases()
 
     async def test_every_misdated_lease_is_found_however_many_there_are(
         self, store: ItemStore, clock: FakeClock

@@ -15,16 +15,16 @@ from contracts.items_bench import (
     payloads,
     produced,
 )
-from deadletter.core.items import (
-    Again,
-    Death,
-    Denial,
-    Departed,
-    NewItem,
-    Retrial,
-    Wrong,
-)
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import (
+    DeadItem,
+    Death,
+    ItemRetry,
+    NewItem,
+    Rejection,
+    RejectionReason,
+    RetryBatch,
+)
 from deadletter.testing.fakes import FakeClock
 
 DLQ = "orders-dlq"
@@ -40,21 +40,18 @@ class DyingContract(ItemsBench):
         await produced(store, b"a", b"b")
         (lost,) = (await leased(store, 1)).items
         await self.pass_time(clock, LEASE - 0.001)
-        early = await store.tend()
+        early = await store.sweep()
         await self.pass_time(clock, 0.001)
 
-        tended = await store.tend()
+        swept = await store.sweep()
 
-        assert (early.departed, early.ready) == ((), frozenset())
+        assert (early.dead, early.ready) == ((), frozenset())
         assert early.next_at == lost.lease_deadline
-        assert (tended.departed, tended.ready) == ((), frozenset({"orders"}))
+        assert (swept.dead, swept.ready) == ((), frozenset({"orders"}))
         stored = await listed(store)
         assert payloads(stored) == [b"b", b"a"]
-        assert [(one.is_leased, one.attempts) for one in stored] == [
-            (False, 0),
-            (False, 1),
-        ]
-        assert await completed(store, [lost.id]) == Denial(Wrong.UNKNOWN, lost.id)
+        assert [(one.is_leased, one.attempts) for one in stored] == [(False, 0), (False, 1)]
+        assert await completed(store, [lost.id]) == Rejection(RejectionReason.UNKNOWN, lost.id)
 
     async def test_a_lease_that_ran_out_is_good_until_somebody_notices(
         self, store: ItemStore, clock: FakeClock
@@ -65,7 +62,7 @@ class DyingContract(ItemsBench):
         await self.pass_time(clock, LEASE + 1)
 
         assert await completed(store, [item.id]) is None
-        assert (await store.tend()).next_at is None
+        assert (await store.sweep()).next_at is None
 
     async def test_an_item_whose_last_lease_ran_out_is_moved(
         self, store: ItemStore, clock: FakeClock
@@ -75,10 +72,10 @@ class DyingContract(ItemsBench):
         for _ in range(2):
             (item,) = (await leased(store)).items
             await self.pass_time(clock, LEASE)
-            tended = await store.tend()
+            swept = await store.sweep()
 
-        assert tended.departed == (Departed("orders", item.id, Death.ATTEMPTS, DLQ),)
-        assert tended.ready == {DLQ}
+        assert swept.dead == (DeadItem("orders", item.id, Death.ATTEMPTS, DLQ),)
+        assert swept.ready == {DLQ}
         assert await listed(store) == []
         (dead,) = await listed(store, DLQ)
         assert (dead.source_id, dead.attempts) == (item.id, 0)
@@ -101,9 +98,9 @@ class DyingContract(ItemsBench):
         assert await given_back(store, [first]) == []
         (last,) = (await leased(store)).items
 
-        departed = await given_back(store, [last])
+        dead = await given_back(store, [last])
 
-        assert departed == [Departed("orders", last.id, Death.ATTEMPTS, DLQ)]
+        assert dead == [DeadItem("orders", last.id, Death.ATTEMPTS, DLQ)]
         assert (await leased(store)).items == ()
         assert [item.source_id for item in await listed(store, DLQ)] == [last.id]
 
@@ -115,9 +112,9 @@ class DyingContract(ItemsBench):
         (item,) = (await leased(store)).items
         await self.pass_time(clock, LEASE - 1)
 
-        tended = await store.tend()
+        swept = await store.sweep()
 
-        assert (tended.departed, tended.next_at) == ((), item.lease_deadline)
+        assert (swept.dead, swept.next_at) == ((), item.lease_deadline)
         assert await completed(store, [item.id]) is None
         assert await listed(store, DLQ) == []
 
@@ -130,13 +127,13 @@ class DyingContract(ItemsBench):
         done, lost = (await leased(store)).items
         await self.pass_time(clock, 2.0)
 
-        early = await store.tend()
-        assert (early.departed, early.next_at) == ((), lost.lease_deadline)
+        early = await store.sweep()
+        assert (early.dead, early.next_at) == ((), lost.lease_deadline)
         assert await completed(store, [done.id]) is None
         await self.pass_time(clock, LEASE)
-        late = await store.tend()
+        late = await store.sweep()
 
-        assert late.departed == (Departed("orders", lost.id, Death.EXPIRED, DLQ),)
+        assert late.dead == (DeadItem("orders", lost.id, Death.EXPIRED, DLQ),)
 
     async def test_an_item_that_expired_is_not_lent_but_moved(
         self, store: ItemStore, clock: FakeClock
@@ -145,14 +142,14 @@ class DyingContract(ItemsBench):
         await produced(store, b"a")
         (item,) = await listed(store)
         await self.pass_time(clock, LIFE - 1)
-        assert (await store.tend()).next_at == item.expire_deadline
+        assert (await store.sweep()).next_at == item.expire_deadline
         await self.pass_time(clock, 1.0)
 
         assert (await leased(store)).items == ()
-        tended = await store.tend()
+        swept = await store.sweep()
 
-        assert tended.departed == (Departed("orders", item.id, Death.EXPIRED, DLQ),)
-        assert tended.next_at is None
+        assert swept.dead == (DeadItem("orders", item.id, Death.EXPIRED, DLQ),)
+        assert swept.next_at is None
         assert payloads(await listed(store, DLQ)) == [b"a"]
 
     async def test_an_item_given_back_too_late_is_moved(
@@ -164,9 +161,9 @@ class DyingContract(ItemsBench):
         lent = (await leased(store)).items
         await self.pass_time(clock, 2.0)
 
-        (departed,) = await given_back(store, lent)
+        (dead,) = await given_back(store, lent)
 
-        assert departed.death is Death.EXPIRED
+        assert dead.death is Death.EXPIRED
 
     async def test_what_is_scheduled_lives_from_then_on(
         self, store: ItemStore, clock: FakeClock
@@ -176,7 +173,7 @@ class DyingContract(ItemsBench):
         await produced(store, b"a", at=at)
         await self.pass_time(clock, 2 * LIFE)
 
-        await store.tend()
+        await store.sweep()
 
         (item,) = (await leased(store)).items
         assert item.expire_deadline == at + timedelta(seconds=LIFE)
@@ -189,27 +186,25 @@ class DyingContract(ItemsBench):
         lent = (await leased(store)).items
         late = clock.now() + timedelta(seconds=2 * LIFE)
         assert await given_back(store, lent, at=late) == []
-        assert (await store.tend()).next_at == lent[0].expire_deadline
+        assert (await store.sweep()).next_at == lent[0].expire_deadline
         await self.pass_time(clock, LIFE)
 
-        (departed,) = (await store.tend()).departed
+        (gone,) = (await store.sweep()).dead
 
-        assert (departed.death, departed.to) == (Death.EXPIRED, DLQ)
+        assert (gone.death, gone.to) == (Death.EXPIRED, DLQ)
         (dead,) = await listed(store, DLQ)
         assert dead.enqueue_at is None
 
-    async def test_a_consumer_may_say_that_an_item_is_dead(
-        self, store: ItemStore
-    ) -> None:
+    async def test_a_consumer_may_say_that_an_item_is_dead(self, store: ItemStore) -> None:
         await self.with_dead_queue(store, max_attempts=9)
         await produced(store, b"dead", b"again")
         dead, again = (await leased(store)).items
 
         answers = await store.retry(
-            "orders", [Retrial(0, (Again(dead.id, dead=True), Again(again.id)))]
+            "orders", [RetryBatch(0, (ItemRetry(dead.id, dead=True), ItemRetry(again.id)))]
         )
 
-        assert answers == [[Departed("orders", dead.id, Death.ASKED, DLQ)]]
+        assert answers == [[DeadItem("orders", dead.id, Death.ASKED, DLQ)]]
         assert payloads(await listed(store)) == [b"again"]
         assert payloads(await listed(store, DLQ)) == [b"dead"]
 
@@ -220,18 +215,16 @@ class DyingContract(ItemsBench):
         await produced(store, b"lost", b"back", b"asked", b"late")
         lost, back, asked = (await leased(store, 3)).items
 
-        assert await given_back(store, [back]) == [
-            Departed("orders", back.id, Death.ATTEMPTS)
-        ]
+        assert await given_back(store, [back]) == [DeadItem("orders", back.id, Death.ATTEMPTS)]
         assert await given_back(store, [asked], dead=True) == [
-            Departed("orders", asked.id, Death.ASKED)
+            DeadItem("orders", asked.id, Death.ASKED)
         ]
         await self.pass_time(clock, LEASE)
-        tended = await store.tend()
-        assert tended.departed == (Departed("orders", lost.id, Death.ATTEMPTS),)
-        assert tended.ready == frozenset()
+        swept = await store.sweep()
+        assert swept.dead == (DeadItem("orders", lost.id, Death.ATTEMPTS),)
+        assert swept.ready == frozenset()
         await self.pass_time(clock, LIFE - LEASE)
-        (late,) = (await store.tend()).departed
+        (late,) = (await store.sweep()).dead
         assert (late.death, late.to) == (Death.EXPIRED, None)
         assert await listed(store) == []
         assert [one.total for one in await store.stats("orders")] == [0]
@@ -250,16 +243,14 @@ class DyingContract(ItemsBench):
             assert await given_back(store, lent, queue=DLQ) == []
             await leased(store, queue=DLQ)
             await self.pass_time(clock, LIFE + 1)
-            assert (await store.tend()).departed == ()
+            assert (await store.sweep()).dead == ()
 
         stored = await listed(store, DLQ)
         assert sorted(payloads(stored)) == [b"moved", b"put"]
         assert {item.attempts for item in stored} == {6}
         assert {item.expire_deadline for item in stored} == {None}
 
-    async def test_in_a_dead_queue_to_be_dead_is_to_stay(
-        self, store: ItemStore
-    ) -> None:
+    async def test_in_a_dead_queue_to_be_dead_is_to_stay(self, store: ItemStore) -> None:
         await self.with_dead_queue(store)
         await produced(store, b"a", b"b", queue=DLQ)
         lent = (await leased(store, 1, queue=DLQ)).items
@@ -280,13 +271,13 @@ class DyingContract(ItemsBench):
         await leased(store, 1, queue=DLQ)
         await self.pass_time(clock, LIFE)
 
-        first = await store.tend()
+        first = await store.sweep()
         await self.pass_time(clock, LIFE)
-        second = await store.tend()
+        second = await store.sweep()
         await self.pass_time(clock, LIFE)
-        third = await store.tend()
+        third = await store.sweep()
 
-        assert first.departed + second.departed + third.departed == ()
+        assert first.dead + second.dead + third.dead == ()
         assert third.next_at is None
         assert len((await leased(store, queue=DLQ)).items) == 3
 
@@ -305,9 +296,7 @@ class DyingContract(ItemsBench):
         assert payloads(first.items) == [b"new"]
         assert payloads((await leased(store, queue=DLQ)).items) == [b"old"]
 
-    async def test_the_same_item_of_two_sources_is_two_dead_items(
-        self, store: ItemStore
-    ) -> None:
+    async def test_the_same_item_of_two_sources_is_two_dead_items(self, store: ItemStore) -> None:
         await self.with_dead_queue(store)
         await store.create_queue(a_queue("returns", dead_queue=DLQ))
         for queue in ("orders", "returns"):
@@ -345,7 +334,7 @@ class DyingContract(ItemsBench):
         await leased(store)
         await self.pass_time(clock, LEASE)
 
-        await store.tend()
+        await store.sweep()
 
         assert payloads(await listed(store, DLQ, partition=1)) == [b"a", b"b", b"c"]
 
@@ -357,8 +346,8 @@ class DyingContract(ItemsBench):
         await leased(store)
         await self.pass_time(clock, LEASE)
 
-        tended = [await store.tend(limit=10) for _ in range(3)]
+        swept = [await store.sweep(limit=10) for _ in range(3)]
 
-        assert [len(one.departed) for one in tended] == [10, 10, 5]
-        assert [one.more for one in tended] == [True, True, False]
+        assert [len(one.dead) for one in swept] == [10, 10, 5]
+        assert [one.more for one in swept] == [True, True, False]
         assert len(await listed(store, DLQ)) == 25

@@ -18,8 +18,8 @@ from contracts.items_bench import (
     produced,
 )
 from deadletter.core.errors import ConfigError, NotFound
-from deadletter.core.items import NewItem, PartitionStats
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import NewItem, PartitionStats
 from deadletter.testing.fakes import FakeClock
 
 
@@ -62,17 +62,13 @@ class KeepingContract(ItemsBench):
             await produced(store, b"%d" % i, at=at)
 
         every = await listed(store, scheduled=True)
-        some = await store.items(
-            "orders", 0, pivot=every[1].id, limit=2, scheduled=True
-        )
+        some = await store.items("orders", 0, pivot=every[1].id, limit=2, scheduled=True)
 
         assert payloads(every) == [b"%d" % i for i in range(5)]
         assert payloads(some) == [b"1", b"2"]
         assert await listed(store) == []
 
-    async def test_a_partition_that_is_not_there_is_not_found(
-        self, store: ItemStore
-    ) -> None:
+    async def test_a_partition_that_is_not_there_is_not_found(self, store: ItemStore) -> None:
         await store.create_queue(a_queue(partitions=2))
 
         for partition in (-1, 2):
@@ -96,19 +92,12 @@ class KeepingContract(ItemsBench):
 
         assert await store.stats("orders") == [
             PartitionStats(
-                partition=0,
-                total=2,
-                leased=1,
-                scheduled=1,
-                average_age=6.0,
-                average_leased_age=2.0,
+                partition=0, total=2, leased=1, scheduled=1, average_age=6.0, average_leased_age=2.0
             ),
             PartitionStats(partition=1, total=2),
         ]
 
-    async def test_items_are_imported_as_they_are(
-        self, store: ItemStore, clock: FakeClock
-    ) -> None:
+    async def test_items_are_imported_as_they_are(self, store: ItemStore, clock: FakeClock) -> None:
         await store.create_queue(a_queue(max_attempts=9))
         now = clock.now()
         plain = an_item(now - timedelta(days=1), b"plain", "abc\0é")
@@ -121,9 +110,7 @@ class KeepingContract(ItemsBench):
                 lease_deadline=now + timedelta(seconds=3),
                 expire_deadline=now + timedelta(seconds=50),
             ),
-            structs.replace(
-                an_item(now, b"later"), enqueue_at=now + timedelta(seconds=7)
-            ),
+            structs.replace(an_item(now, b"later"), enqueue_at=now + timedelta(seconds=7)),
         ]
 
         added = await store.import_items("orders", 0, brought)
@@ -131,10 +118,7 @@ class KeepingContract(ItemsBench):
         life = now + timedelta(seconds=LIFE)
         expected = [
             structs.replace(
-                item,
-                id=new.id,
-                max_attempts=9,
-                expire_deadline=item.expire_deadline or life,
+                item, id=new.id, max_attempts=9, expire_deadline=item.expire_deadline or life
             )
             for item, new in zip(brought, added, strict=True)
         ]
@@ -142,7 +126,7 @@ class KeepingContract(ItemsBench):
         assert await listed(store) == expected[:2]
         assert await listed(store, scheduled=True) == expected[2:]
         assert payloads((await leased(store)).items) == [b"plain"]
-        assert (await store.tend()).next_at == now + timedelta(seconds=3)
+        assert (await store.sweep()).next_at == now + timedelta(seconds=3)
         assert await completed(store, [added[1].id]) is None
 
     async def test_the_same_source_id_is_imported_once(
@@ -169,18 +153,13 @@ class KeepingContract(ItemsBench):
         await store.import_items("orders", 0, [spent, late, an_item(now, b"good")])
 
         lent = await leased(store)
-        tended = await store.tend()
+        swept = await store.sweep()
 
         assert payloads(lent.items) == [b"good"]
-        assert sorted(one.death for one in tended.departed) == ["attempts", "expired"]
-        assert sorted(payloads(await listed(store, "orders-dlq"))) == [
-            b"late",
-            b"spent",
-        ]
+        assert sorted(one.death for one in swept.dead) == ["attempts", "expired"]
+        assert sorted(payloads(await listed(store, "orders-dlq"))) == [b"late", b"spent"]
 
-    async def test_items_are_deleted_by_id(
-        self, store: ItemStore, clock: FakeClock
-    ) -> None:
+    async def test_items_are_deleted_by_id(self, store: ItemStore, clock: FakeClock) -> None:
         await store.create_queue(a_queue(partitions=2))
         await produced(store, b"leased", b"waits", b"stays")
         await produced(store, b"other")
@@ -240,15 +219,13 @@ class KeepingContract(ItemsBench):
         self, store: ItemStore, clock: FakeClock
     ) -> None:
         await self.with_dead_queue(store, max_attempts=1)
-        await store.update_queue(
-            a_queue(dead_queue="orders-dlq", max_attempts=1, partitions=2)
-        )
+        await store.update_queue(a_queue(dead_queue="orders-dlq", max_attempts=1, partitions=2))
         await store.produce("orders", [[NewItem(b"x")] * 6] * 2)
         for _ in range(2):
             lent = await leased(store, 2)
             await completed(store, [lent.items[0].id], partition=lent.partition)
         await self.pass_time(clock, LEASE)
-        await store.tend()
+        await store.sweep()
         await store.clear("orders", waiting=True, scheduled=True, destructive=False)
         await store.import_items("orders", 1, [an_item(clock.now())])
 

@@ -21,15 +21,15 @@ from contracts.items_bench import (
     produced,
 )
 from deadletter.core.errors import NotFound
-from deadletter.core.items import (
-    Again,
-    Completion,
-    Denial,
-    NewItem,
-    Retrial,
-    Wrong,
-)
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import (
+    Completion,
+    ItemRetry,
+    NewItem,
+    Rejection,
+    RejectionReason,
+    RetryBatch,
+)
 from deadletter.testing.fakes import FakeClock
 
 _texts = st.text(max_size=20)
@@ -60,14 +60,11 @@ class LendingContract(ItemsBench):
         lent = await leased(store)
 
         assert [
-            NewItem(one.payload, one.reference, one.encoding, one.kind)
-            for one in lent.items
+            NewItem(one.payload, one.reference, one.encoding, one.kind) for one in lent.items
         ] == batch
         assert await completed(store, [item.id for item in lent.items]) is None
 
-    async def test_an_item_says_how_it_stands(
-        self, store: ItemStore, clock: FakeClock
-    ) -> None:
+    async def test_an_item_says_how_it_stands(self, store: ItemStore, clock: FakeClock) -> None:
         await store.create_queue(a_queue(max_attempts=3))
         start = clock.now()
         await produced(store, b"a")
@@ -84,9 +81,7 @@ class LendingContract(ItemsBench):
         assert (item.created_at, item.updated_at) == (start, clock.now())
         assert item.enqueue_at is None
 
-    async def test_large_and_small_payloads_are_lent_whole(
-        self, store: ItemStore
-    ) -> None:
+    async def test_large_and_small_payloads_are_lent_whole(self, store: ItemStore) -> None:
         await store.create_queue(a_queue())
         sizes = [10, 1_000_000, 0, 16_384, 16_385, 10]
         sent = [bytes([i]) * size for i, size in enumerate(sizes)]
@@ -114,9 +109,7 @@ class LendingContract(ItemsBench):
         assert sorted(set(ids)) == ids
         assert len(ids) == 40
 
-    async def test_the_attempt_is_counted_when_it_is_lent(
-        self, store: ItemStore
-    ) -> None:
+    async def test_the_attempt_is_counted_when_it_is_lent(self, store: ItemStore) -> None:
         await store.create_queue(a_queue())
         await produced(store, b"a")
 
@@ -144,9 +137,9 @@ class LendingContract(ItemsBench):
         await completed(store, [two])
 
         for odd in (two, "", "nonsense", "f" * 16, "0" * 16, "é" * 16):
-            assert await completed(store, [one, odd]) == Denial(Wrong.UNKNOWN, odd)
-            again = Retrial(0, (Again(one), Again(odd)))
-            assert await store.retry("orders", [again]) == [Denial(Wrong.UNKNOWN, odd)]
+            assert await completed(store, [one, odd]) == Rejection(RejectionReason.UNKNOWN, odd)
+            again = RetryBatch(0, (ItemRetry(one), ItemRetry(odd)))
+            assert await store.retry("orders", [again]) == [Rejection(RejectionReason.UNKNOWN, odd)]
         assert payloads(await listed(store)) == [b"a"]
         assert await completed(store, [one]) is None
 
@@ -159,15 +152,13 @@ class LendingContract(ItemsBench):
         free = (await listed(store))[1].id
 
         denied = await completed(store, [lent.id, free])
-        again = Retrial(0, (Again(lent.id), Again(free)))
+        again = RetryBatch(0, (ItemRetry(lent.id), ItemRetry(free)))
 
-        assert denied == Denial(Wrong.NOT_LEASED, free)
-        assert await store.retry("orders", [again]) == [Denial(Wrong.NOT_LEASED, free)]
+        assert denied == Rejection(RejectionReason.NOT_LEASED, free)
+        assert await store.retry("orders", [again]) == [Rejection(RejectionReason.NOT_LEASED, free)]
         assert [item.is_leased for item in await listed(store)] == [True, False]
 
-    async def test_requests_of_one_call_are_judged_one_by_one(
-        self, store: ItemStore
-    ) -> None:
+    async def test_requests_of_one_call_are_judged_one_by_one(self, store: ItemStore) -> None:
         await store.create_queue(a_queue(partitions=2))
         await produced(store, b"a", b"b", b"c")
         a, b, c = [item.id for item in (await leased(store)).items]
@@ -186,17 +177,15 @@ class LendingContract(ItemsBench):
 
         assert answers == [
             None,
-            Denial(Wrong.UNKNOWN, a),
-            Denial(Wrong.UNKNOWN, b),
-            Denial(Wrong.PARTITION),
-            Denial(Wrong.PARTITION),
+            Rejection(RejectionReason.UNKNOWN, a),
+            Rejection(RejectionReason.UNKNOWN, b),
+            Rejection(RejectionReason.PARTITION),
+            Rejection(RejectionReason.PARTITION),
             None,
         ]
         assert payloads(await listed(store)) == [b"b"]
 
-    async def test_retries_of_one_call_are_judged_one_by_one(
-        self, store: ItemStore
-    ) -> None:
+    async def test_retries_of_one_call_are_judged_one_by_one(self, store: ItemStore) -> None:
         await store.create_queue(a_queue())
         await produced(store, b"a", b"b", b"c")
         a, b, c = [item.id for item in (await leased(store)).items]
@@ -204,14 +193,19 @@ class LendingContract(ItemsBench):
         answers = await store.retry(
             "orders",
             [
-                Retrial(0, (Again(b),)),
-                Retrial(0, (Again(a), Again(b))),
-                Retrial(1, (Again(a),)),
-                Retrial(0, (Again(c), Again(c))),
+                RetryBatch(0, (ItemRetry(b),)),
+                RetryBatch(0, (ItemRetry(a), ItemRetry(b))),
+                RetryBatch(1, (ItemRetry(a),)),
+                RetryBatch(0, (ItemRetry(c), ItemRetry(c))),
             ],
         )
 
-        assert answers == [[], Denial(Wrong.UNKNOWN, b), Denial(Wrong.PARTITION), []]
+        assert answers == [
+            [],
+            Rejection(RejectionReason.UNKNOWN, b),
+            Rejection(RejectionReason.PARTITION),
+            [],
+        ]
         assert payloads(await listed(store)) == [b"a", b"b", b"c"]
         assert payloads((await leased(store)).items) == [b"b", b"c"]
 
@@ -227,7 +221,7 @@ class LendingContract(ItemsBench):
         stored = await listed(store)
         assert payloads(stored) == [b"b", b"a"]
         assert item.id not in {one.id for one in stored}
-        assert await completed(store, [item.id]) == Denial(Wrong.UNKNOWN, item.id)
+        assert await completed(store, [item.id]) == Rejection(RejectionReason.UNKNOWN, item.id)
 
     async def test_of_many_clients_each_gets_its_own(self, store: ItemStore) -> None:
         await store.create_queue(a_queue(partitions=3))
@@ -250,24 +244,20 @@ class LendingContract(ItemsBench):
         assert await store.complete("orders", []) == []
         assert await store.retry("orders", []) == []
         assert await store.complete("orders", [Completion(0, ())]) == [None]
-        assert await store.retry("orders", [Retrial(0, ())]) == [[]]
+        assert await store.retry("orders", [RetryBatch(0, ())]) == [[]]
         assert payloads(await listed(store)) == [b"a"]
 
-    async def test_a_queue_that_is_not_there_is_not_found(
-        self, store: ItemStore
-    ) -> None:
+    async def test_a_queue_that_is_not_there_is_not_found(self, store: ItemStore) -> None:
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: store.produce("nowhere", [[NewItem(b"x")]]),
             lambda: store.lease("nowhere", [1]),
             lambda: store.complete("nowhere", [Completion(0, ("f" * 16,))]),
-            lambda: store.retry("nowhere", [Retrial(0, (Again("f" * 16),))]),
+            lambda: store.retry("nowhere", [RetryBatch(0, (ItemRetry("f" * 16),))]),
             lambda: store.stats("nowhere"),
             lambda: store.items("nowhere", 0, limit=1),
             lambda: store.import_items("nowhere", 0, []),
             lambda: store.delete_items("nowhere", 0, []),
-            lambda: store.clear(
-                "nowhere", waiting=True, scheduled=True, destructive=True
-            ),
+            lambda: store.clear("nowhere", waiting=True, scheduled=True, destructive=True),
             lambda: store.queue("nowhere"),
             lambda: store.delete_queue("nowhere"),
             lambda: store.update_queue(a_queue("nowhere")),

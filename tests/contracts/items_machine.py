@@ -12,28 +12,23 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec import structs
 
-from deadletter.core.item_origins import REMEMBERED
-from deadletter.core.items import (
-    Again,
+from deadletter.ports import Engine, ItemStore, Lends, SweepResult
+from deadletter.queue_server.model import (
+    SOURCE_MEMORY,
     Completion,
-    Denial,
-    Departed,
+    DeadItem,
     Item,
-    Leased,
+    ItemRetry,
+    LeasedItems,
     LeaseQueue,
     NewItem,
     PartitionStats,
-    Retrial,
+    Rejection,
+    RetryBatch,
 )
-from deadletter.ports import Engine, ItemStore, Lends, Tended
 from deadletter.testing.side_by_side import SideBySide
 
 T = TypeVar("T")
@@ -75,10 +70,7 @@ class ItemsMachine(SideBySide):
     @rule(name=_names, sizes=st.lists(st.integers(0, 4), max_size=3), delay=_delays)
     def produce(self, name: str, sizes: list[int], delay: float | None) -> None:
         at = None if delay is None else self.clock.now() + timedelta(seconds=delay)
-        batches = [
-            [NewItem(self._payload(), enqueue_at=at) for _ in range(size)]
-            for size in sizes
-        ]
+        batches = [[NewItem(self._payload(), enqueue_at=at) for _ in range(size)] for size in sizes]
         self._both(lambda store: store.produce(name, batches))
 
     @rule(name=_names, wants=st.lists(st.integers(0, 4), max_size=3))
@@ -106,14 +98,12 @@ class ItemsMachine(SideBySide):
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data(), name=_names, delay=_delays, dead=_rarely)
-    def retry(
-        self, data: st.DataObject, name: str, delay: float | None, *, dead: bool
-    ) -> None:
+    def retry(self, data: st.DataObject, name: str, delay: float | None, *, dead: bool) -> None:
         at = None if delay is None else self.clock.now() + timedelta(seconds=delay)
         requests = self._requests(data, name)
         ours, theirs = [
             [
-                Retrial(partition, tuple(Again(id_, at, dead) for id_ in ids[side]))
+                RetryBatch(partition, tuple(ItemRetry(id_, at, dead) for id_ in ids[side]))
                 for partition, ids in requests
             ]
             for side in (0, 1)
@@ -129,14 +119,14 @@ class ItemsMachine(SideBySide):
         self.clock.advance(seconds)
 
     @rule(limit=st.sampled_from([1000, 1000, 2]))
-    def tend(self, limit: int) -> None:
-        ours, theirs = self._both(lambda store: store.tend(limit=limit))
-        self._compare(_tended(ours), _tended(theirs))
+    def sweep(self, limit: int) -> None:
+        ours, theirs = self._both(lambda store: store.sweep(limit=limit))
+        self._compare(_swept(ours), _swept(theirs))
 
     @rule(weeks=st.sampled_from([0, 1]))
     def forget(self, weeks: int) -> None:
         """Look at origins, maybe of items that are gone for long."""
-        self.clock.advance(weeks * REMEMBERED)
+        self.clock.advance(weeks * SOURCE_MEMORY)
         self._compare(*self._both(lambda store: store.forget()))
 
     @rule(
@@ -172,12 +162,8 @@ class ItemsMachine(SideBySide):
         ours, theirs = self._both(lambda store: store.import_items(name, 0, [item]))
         self._compare([_told(one) for one in ours], [_told(one) for one in theirs])
 
-    @rule(
-        name=_names, waiting=st.booleans(), scheduled=st.booleans(), destructive=_rarely
-    )
-    def clear(
-        self, name: str, *, waiting: bool, scheduled: bool, destructive: bool
-    ) -> None:
+    @rule(name=_names, waiting=st.booleans(), scheduled=st.booleans(), destructive=_rarely)
+    def clear(self, name: str, *, waiting: bool, scheduled: bool, destructive: bool) -> None:
         self._compare(
             *self._both(
                 lambda store: store.clear(
@@ -236,10 +222,7 @@ class ItemsMachine(SideBySide):
         return b"%d" % self.made
 
     def _both(self, call: Callable[[ItemStore], Coroutine[Any, Any, T]]) -> tuple[T, T]:
-        return (
-            self._run(call(_items(self.engine))),
-            self._run(call(_items(self.model))),
-        )
+        return (self._run(call(_items(self.engine))), self._run(call(_items(self.model))))
 
 
 def _items(engine: Engine) -> ItemStore:
@@ -268,24 +251,24 @@ def _told(item: Item) -> Item:
     return structs.replace(item, id="", source_id=source)
 
 
-def _lent(leased: Leased) -> tuple[int, list[Item]]:
+def _lent(leased: LeasedItems) -> tuple[int, list[Item]]:
     return leased.partition, [_told(item) for item in leased.items]
 
 
-def _wrong(answer: Denial | None) -> str | None:
-    return None if answer is None else answer.wrong
+def _wrong(answer: Rejection | None) -> str | None:
+    return None if answer is None else answer.reason
 
 
-def _given_back(answer: Denial | Sequence[Departed]) -> Any:
-    if isinstance(answer, Denial):
-        return answer.wrong
+def _given_back(answer: Rejection | Sequence[DeadItem]) -> Any:
+    if isinstance(answer, Rejection):
+        return answer.reason
     return [_gone(one) for one in answer]
 
 
-def _gone(departed: Departed) -> Departed:
-    return structs.replace(departed, id="")
+def _gone(dead: DeadItem) -> DeadItem:
+    return structs.replace(dead, id="")
 
 
-def _tended(tended: Tended) -> Tended:
-    departed = tuple(_gone(one) for one in tended.departed)
-    return structs.replace(tended, departed=departed)
+def _swept(swept: SweepResult) -> SweepResult:
+    dead = tuple(_gone(one) for one in swept.dead)
+    return structs.replace(swept, dead=dead)

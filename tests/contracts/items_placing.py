@@ -13,8 +13,8 @@ from contracts.items_bench import (
     payloads,
     produced,
 )
-from deadletter.core.items import NewItem
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import NewItem
 from deadletter.testing.fakes import FakeClock
 
 
@@ -52,21 +52,19 @@ class PlacingContract(ItemsBench):
         lent = await leased(store)
         await given_back(store, lent.items[:2])
         await self.pass_time(clock, LEASE)
-        await store.tend()
+        await store.sweep()
 
         await produced(store, b"third")
 
         assert [one.total for one in await store.stats("orders")] == [4, 4]
 
-    async def test_what_is_dead_is_no_load(
-        self, store: ItemStore, clock: FakeClock
-    ) -> None:
+    async def test_what_is_dead_is_no_load(self, store: ItemStore, clock: FakeClock) -> None:
         await store.create_queue(a_queue(partitions=2))
         await produced(store, *[b"first"] * 3)
         await self.pass_time(clock, 1.0)
         await produced(store, *[b"second"] * 2)
         await self.pass_time(clock, LIFE - 1)
-        assert len((await store.tend()).departed) == 3
+        assert len((await store.sweep()).dead) == 3
 
         await produced(store, b"third")
 
@@ -96,14 +94,14 @@ class PlacingContract(ItemsBench):
         await produced(store, b"now")
 
         (scheduled,) = await listed(store, scheduled=True)
-        tended = await store.tend()
+        swept = await store.sweep()
 
         assert (scheduled.payload, scheduled.enqueue_at) == (b"later", at)
-        assert (tended.next_at, tended.ready) == (at, frozenset())
+        assert (swept.next_at, swept.ready) == (at, frozenset())
         assert payloads(await listed(store)) == [b"now"]
         assert payloads((await leased(store)).items) == [b"now"]
         await self.pass_time(clock, 5.0)
-        assert (await store.tend()).ready == {"orders"}
+        assert (await store.sweep()).ready == {"orders"}
         (item,) = (await leased(store)).items
         assert (item.payload, item.enqueue_at) == (b"later", None)
         assert item.id > scheduled.id
@@ -135,12 +133,12 @@ class PlacingContract(ItemsBench):
             await produced(store, b"%d" % seconds, at=at)
 
         told = []
-        next_at = (await store.tend()).next_at
+        next_at = (await store.sweep()).next_at
         for _ in range(3):
             assert next_at is not None
             told.append((next_at - start).total_seconds())
             await self.pass_time(clock, (next_at - clock.now()).total_seconds())
-            next_at = (await store.tend()).next_at  # of the one that does something
+            next_at = (await store.sweep()).next_at  # of the one that does something
 
         assert told == [3.0, 5.0, 7.0]
         assert payloads((await leased(store)).items) == [b"3", b"5", b"7"]
@@ -164,5 +162,5 @@ class PlacingContract(ItemsBench):
         assert "orders-dlq" in told
         told.clear()
         await self.pass_time(clock, LEASE)
-        await store.tend()
+        await store.sweep()
         assert set(told) == {"orders"}

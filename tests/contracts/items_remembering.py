@@ -11,8 +11,8 @@ from contracts.items_bench import (
     payloads,
     produced,
 )
-from deadletter.core.item_origins import REMEMBERED
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import SOURCE_MEMORY
 from deadletter.testing.fakes import FakeClock
 
 DLQ = "orders-dlq"
@@ -31,7 +31,7 @@ class RememberingContract(ItemsBench):
         await self.bring(store, clock, "imported")
 
         for _ in range(4):
-            await self.pass_time(clock, REMEMBERED)
+            await self.pass_time(clock, SOURCE_MEMORY)
             await store.forget()
 
         assert await self.bring(store, clock, item.id) is False
@@ -44,18 +44,18 @@ class RememberingContract(ItemsBench):
         await self.with_dead_queue(store)
         await self.bring(store, clock, "asked for")
         await self.bring(store, clock, "long gone")
-        await self.pass_time(clock, 10 * REMEMBERED)
+        await self.pass_time(clock, 10 * SOURCE_MEMORY)
         await store.forget()
         lent = await leased(store, queue=DLQ)
         await completed(store, [item.id for item in lent.items], queue=DLQ)
 
-        await self.pass_time(clock, REMEMBERED - 1)
+        await self.pass_time(clock, SOURCE_MEMORY - 1)
         await store.forget()
         first = await self.bring(store, clock, "asked for")
-        await self.pass_time(clock, REMEMBERED - 1)
+        await self.pass_time(clock, SOURCE_MEMORY - 1)
         await store.forget()  # misses the other one
         second = await self.bring(store, clock, "asked for")
-        await self.pass_time(clock, REMEMBERED)
+        await self.pass_time(clock, SOURCE_MEMORY)
         await store.forget()  # ...and again
 
         assert (first, second) == (False, False)
@@ -73,7 +73,7 @@ class RememberingContract(ItemsBench):
         await completed(store, [dead.id], queue=DLQ)
 
         for _ in range(2):
-            await self.pass_time(clock, REMEMBERED)
+            await self.pass_time(clock, SOURCE_MEMORY)
             await store.forget()
 
         assert await self.bring(store, clock, item.id) is True
@@ -85,11 +85,11 @@ class RememberingContract(ItemsBench):
         await self.bring(store, clock, "a")
         await store.clear(DLQ, waiting=True, scheduled=True, destructive=True)
         for _ in range(2):
-            await self.pass_time(clock, REMEMBERED)
+            await self.pass_time(clock, SOURCE_MEMORY)
             await store.forget()
         assert await self.bring(store, clock, "a") is True
         await store.clear(DLQ, waiting=True, scheduled=True, destructive=True)
-        await self.pass_time(clock, REMEMBERED)
+        await self.pass_time(clock, SOURCE_MEMORY)
 
         await store.forget()
 
@@ -105,7 +105,7 @@ class RememberingContract(ItemsBench):
             await store.import_items(queue, 0, items)
             await store.clear(queue, waiting=True, scheduled=True, destructive=True)
         assert await store.forget() is False
-        await self.pass_time(clock, REMEMBERED)
+        await self.pass_time(clock, SOURCE_MEMORY)
 
         assert [await store.forget(limit=10) for _ in range(3)] == [True, True, False]
         assert await store.forget() is False

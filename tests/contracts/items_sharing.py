@@ -7,7 +7,7 @@ from msgspec import structs
 
 from contracts.items_bench import a_queue, leased, payloads, produced
 from deadletter.ports import ItemStore
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 
 class SharingContract:
@@ -18,9 +18,7 @@ class SharingContract:
     itself, on the real clock.
     """
 
-    async def test_what_another_process_produces_is_told(
-        self, stores: Sequence[ItemStore]
-    ) -> None:
+    async def test_what_another_process_produces_is_told(self, stores: Sequence[ItemStore]) -> None:
         ours, theirs = stores
         await ours.create_queue(a_queue())
         told: list[str] = []
@@ -50,30 +48,22 @@ class SharingContract:
         first, second = await theirs.lease("orders", [5, 5])
         assert (payloads(first.items), payloads(second.items)) == ([b"a"], [b"b"])
 
-    async def test_two_processes_lease_no_item_twice(
-        self, stores: Sequence[ItemStore]
-    ) -> None:
+    async def test_two_processes_lease_no_item_twice(self, stores: Sequence[ItemStore]) -> None:
         await stores[0].create_queue(a_queue(partitions=2))
         for i in range(20):
             batch = (b"%d" % n for n in range(i * 10, i * 10 + 10))
             await produced(stores[0], *batch)
 
-        answers = await asyncio.gather(
-            *(leased(store, 7) for store in stores for _ in range(20))
-        )
+        answers = await asyncio.gather(*(leased(store, 7) for store in stores for _ in range(20)))
         answers += [await leased(stores[0], 7) for _ in range(30)]
 
         lent = [payload for one in answers for payload in payloads(one.items)]
         assert sorted(lent, key=int) == [b"%d" % n for n in range(200)]
 
-    async def test_two_processes_tend_without_doubling(
-        self, stores: Sequence[ItemStore]
-    ) -> None:
+    async def test_two_processes_tend_without_doubling(self, stores: Sequence[ItemStore]) -> None:
         ours, _ = stores
         await ours.create_queue(a_queue("dead"))
-        brief = structs.replace(
-            a_queue(dead_queue="dead", max_attempts=1), lease_timeout=0.01
-        )
+        brief = structs.replace(a_queue(dead_queue="dead", max_attempts=1), lease_timeout=0.01)
         await ours.create_queue(brief)
         await produced(ours, *(b"%d" % n for n in range(300)))
         assert len((await leased(ours, 300)).items) == 300
@@ -81,8 +71,8 @@ class SharingContract:
 
         async def all_are_gone() -> bool:
             nonlocal gone
-            tending = [store.tend(limit=20) for store in stores for _ in range(4)]
-            gone += sum(len(one.departed) for one in await asyncio.gather(*tending))
+            tending = [store.sweep(limit=20) for store in stores for _ in range(4)]
+            gone += sum(len(one.dead) for one in await asyncio.gather(*tending))
             return gone >= 300
 
         await eventually(all_are_gone)

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query.ast import All, Node, Not, Op, Term
-from deadletter.core.query.fields import FIELDS, Kind
-from deadletter.core.query.pattern import pattern
+from deadletter.core.query.fields import FIELDS, Kind, pattern
 from deadletter.testing.letters_bench import a_letter
 
 _OPEN: Final = Term("is", Op.IS, ("open",))
@@ -47,11 +46,7 @@ def odd_searches(draw: st.DrawFn, stock: list[str]) -> tuple[list[DeadLetter], N
     """Letters with some text of the stock in one place, and a search for it."""
     field = draw(
         st.sampled_from(
-            [
-                field
-                for field in FIELDS.values()
-                if field.kind is Kind.TEXT and field.name != "id"
-            ]
+            [field for field in FIELDS.values() if field.kind is Kind.TEXT and field.name != "id"]
         )
     )
     texts = draw(st.lists(st.sampled_from(stock), min_size=1, max_size=4, unique=True))

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from deadletter.core.dialects import Found, Trusted, letter_of, origin_of, unmarked
 from deadletter.core.letter import DeadLetter
 from deadletter.core.signing import Keys
+from deadletter.intake.dialects import Found, Trusted, letter_of, origin_of, unmarked
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 THEN = datetime(2026, 5, 1, tzinfo=UTC)

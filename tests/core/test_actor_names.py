@@ -3,7 +3,7 @@
 
 import pytest
 
-from deadletter.core.actor_names import name_problem, skeleton
+from deadletter.core.access import name_problem, skeleton
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.attempts import (
-    KEPT,
-    Attempt,
-    append,
-    attempt_of,
-    join,
-    last_number,
-    read,
-)
+from deadletter.core.attempts import KEPT, Attempt, append, attempt_of, join, last_number, read
 from deadletter.core.failure import Failure, Trouble
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -137,9 +129,7 @@ def test_joining_again_changes_nothing(one: int, two: int) -> None:
 
 
 @given(lengths, lengths, st.integers(0, KEPT - FIRST - 2))
-def test_a_replays_story_may_grow_between_two_tellings(
-    one: int, two: int, more: int
-) -> None:
+def test_a_replays_story_may_grow_between_two_tellings(one: int, two: int, more: int) -> None:
     first, second = attempts(one), attempts(two + more, generation=1)
     joined = join(story(first), story(second[:two]))
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from deadletter.core.audit import seal
-from deadletter.core.chain import check_chain
-from deadletter.core.letter import AuditEntry
-from deadletter.core.seals import entry_hash
+from deadletter.core.audit import act, seal
+from deadletter.core.letter import AuditEntry, By
+from deadletter.core.seals import Chain, check_chain, entry_hash
+from deadletter.core.text import many
 from deadletter.testing.fakes import START
 
 _TEXTS = ("actor", "action", "target", "reason", "detail")
@@ -35,9 +35,7 @@ def test_a_chain_as_it_was_written_is_sound(chain: list[AuditEntry]) -> None:
 
 
 @given(first=_entries, second=_entries)
-def test_a_chain_goes_on_where_it_ended(
-    first: list[AuditEntry], second: list[AuditEntry]
-) -> None:
+def test_a_chain_goes_on_where_it_ended(first: list[AuditEntry], second: list[AuditEntry]) -> None:
     begun = seal(first, seq=0, previous="")
     last = begun[-1].hash if begun else ""
 
@@ -83,11 +81,18 @@ def test_entries_in_another_order_are_found_out(
 
 
 @given(entry=_entries.filter(bool).map(lambda entries: entries[0]), text=_texts)
-def test_text_cannot_move_from_one_field_to_the_next(
-    entry: AuditEntry, text: str
-) -> None:
+def test_text_cannot_move_from_one_field_to_the_next(entry: AuditEntry, text: str) -> None:
     moved = replace(entry, reason=entry.reason + text, detail="")
     original = replace(entry, detail=text)
 
     same = entry_hash("", moved) == entry_hash("", original)
     assert same == (moved == original)
+
+
+def test_plans_of_thousands_of_letters_are_counted() -> None:
+    chain = Chain()
+    detail = f"{many(5_000, 'letter')}: is:open"
+    chain.add(seal([act("replay", "c-1", By("anna"), at=START, detail=detail)], seq=0, previous=""))
+
+    assert chain.missing_plans({"c-1": 5_000}) == []
+    assert chain.missing_plans({"c-1": 4_999}) != []

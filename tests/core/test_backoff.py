@@ -28,29 +28,21 @@ def test_no_backoff_never_waits(attempt: int, draw: float) -> None:
 
 
 @given(wait=seconds, attempt=attempts, draw=draws)
-def test_a_fixed_delay_is_always_the_same(
-    wait: float, attempt: int, draw: float
-) -> None:
+def test_a_fixed_delay_is_always_the_same(wait: float, attempt: int, draw: float) -> None:
     assert Fixed(wait).delay(attempt, draw) == wait
 
 
 @given(step=st.floats(0, 100), attempt=st.integers(1, 100), draw=draws)
-def test_linear_waits_step_times_attempt_r1_32(
-    step: float, attempt: int, draw: float
-) -> None:
+def test_linear_waits_step_times_attempt_r1_32(step: float, attempt: int, draw: float) -> None:
     assert Linear(step, cap=1e6).delay(attempt, draw) == step * attempt
 
 
 @given(attempt=attempts, draw=draws)
-def test_linear_of_a_minute_stops_at_a_quarter_hour_r3_37(
-    attempt: int, draw: float
-) -> None:
+def test_linear_of_a_minute_stops_at_a_quarter_hour_r3_37(attempt: int, draw: float) -> None:
     assert Linear(60.0, cap=900.0).delay(attempt, draw) == min(60 * attempt, 900)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "least"), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (5, 16.0)]
-)
+@pytest.mark.parametrize(("attempt", "least"), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (5, 16.0)])
 @given(draw=draws)
 def test_exponential_doubles_and_adds_up_to_a_fifth_r4_36(
     attempt: int, least: float, draw: float
@@ -78,9 +70,7 @@ def test_a_slow_growth_is_not_cut_short_before_its_cap() -> None:
 
 
 @given(backoff=backoffs, attempt=attempts, draw=draws)
-def test_every_delay_is_a_finite_time_to_wait(
-    backoff: Backoff, attempt: int, draw: float
-) -> None:
+def test_every_delay_is_a_finite_time_to_wait(backoff: Backoff, attempt: int, draw: float) -> None:
     delay = backoff.delay(attempt, draw)
 
     assert isfinite(delay)
@@ -92,9 +82,7 @@ def test_patience_never_shrinks(backoff: Backoff, attempt: int, draw: float) -> 
     assert backoff.delay(attempt + 1, draw) >= backoff.delay(attempt, draw)
 
 
-@given(
-    base=seconds, cap=seconds, factor=factors, jitter=st.floats(0, 1), attempt=attempts
-)
+@given(base=seconds, cap=seconds, factor=factors, jitter=st.floats(0, 1), attempt=attempts)
 def test_the_cap_holds_but_for_the_jitter_on_top(
     base: float, cap: float, factor: float, jitter: float, attempt: int
 ) -> None:

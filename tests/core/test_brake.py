@@ -54,16 +54,11 @@ def good(*ids: str) -> list[AttemptResult]:
 
 def down(*ids: str, is_last: bool = False) -> list[AttemptResult]:
     """Attempts that failed since something could not be reached."""
-    return [
-        AttemptResult(name, Trouble.TRANSIENT, "refused", True, is_last) for name in ids
-    ]
+    return [AttemptResult(name, Trouble.TRANSIENT, "refused", True, is_last) for name in ids]
 
 
 def bug(
-    *ids: str,
-    cause: str = "KeyError",
-    trouble: Trouble = Trouble.UNKNOWN,
-    is_first: bool = True,
+    *ids: str, cause: str = "KeyError", trouble: Trouble = Trouble.UNKNOWN, is_first: bool = True
 ) -> list[AttemptResult]:
     """Attempts that failed in the handler."""
     return [AttemptResult(name, trouble, cause, is_first) for name in ids]
@@ -79,30 +74,15 @@ def after(
 
 CASES: dict[str, tuple[list[AttemptResult], BrakeKind | None]] = {
     # an outage: transient failures
-    "ten refused connections of three messages": (
-        down(*"abcabcabca"),
-        OUTAGE,
-    ),
+    "ten refused connections of three messages": (down(*"abcabcabca"), OUTAGE),
     "nine of them": (down(*"abcabcabc"), None),
-    "ten, and one that got through": (
-        down(*"abcab") + good("x") + down(*"cabca"),
-        OUTAGE,
-    ),
-    "ten, and two that got through": (
-        down(*"abcab") + good("x", "y") + down(*"cabca"),
-        None,
-    ),
+    "ten, and one that got through": (down(*"abcab") + good("x") + down(*"cabca"), OUTAGE),
+    "ten, and two that got through": (down(*"abcab") + good("x", "y") + down(*"cabca"), None),
     "one poisonous message, however often": (down(*["poison"] * 100), None),
     "ten of two messages, with attempts left": (down(*"ababababab"), None),
     # ...of a quiet queue
-    "two messages, the first about to be buried": (
-        down(*"abab") + down("a", is_last=True),
-        OUTAGE,
-    ),
-    "one message about to be buried": (
-        down(*"aaaa") + down("a", is_last=True),
-        None,
-    ),
+    "two messages, the first about to be buried": (down(*"abab") + down("a", is_last=True), OUTAGE),
+    "one message about to be buried": (down(*"aaaa") + down("a", is_last=True), None),
     "two about to be buried, while others get through": (
         down(*"abab") + good("c") + down("a", is_last=True),
         None,
@@ -110,18 +90,9 @@ CASES: dict[str, tuple[list[AttemptResult], BrakeKind | None]] = {
     # a broken handler: one cause, nearly everything
     "a KeyError for ten messages": (bug(*IDS[:10]), SYSTEMIC),
     "a KeyError for nine": (bug(*IDS[:9]), None),
-    "a KeyError for ten, one got through": (
-        bug(*IDS[:9]) + good("x") + bug(IDS[9]),
-        SYSTEMIC,
-    ),
-    "a KeyError for ten, two got through": (
-        bug(*IDS[:9]) + good("x", "y") + bug(IDS[9]),
-        None,
-    ),
-    "401 for everything": (
-        bug(*IDS[:10], cause="HTTP_401", trouble=Trouble.PERMANENT),
-        SYSTEMIC,
-    ),
+    "a KeyError for ten, one got through": (bug(*IDS[:9]) + good("x") + bug(IDS[9]), SYSTEMIC),
+    "a KeyError for ten, two got through": (bug(*IDS[:9]) + good("x", "y") + bug(IDS[9]), None),
+    "401 for everything": (bug(*IDS[:10], cause="HTTP_401", trouble=Trouble.PERMANENT), SYSTEMIC),
     "two causes, half of the messages each": (
         bug(*IDS[:10]) + bug(*IDS[20:30], cause="TypeError"),
         SYSTEMIC,  # it opened at the tenth, before the other cause came
@@ -140,11 +111,7 @@ CASES: dict[str, tuple[list[AttemptResult], BrakeKind | None]] = {
         None,
     ),
     "a quarter of many messages": (
-        [
-            one
-            for n in range(0, 160, 4)
-            for one in bug(IDS[n]) + good(*IDS[n + 1 : n + 4])
-        ],
+        [one for n in range(0, 160, 4) for one in bug(IDS[n]) + good(*IDS[n + 1 : n + 4])],
         None,
     ),
     "forty poisonous ones among good ones, all tried again when these are done": (
@@ -196,9 +163,7 @@ def test_it_opens_only_for_enough_failures_of_enough_messages(
 
 @given(
     policy=policies,
-    story=st.lists(
-        st.builds(AttemptResult, st.sampled_from(IDS), st.sampled_from(BY_ITSELF))
-    ),
+    story=st.lists(st.builds(AttemptResult, st.sampled_from(IDS), st.sampled_from(BY_ITSELF))),
 )
 def test_messages_that_are_at_fault_themselves_never_open_it(
     policy: BrakePolicy, story: list[AttemptResult]
@@ -211,9 +176,7 @@ def test_with_half_of_all_messages_handled_a_handler_is_not_broken(
     policy: BrakePolicy, story: list[AttemptResult]
 ) -> None:
     bugs = [one for one in story if one.trouble in (Trouble.UNKNOWN, Trouble.PERMANENT)]
-    mixed = [
-        two for n, one in enumerate(bugs) for two in (*good(f"g-{n}", f"h-{n}"), one)
-    ]
+    mixed = [two for n, one in enumerate(bugs) for two in (*good(f"g-{n}", f"h-{n}"), one)]
     strict = BrakePolicy(threshold=max(2, policy.threshold), share=policy.share)
 
     assert not after(Brake(strict), good("a") + mixed).is_open
@@ -231,12 +194,7 @@ def test_while_open_nothing_is_fetched_until_a_probe_is_due(
     assert may_fetch(brake, brake.probe_at) == 1
 
 
-@given(
-    policy=policies,
-    story=stories,
-    now=st.floats(0, 1e6),
-    bad=st.sampled_from([down, bug]),
-)
+@given(policy=policies, story=stories, now=st.floats(0, 1e6), bad=st.sampled_from([down, bug]))
 def test_it_always_probes_again_within_its_cap(
     policy: BrakePolicy, story: list[AttemptResult], now: float, bad: object
 ) -> None:

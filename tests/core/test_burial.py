@@ -13,9 +13,8 @@ from deadletter.core.failure import Failure, Trouble
 from deadletter.core.fingerprint import fingerprint
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, State
-from deadletter.core.message import Delivery, Lineage, Message
+from deadletter.core.message import Delivery, Lineage, Message, trace_id
 from deadletter.core.refusal import refusal, refused_history
-from deadletter.core.tracing import trace_id
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -92,11 +91,7 @@ def test_a_letter_has_the_whole_story() -> None:
     assert (head.consumer, head.version, head.size) == ("charge", "1.8", 2)
     assert letter.message is delivery.message
     assert len(letter.story()) == 4
-    assert (letter.position, letter.route, letter.frame) == (
-        "2:42",
-        "fraud",
-        "shop:charge",
-    )
+    assert (letter.position, letter.route, letter.frame) == ("2:42", "fraud", "shop:charge")
     assert letter.first_received_at == NOW - timedelta(hours=2)
     assert letter.retry_wish is True
 
@@ -104,8 +99,7 @@ def test_a_letter_has_the_whole_story() -> None:
 def test_whoever_buries_it_buries_the_same_letter_p2() -> None:
     first = buried(Delivery(message=message(), mailbox="orders", attempt=5))
     again = buried(
-        Delivery(message=message(body=b"x"), mailbox="orders", attempt=9),
-        reason=Reason.WORKER_LOST,
+        Delivery(message=message(body=b"x"), mailbox="orders", attempt=9), reason=Reason.WORKER_LOST
     )
     other = buried(Delivery(message=message(), mailbox="orders", partition="1"))
 
@@ -141,9 +135,7 @@ def test_the_attempts_are_those_that_were_charged(attempt: int, spared: int) -> 
     assert letter.head.attempts == attempt
 
 
-@pytest.mark.parametrize(
-    "reason", [Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED]
-)
+@pytest.mark.parametrize("reason", [Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED])
 def test_a_delivery_that_was_not_run_is_no_attempt(reason: Reason) -> None:
     delivery = Delivery(message=message(), mailbox="orders", attempt=4)
     failure = refusal(delivery, Bury(reason, "a sentence"), NOW)
@@ -154,9 +146,7 @@ def test_a_delivery_that_was_not_run_is_no_attempt(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_a_delivery_that_was_run_is_an_attempt_whatever_the_reason(
-    reason: Reason,
-) -> None:
+def test_a_delivery_that_was_run_is_an_attempt_whatever_the_reason(reason: Reason) -> None:
     delivery = Delivery(message=message(), mailbox="orders", attempt=4)
 
     assert buried(delivery, reason=reason, history=told(3, 4)).head.attempts == 4
@@ -188,13 +178,7 @@ def test_no_text_is_too_odd_to_be_looked_at_for_a_trace(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "wish"),
-    [
-        (b"true", True),
-        (b" TRUE ", True),
-        (b"false", False),
-        (b"\xff", None),
-        (b"", None),
-    ],
+    [(b"true", True), (b" TRUE ", True), (b"false", False), (b"\xff", None), (b"", None)],
 )
 def test_a_producer_may_wish_for_a_replay(value: bytes, wish: bool | None) -> None:
     assert wish_of(message(headers=(("retry-on-failure", value),))) is wish

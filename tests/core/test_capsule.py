@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.capsule import masked, read, written
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message
+from deadletter.core.packing import masked, read, written
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 texts = st.none() | st.text(max_size=20)
@@ -18,10 +18,7 @@ messages = st.builds(
     id=st.text(min_size=1, max_size=20),
     body=st.binary(max_size=200) | st.text(max_size=50).map(str.encode),
     sent_at=st.just(AT),
-    headers=st.lists(
-        st.tuples(st.text(max_size=9), st.binary(max_size=9)),
-        max_size=4,
-    ).map(tuple),
+    headers=st.lists(st.tuples(st.text(max_size=9), st.binary(max_size=9)), max_size=4).map(tuple),
     content_type=texts,
     key=texts,
     idempotency_key=texts,
@@ -79,10 +76,7 @@ def test_base64_that_is_none_is_told() -> None:
 )
 def test_secrets_are_masked_and_nothing_else(body: bytes, shown: bytes) -> None:
     message = Message(
-        id="o-1",
-        body=body,
-        sent_at=AT,
-        headers=(("Authorization", b"Bearer abc"), ("x", b"y")),
+        id="o-1", body=body, sent_at=AT, headers=(("Authorization", b"Bearer abc"), ("x", b"y"))
     )
 
     found = masked(message)

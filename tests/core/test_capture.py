@@ -2,6 +2,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from deadletter.core.capture import STACK_LIMIT, TEXT_LIMIT, capture
 from deadletter.core.classify import ErrorClassifier
 from deadletter.core.failure import Failure, Trouble
+from deadletter.core.message import Delivery, Message
 from deadletter.core.rules import DEFAULT
+from deadletter.runtime.handlers import typed
 from hostile_errors import hostile_errors
 
 HOSTILE = hostile_errors()
@@ -76,9 +79,7 @@ def test_what_was_raised_is_described() -> None:
 
 
 def test_a_type_is_named_with_its_module() -> None:
-    assert capture(msgspec.ValidationError("x"), DEFAULT).error_type == (
-        "msgspec.ValidationError"
-    )
+    assert capture(msgspec.ValidationError("x"), DEFAULT).error_type == ("msgspec.ValidationError")
 
 
 def test_the_verdict_is_passed_on() -> None:
@@ -234,9 +235,7 @@ def test_secrets_of_causes_are_redacted() -> None:
 
     stack = capture(error, DEFAULT).stack
 
-    assert stack == (
-        r"caused by ValueError: postgres://shop:[redacted]@db/shop\nDETAIL: x"
-    )
+    assert stack == (r"caused by ValueError: postgres://shop:[redacted]@db/shop\nDETAIL: x")
 
 
 def test_an_error_that_was_never_raised_has_no_stack() -> None:
@@ -299,9 +298,7 @@ def raised_by(source: str) -> str:
 
 def test_a_line_that_moves_keeps_its_hash() -> None:
     here = raised_by("def fail():\n    raise ValueError('x')\n")
-    there = raised_by(
-        "import re\n\n\ndef fail():\n    a = 1\n    raise  ValueError('x') #\n"
-    )
+    there = raised_by("import re\n\n\ndef fail():\n    a = 1\n    raise  ValueError('x') #\n")
 
     assert here == there
 
@@ -324,3 +321,25 @@ def test_without_application_frames_the_innermost_is_the_top() -> None:
     failure = capture(error.with_traceback(trace), DEFAULT)
 
     assert failure.frame == "lib:fail"
+
+
+def test_frames_of_this_package_are_never_the_top() -> None:
+    def decode() -> None:
+        typed(lambda_of_a_number)(Delivery(message=NOT_A_NUMBER, mailbox="orders"))
+
+    error = caught(decode)
+    trace = error.__traceback__
+    while trace is not None and "/deadletter/" not in trace.tb_frame.f_code.co_filename:
+        trace = trace.tb_next
+    failure = capture(error.with_traceback(trace), DEFAULT)
+
+    assert trace is not None
+    assert failure.error_type.endswith("Malformed")
+    assert failure.frame == ""
+    assert "_fit" in failure.stack  # people still see where it was raised
+
+
+def lambda_of_a_number(number: int) -> None: ...
+
+
+NOT_A_NUMBER = Message(id="m", body=b"{}", sent_at=datetime(2026, 1, 1, tzinfo=UTC))

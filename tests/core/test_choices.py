@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct, field
 
-from deadletter.core.choices import with_choices
+from deadletter.core.environment import with_choices
 
 
 class Colour(StrEnum):
@@ -40,9 +40,7 @@ class Box(Struct):
         (msgspec.UnsetType | Colour, "blue", "red, green"),
     ],
 )
-def test_the_choices_are_named_wherever_it_stands(
-    kind: Any, given: Any, choices: str
-) -> None:
+def test_the_choices_are_named_wherever_it_stands(kind: Any, given: Any, choices: str) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(given, kind)
 

@@ -82,9 +82,7 @@ def test_a_name_part_is_found_in_the_name_or_an_ancestors_in_any_case() -> None:
         ("Exception", False),
     ],
 )
-def test_a_name_glob_sees_the_module_only_if_it_has_a_dot(
-    glob: str, expected: bool
-) -> None:
+def test_a_name_glob_sees_the_module_only_if_it_has_a_dot(glob: str, expected: bool) -> None:
     assert matches(Closed(), names=(glob,)) is expected
 
 
@@ -105,9 +103,7 @@ def test_a_name_glob_sees_the_module_only_if_it_has_a_dot(
         (Odd(response={"Error": {"Code": "SlowDown"}}), "SlowDown"),
     ],
 )
-def test_error_codes_are_found_where_libraries_put_them(
-    error: BaseException, code: str
-) -> None:
+def test_error_codes_are_found_where_libraries_put_them(error: BaseException, code: str) -> None:
     assert matches(error, error_codes={code, "OTHER"})
     assert not matches(error, error_codes={"OTHER"})
 
@@ -246,10 +242,7 @@ def headers(value: str) -> SimpleNamespace:
         (Odd(response=headers("Wed, 01 May 2024 12:01:30 GMT")), 90.0),
         (Odd(response=headers("Wed, 01 May 2024 12:01:30 -0000")), 90.0),
         (Odd(response=headers("Wed, 01 May 2024 11:00:00 GMT")), 0.0),
-        (
-            Odd(response={"ResponseMetadata": {"HTTPHeaders": {"retry-after": "3"}}}),
-            3.0,
-        ),
+        (Odd(response={"ResponseMetadata": {"HTTPHeaders": {"retry-after": "3"}}}), 3.0),
         (Odd(retry_after=-1), None),
         (Odd(retry_after=True), None),
         (Odd(retry_after=float("nan")), None),
@@ -308,9 +301,7 @@ places = st.sampled_from(
 
 
 @given(st.text(), st.dictionaries(places, values))
-def test_whatever_an_error_carries_it_gets_a_verdict(
-    text: str, carried: dict[str, object]
-) -> None:
+def test_whatever_an_error_carries_it_gets_a_verdict(text: str, carried: dict[str, object]) -> None:
     verdict = DEFAULT.classify(Odd(text, **carried), NOW)
 
     assert isinstance(verdict.trouble, Trouble)

@@ -16,7 +16,7 @@ from deadletter.core.errors import Malformed
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
-from deadletter.core.projections import courier
+from deadletter.profiles import courier
 
 NOW = datetime(2026, 2, 26, 12, 5, tzinfo=UTC)
 PAYLOAD = b'{"shipmentId":  "shp_456", "weight": 1.50, "big": 12345678901234567890123}'
@@ -29,9 +29,7 @@ texts = st.text(max_size=20)
 leaves = st.none() | st.booleans() | st.integers() | texts
 json_values = st.recursive(
     leaves,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -43,9 +41,7 @@ def letter(
     reason: Reason = Reason.ATTEMPTS_EXHAUSTED,
     code: str = "DOWNSTREAM_TIMEOUT",
 ) -> DeadLetter:
-    failure = Failure(
-        trouble=Trouble.TRANSIENT, code=code, error_type="", text="no answer"
-    )
+    failure = Failure(trouble=Trouble.TRANSIENT, code=code, error_type="", text="no answer")
     history = ""
     for number in range(1, attempts + 1):
         history = append(history, attempt_of(failure, number=number, at=NOW))
@@ -156,9 +152,7 @@ def test_a_story_too_long_to_keep_has_no_made_up_attempts() -> None:
                 ),
                 max_size=8,
             ),
-            "payloadSnapshot": st.dictionaries(
-                st.sampled_from("abc"), json_values, max_size=3
-            ),
+            "payloadSnapshot": st.dictionaries(st.sampled_from("abc"), json_values, max_size=3),
             "deadLetteredAt": st.just("2026-02-26T12:05:00Z"),
         }
     )

@@ -3,28 +3,16 @@
 import msgspec
 import pytest
 
-from deadletter.core.decision import (
-    Ack,
-    Bury,
-    Continue,
-    Decision,
-    Fail,
-    Reason,
-    Retry,
-)
+from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import (
-    BackendError,
     ConfigError,
     DeadLetterError,
     GiveUp,
     Ignore,
     LogicalFailure,
     QueryError,
-    Refused,
     RetryLater,
     Signal,
-    Unavailable,
-    translated,
 )
 
 DECISIONS: list[Decision] = [
@@ -60,8 +48,7 @@ def test_to_retry_later_costs_no_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    "signal",
-    [RetryLater(5.0, "busy"), GiveUp("busy"), Ignore("busy"), LogicalFailure("busy")],
+    "signal", [RetryLater(5.0, "busy"), GiveUp("busy"), Ignore("busy"), LogicalFailure("busy")]
 )
 def test_a_signal_is_no_error_of_ours_and_says_why(signal: Signal) -> None:
     assert not isinstance(signal, DeadLetterError)
@@ -72,27 +59,6 @@ def test_a_search_that_cannot_be_read_points_at_the_place() -> None:
     error = QueryError("no such field", query="is:pending ag:2d", at=11)
 
     assert str(error).splitlines()[-2:] == ["  is:pending ag:2d", "             ^"]
-
-
-def test_a_drivers_errors_become_ours_and_keep_their_cause() -> None:
-    table = {TimeoutError: Unavailable, OSError: Refused}
-    cause = TimeoutError("gone")
-
-    with pytest.raises(Unavailable, match="gone") as caught, translated(table):
-        raise cause
-
-    assert caught.value.__cause__ is cause
-    assert isinstance(caught.value, BackendError)
-
-
-def test_errors_of_nobody_pass_untranslated() -> None:
-    with pytest.raises(KeyError), translated({OSError: Unavailable}):
-        raise KeyError("x")
-
-
-def test_no_error_at_all_is_fine() -> None:
-    with translated({OSError: Unavailable}):
-        pass
 
 
 def test_a_wrong_setting_is_an_error_of_ours() -> None:

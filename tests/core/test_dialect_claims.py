@@ -6,7 +6,12 @@ import pytest
 from msgspec import structs
 
 from core.dialect_rig import KEYS, NOW, found, read, theirs
-from deadletter.core.dialects import (
+from deadletter.core.ids import letter_id
+from deadletter.core.letter_mail import to_message
+from deadletter.core.message import Lineage, Message
+from deadletter.core.origin import is_dead_queue_of, is_named_after
+from deadletter.core.signing import Keys, sign_lineage
+from deadletter.intake.dialects import (
     NOBODY,
     Trusted,
     fenced,
@@ -16,11 +21,6 @@ from deadletter.core.dialects import (
     origin_of,
     unmarked,
 )
-from deadletter.core.dialects.claims import is_dead_queue_of, is_named_after
-from deadletter.core.ids import letter_id
-from deadletter.core.letter_mail import to_message
-from deadletter.core.message import Lineage, Message
-from deadletter.core.signing import Keys, sign_lineage
 
 CLAIMS = [
     {"x-first-death-queue": "payments", "x-death": '[{"queue": "payments"}]'},
@@ -30,20 +30,14 @@ CLAIMS = [
     {"dead-letter-topic": "payments", "dead-letter-reason": "no"},
     {"MT-Fault-InputAddress": "rabbitmq://localhost/payments"},
     {"NServiceBus.FailedQ": "payments@host"},
-    {
-        "exception-type": "E",
-        "failed-at": "1",
-        "original-destination": "kafka://topic/payments",
-    },
+    {"exception-type": "E", "failed-at": "1", "original-destination": "kafka://topic/payments"},
     {"reason_poisoned": "x", "topic_poisoned": "payments"},
     {"CloudPubSubDeadLetterSourceSubscription": "projects/p/subscriptions/payments"},
 ]
 
 
 @pytest.mark.parametrize("headers", CLAIMS, ids=lambda one: next(iter(one)))
-def test_a_header_alone_files_nothing_into_another_mailbox(
-    headers: dict[str, str],
-) -> None:
+def test_a_header_alone_files_nothing_into_another_mailbox(headers: dict[str, str]) -> None:
     letter = read(place="leftovers", headers=headers, trusted=NOBODY)
 
     origin = origin_of(letter.message)
@@ -212,9 +206,7 @@ def test_any_other_lineage_is_ignored_and_kept_as_it_is(lineage: Lineage) -> Non
     assert theirs(letter) == headers
 
 
-@pytest.mark.parametrize(
-    "claimed", [datetime(1, 1, 1, tzinfo=UTC), NOW + timedelta(days=400)]
-)
+@pytest.mark.parametrize("claimed", [datetime(1, 1, 1, tzinfo=UTC), NOW + timedelta(days=400)])
 def test_times_that_cannot_be_are_not_believed(claimed: datetime) -> None:
     headers = {"x-death": f'[{{"queue": "orders", "time": "{claimed.isoformat()}"}}]'}
 

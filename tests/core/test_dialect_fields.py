@@ -7,7 +7,7 @@ import pytest
 
 from core.dialect_rig import THEN, read, said
 from deadletter.core.capture import TEXT_LIMIT
-from deadletter.core.dialects import origin_of
+from deadletter.intake.dialects import origin_of
 
 AT = int(THEN.timestamp() * 1000)
 REJECTED = {
@@ -148,12 +148,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, str]]] = [
         },
     ),
     (
-        {
-            "kind": "nats",
-            "place": "advisories",
-            "about": NATS,
-            "said": {"subject": "o.eu"},
-        },
+        {"kind": "nats", "place": "advisories", "about": NATS, "said": {"subject": "o.eu"}},
         {
             "subject": "o.eu",
             "stream": "ORDERS",
@@ -164,12 +159,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, str]]] = [
     ),
     (
         {"kind": "bullmq", "place": "bullmq:mail", "source": "mail", "about": JOB},
-        {
-            "job": "welcome",
-            "attempts_made": "3",
-            "max_attempts": "3",
-            "progress": '{"step":2}',
-        },
+        {"job": "welcome", "attempts_made": "3", "max_attempts": "3", "progress": '{"step":2}'},
     ),
     (
         {"headers": {"topic_poisoned": "orders", "handler_poisoned": "charge"}},
@@ -183,9 +173,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("thing", "fields"), FIELDS)
-def test_origin_fields_have_plain_names(
-    thing: dict[str, Any], fields: dict[str, str]
-) -> None:
+def test_origin_fields_have_plain_names(thing: dict[str, Any], fields: dict[str, str]) -> None:
     shown = said(read(**thing))
 
     assert {name: shown.get(name) for name in fields} == fields

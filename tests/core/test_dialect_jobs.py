@@ -13,11 +13,7 @@ HEADERS = {"task": "shop.charge", "id": "t-1", "root_id": "t-1", "retries": "0"}
 BODY = b'[["o-1"], {"gift": true}, {"callbacks": null}]'
 FAILURE = {
     "status": "FAILURE",
-    "result": {
-        "exc_type": "ValueError",
-        "exc_message": ["no price"],
-        "exc_module": "builtins",
-    },
+    "result": {"exc_type": "ValueError", "exc_message": ["no price"], "exc_module": "builtins"},
     "traceback": "Traceback …\nValueError: no price\n",
     "date_done": "2026-05-01T00:00:00+00:00",
 }
@@ -65,9 +61,7 @@ def job(**about: str) -> DeadLetter:
         (job(retries_left="0"), 0),  # of how many, nobody says
     ],
 )
-def test_attempts_are_unknown_where_nobody_counts_them(
-    letter: DeadLetter, attempts: int
-) -> None:
+def test_attempts_are_unknown_where_nobody_counts_them(letter: DeadLetter, attempts: int) -> None:
     assert letter.head.attempts == attempts
 
 
@@ -88,11 +82,7 @@ def test_results_that_tell_no_error_are_passed_over(result: str) -> None:
 
 
 def test_task_and_arguments_are_fields() -> None:
-    assert said(task()) == {
-        "task": "shop.charge",
-        "args": '["o-1"]',
-        "kwargs": '{"gift":true}',
-    }
+    assert said(task()) == {"task": "shop.charge", "args": '["o-1"]', "kwargs": '{"gift":true}'}
     assert said(message({}))["actor"] == "charge"
     assert said(job())["call"] == "shop.charge('o-1')"
 

@@ -9,7 +9,13 @@ from msgspec import structs
 
 from core.dialect_rig import KEYS, NOW, THEN, found, read, theirs
 from deadletter.core.decision import Reason
-from deadletter.core.dialects import (
+from deadletter.core.failure import Trouble
+from deadletter.core.letter import DeadLetter
+from deadletter.core.letter_filing import file
+from deadletter.core.letter_mail import NAMES, sign_copy, to_message
+from deadletter.core.message import Lineage, Message
+from deadletter.core.signing import sign_lineage
+from deadletter.intake.dialects import (
     DIALECTS,
     MALFORMED,
     PACKED,
@@ -19,13 +25,7 @@ from deadletter.core.dialects import (
     packed_lineage,
     unmarked,
 )
-from deadletter.core.dialects.nats import advisory
-from deadletter.core.failure import Trouble
-from deadletter.core.keeping import file
-from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import NAMES, sign_copy, to_message
-from deadletter.core.message import Lineage, Message
-from deadletter.core.signing import sign_lineage
+from deadletter.intake.dialects.brokers import advisory
 
 MOVED = {"DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:1:orders"}
 CAMPAIGN = "00000000-0000-7000-8000-000000000000"
@@ -41,9 +41,7 @@ def test_spring_kafka() -> None:
             "kafka_dlt-original-topic": "orders",
             "kafka_dlt-original-partition": (3).to_bytes(4, "big"),
             "kafka_dlt-original-offset": (42).to_bytes(8, "big"),
-            "kafka_dlt-original-timestamp": int(THEN.timestamp() * 1000).to_bytes(
-                8, "big"
-            ),
+            "kafka_dlt-original-timestamp": int(THEN.timestamp() * 1000).to_bytes(8, "big"),
             "kafka_dlt-original-consumer-group": "billing",
             "kafka_dlt-exception-fqcn": "org.springframework.ListenerException",
             "kafka_dlt-exception-cause-fqcn": "java.net.SocketTimeoutException",
@@ -129,18 +127,8 @@ def test_a_share_group() -> None:
 
 def test_rabbitmq() -> None:
     deaths = [
-        {
-            "queue": "orders.wait",
-            "reason": "expired",
-            "count": 3,
-            "time": "2026-05-02T00:00:00Z",
-        },
-        {
-            "queue": "orders",
-            "reason": "rejected",
-            "count": 4,
-            "time": "2026-05-01T00:00:00Z",
-        },
+        {"queue": "orders.wait", "reason": "expired", "count": 3, "time": "2026-05-02T00:00:00Z"},
+        {"queue": "orders", "reason": "rejected", "count": 4, "time": "2026-05-01T00:00:00Z"},
     ]
     letter = read(
         headers={
@@ -404,7 +392,7 @@ def test_every_dialect_is_silent_about_strangers() -> None:
 
 def _known(letter: DeadLetter, ids: Any) -> Any:
     from deadletter.core.ids import body_digest
-    from deadletter.core.keeping import Known
+    from deadletter.core.letter_filing import Known
 
     known = Known(head=letter.head, digest=body_digest(letter.message.body))
     return {letter.id: known} if letter.id in ids else {}
@@ -418,9 +406,7 @@ def test_a_message_that_nobody_found_has_no_origin() -> None:
 
 
 def test_what_says_nothing_of_an_error_is_grouped_by_how_it_got_there() -> None:
-    one, two, other = (
-        read(kind="redis", place=place, id=id_) for place, id_ in ("a1", "a2", "b1")
-    )
+    one, two, other = (read(kind="redis", place=place, id=id_) for place, id_ in ("a1", "a2", "b1"))
 
     assert one.head.error_text == "found in a; it does not say how it got there"
     assert one.head.error_text == one.head.reason_text

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.dialects import MALFORMED, Found, letter_of, unmarked
-from deadletter.core.keeping import file
+from deadletter.core.letter_filing import file
 from deadletter.core.signing import Keys
+from deadletter.intake.dialects import MALFORMED, Found, letter_of, unmarked
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 KEYS = Keys(b"the key of this office")
@@ -52,9 +52,9 @@ anything = st.builds(
             ]
         ),
     ),
-    headers=st.lists(
-        st.tuples(st.one_of(st.sampled_from(SPOKEN), texts), values), max_size=8
-    ).map(tuple),
+    headers=st.lists(st.tuples(st.one_of(st.sampled_from(SPOKEN), texts), values), max_size=8).map(
+        tuple
+    ),
     about=st.dictionaries(
         st.sampled_from(
             [
@@ -109,8 +109,6 @@ def test_no_dialect_makes_up_headers(thing: Found) -> None:
 
 def test_what_its_place_says_of_its_queue_counts_before_what_it_says_itself() -> None:
     body = b'{"actor_name":"a","queue_name":"payroll","message_id":"m","options":{}}'
-    lie = Found(
-        kind="dramatiq", place="dramatiq:mail", source="mail", id="m", body=body
-    )
+    lie = Found(kind="dramatiq", place="dramatiq:mail", source="mail", id="m", body=body)
 
     assert letter_of(lie, NOW, KEYS).head.source == "mail"

@@ -59,14 +59,8 @@ def test_what_spring_says_of_key_and_value_is_kept_both() -> None:
 @pytest.mark.parametrize(
     ("headers", "name"),
     [
-        (
-            {"__connect.errors.class.name": "JsonConverter"},
-            "__connect.errors.class.name",
-        ),
-        (
-            {"NServiceBus.ExceptionInfo.Source": "Sales"},
-            "NServiceBus.ExceptionInfo.Source",
-        ),
+        ({"__connect.errors.class.name": "JsonConverter"}, "__connect.errors.class.name"),
+        ({"NServiceBus.ExceptionInfo.Source": "Sales"}, "NServiceBus.ExceptionInfo.Source"),
         ({"MT-Fault-MessageType": "Shop.Submit"}, "MT-Fault-MessageType"),
         ({"subscriber_poisoned": "kafka"}, "subscriber_poisoned"),
         ({"x-death": '[{"queue":"q","exchange":"e"}]'}, "x-death"),
@@ -211,9 +205,7 @@ def test_pubsub() -> None:
             "CloudPubSubDeadLetterSourceDeliveryCount": "5",
             "CloudPubSubDeadLetterSourceSubscription": "billing",
             "CloudPubSubDeadLetterSourceSubscriptionProject": "shop-1",
-            "CloudPubSubDeadLetterSourceTopicPublishTime": (
-                "2026-05-01T00:00:00.000+00:00"
-            ),
+            "CloudPubSubDeadLetterSourceTopicPublishTime": ("2026-05-01T00:00:00.000+00:00"),
         },
     )
 

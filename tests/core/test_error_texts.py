@@ -23,9 +23,7 @@ def causes(file: str) -> Iterator[tuple[str, list[str]]]:
     for block in (CORPUS / file).read_text().split("\n\n"):
         lines = [line for line in block.split("\n") if line and line[:2] != "# "]
         if lines:
-            texts = [
-                line.replace("\\n", "\n").replace("\\t", "\t") for line in lines[1:]
-            ]
+            texts = [line.replace("\\n", "\n").replace("\\t", "\t") for line in lines[1:]]
             yield lines[0], texts
 
 

@@ -12,9 +12,9 @@ from deadletter.core.fingerprint import (
     fingerprint,
     fingerprint_of,
     is_old,
+    normalise,
     of_head,
 )
-from deadletter.core.normaliser import normalise
 from deadletter.testing.letters_bench import a_letter
 
 SENTENCES = [
@@ -28,16 +28,8 @@ SENTENCES = [
 ]
 
 
-def failure(
-    text: str, error_type: str = "shop.BankError", frame: str = "shop:charge"
-) -> Failure:
-    return Failure(
-        trouble=Trouble.UNKNOWN,
-        code="X",
-        error_type=error_type,
-        text=text,
-        frame=frame,
-    )
+def failure(text: str, error_type: str = "shop.BankError", frame: str = "shop:charge") -> Failure:
+    return Failure(trouble=Trouble.UNKNOWN, code="X", error_type=error_type, text=text, frame=frame)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +114,7 @@ def test_source_type_and_frame_do_matter(
 ) -> None:
     assume(one != two)
 
-    prints = [
-        fingerprint(source, failure("x", kind, frame))
-        for source, kind, frame in (one, two)
-    ]
+    prints = [fingerprint(source, failure("x", kind, frame)) for source, kind, frame in (one, two)]
 
     assert prints[0] != prints[1]
 
@@ -201,3 +190,16 @@ def test_a_new_id_is_no_new_problem() -> None:
     }
 
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("frame", ["deadletter.runtime.handlers:_fit", "deadletter:x#3f09ab"])
+def test_frames_of_this_package_do_not_count(frame: str) -> None:
+    assert fingerprint("orders", failure("x", frame=frame)) == fingerprint(
+        "orders", failure("x", frame="")
+    )
+
+
+def test_modules_with_a_similar_name_count() -> None:
+    names = {fingerprint("orders", failure("x", frame=f)) for f in ("", "deadletters.x:y")}
+
+    assert len(names) == 2

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.grouping import (
-    as_of,
-    check_standing,
-    regressed,
-    regresses,
-    said,
-)
+from deadletter.core.grouping import as_of, check_standing, regressed, regresses, said
 from deadletter.core.letter import GroupStatus, LetterHead, Standing
 
 NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
@@ -25,12 +19,7 @@ RESOLVED = Standing(status=GroupStatus.RESOLVED, since=NOW, owner="bo", note="fi
 
 def death(version: str = "", at: datetime = LATER) -> LetterHead:
     return LetterHead(
-        id="l",
-        source="orders",
-        message_id="m",
-        version=version,
-        first_failed_at=at,
-        dead_at=at,
+        id="l", source="orders", message_id="m", version=version, first_failed_at=at, dead_at=at
     )
 
 
@@ -68,9 +57,7 @@ def test_only_deaths_after_it_was_said_show_something() -> None:
         ("٣.1", "9", True),
     ],
 )
-def test_versions_before_the_fix_show_nothing(
-    version: str, fixed_in: str, expected: bool
-) -> None:
+def test_versions_before_the_fix_show_nothing(version: str, fixed_in: str, expected: bool) -> None:
     standing = replace(RESOLVED, version=fixed_in)
 
     assert regresses(standing, [death(version)], {}) is expected

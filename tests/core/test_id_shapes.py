@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deadletter.core.normaliser import normalise
+from deadletter.core.fingerprint import normalise
 
 DRAWN = 500
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -36,9 +36,7 @@ SHAPES: dict[str, Callable[[random.Random], str]] = {
     "base62": drawn(ALPHANUMERIC, 22),
     "prefixed": lambda dice: "cus_" + drawn(ALPHANUMERIC, 14)(dice),
     "nanoid": drawn(ALPHANUMERIC + "_-", 21),
-    "base64url": lambda dice: (
-        base64.urlsafe_b64encode(dice.randbytes(16)).decode().rstrip("=")
-    ),
+    "base64url": lambda dice: base64.urlsafe_b64encode(dice.randbytes(16)).decode().rstrip("="),
     "snowflake": lambda dice: str(dice.randrange(10**17, 10**19)),
     "number": lambda dice: str(dice.randrange(10**6)),
     "address": lambda dice: f"0x{dice.getrandbits(48):x}",
@@ -47,9 +45,7 @@ SHAPES: dict[str, Callable[[random.Random], str]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(
-    "text", ["item {} is sold out", "cannot load '{}'", "item={}, try again"]
-)
+@pytest.mark.parametrize("text", ["item {} is sold out", "cannot load '{}'", "item={}, try again"])
 def test_ids_of_every_shape_become_one_mark(shape: str, text: str) -> None:
     dice = random.Random(7)
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.item_life import (
-    Round,
+from deadletter.queue_server.model import (
+    LeaseRound,
     first_number,
     item_id,
     item_number,
@@ -24,14 +24,11 @@ def test_a_round_hands_out_what_is_there_to_all_who_want(
     wants: list[int], sizes: list[int]
 ) -> None:
     shelves = {n: [(n, i) for i in range(size)] for n, size in enumerate(sizes)}
-    handing: Round[tuple[int, int]] = Round(wants, list(shelves))
-    while asked := handing.ask():
+    handing: LeaseRound[tuple[int, int]] = LeaseRound(wants, list(shelves))
+    while asked := handing.next_requests():
         for partition, limit in asked.items():
-            taken, shelves[partition] = (
-                shelves[partition][:limit],
-                shelves[partition][limit:],
-            )
-            handing.give(partition, taken)
+            taken, shelves[partition] = (shelves[partition][:limit], shelves[partition][limit:])
+            handing.assign(partition, taken)
 
     shares = handing.shares()
 
@@ -63,7 +60,7 @@ def test_what_is_no_id_has_no_number(text: str) -> None:
 def test_a_pivot_is_an_id_or_nothing() -> None:
     assert first_number("") == 0
     assert first_number(item_id(77)) == 77
-    with pytest.raises(ConfigError, match="take one of a list"):
+    with pytest.raises(ConfigError, match="expected the id of an item"):
         first_number("77")
 
 

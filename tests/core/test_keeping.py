@@ -10,15 +10,8 @@ from msgspec.structs import replace
 
 from deadletter.core.attempts import append, read
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.keeping import (
-    FINISHED,
-    Filed,
-    Known,
-    check_expiry,
-    check_purge,
-    file,
-)
 from deadletter.core.letter import DeadLetter, State
+from deadletter.core.letter_filing import FINISHED, Filed, Known, check_expiry, check_purge, file
 from deadletter.core.message import Lineage
 from deadletter.testing.fakes import START
 from deadletter.testing.letters_bench import a_letter, tried_again
@@ -55,9 +48,7 @@ def _told(message_id: str, numbers: list[int]) -> DeadLetter:
 
 
 @given(stories=st.lists(_attempts, min_size=1, max_size=5))
-def test_attempts_never_shrink_and_are_never_told_twice(
-    stories: list[list[int]],
-) -> None:
+def test_attempts_never_shrink_and_are_never_told_twice(stories: list[list[int]]) -> None:
     shelf = Shelf()
     before = 0
 
@@ -72,9 +63,7 @@ def test_attempts_never_shrink_and_are_never_told_twice(
 
 
 @given(stories=st.lists(_attempts, min_size=1, max_size=4))
-def test_what_was_kept_once_changes_nothing_when_kept_again(
-    stories: list[list[int]],
-) -> None:
+def test_what_was_kept_once_changes_nothing_when_kept_again(stories: list[list[int]]) -> None:
     shelf = Shelf()
     letters = [_told("m", numbers) for numbers in stories]
     shelf.keep(*letters)
@@ -100,6 +89,19 @@ def test_no_body_disappears_however_they_are_batched(
     assert sum(one.before is None for one in filed) == len(set(bodies))
     for one in filed:
         assert one.conflict == (one.letter.message.body != bodies[0])
+
+
+def test_a_letter_that_is_kept_apart_is_found_again_behind_an_unknown_copy() -> None:
+    shelf = Shelf()
+    known, apart = (a_letter(body, message_id="x") for body in (b"a", b"b"))
+    shelf.keep(known, apart)
+    del shelf.known[known.id]  # purged
+    lineage = Lineage(letter_id="gone", generation=1, campaign="c-1")
+    copy = replace(known, message=replace(known.message, lineage=lineage))
+
+    filed = shelf.keep(copy, apart)
+
+    assert [one.before is None for one in filed] == [True, False]
 
 
 def test_letters_are_looked_up_in_one_go() -> None:

@@ -24,13 +24,7 @@ def test_every_state_has_its_moves_and_none_stays_where_it_is() -> None:
 
 
 def test_the_way_of_review_is_open_in_order_r4_49() -> None:
-    way = [
-        State.PENDING,
-        State.REVIEWED,
-        State.REPLAYING,
-        State.REPLAYED,
-        State.CLOSED,
-    ]
+    way = [State.PENDING, State.REVIEWED, State.REPLAYING, State.REPLAYED, State.CLOSED]
 
     for state, following in pairwise(way):
         assert following in MOVES[state]
@@ -85,8 +79,7 @@ def test_a_group_counts_what_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("full", "name"),
-    [("shop.errors.Timeout", "Timeout"), ("Timeout", "Timeout"), ("", "")],
+    ("full", "name"), [("shop.errors.Timeout", "Timeout"), ("Timeout", "Timeout"), ("", "")]
 )
 def test_an_error_has_a_short_name(full: str, name: str) -> None:
     assert head(error_type=full).error_name == name

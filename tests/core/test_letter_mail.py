@@ -13,13 +13,7 @@ from deadletter.core.decision import Reason
 from deadletter.core.failure import Trouble
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.letter_mail import (
-    BUDGET,
-    NAMES,
-    from_message,
-    sign_copy,
-    to_message,
-)
+from deadletter.core.letter_mail import BUDGET, NAMES, from_message, sign_copy, to_message
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 
@@ -36,15 +30,11 @@ FIELDS = (
 )
 
 headers = st.lists(
-    st.tuples(
-        st.sampled_from([*sorted(NAMES), "tenant", "x-y"]), st.binary(max_size=20)
-    )
+    st.tuples(st.sampled_from([*sorted(NAMES), "tenant", "x-y"]), st.binary(max_size=20))
 ).map(tuple)
 
 
-def a_letter(
-    message: Message | None = None, *, stack: str = "", **head: object
-) -> DeadLetter:
+def a_letter(message: Message | None = None, *, stack: str = "", **head: object) -> DeadLetter:
     message = message or Message(id="m-1", body=b"\x00\xff", sent_at=AT)
     attempt = Attempt(number=3, at=LATER, text="no", stack=stack)
     given = {
@@ -105,9 +95,7 @@ def test_body_and_user_headers_come_back_as_they_were(
     headers: tuple[tuple[str, bytes], ...], body: bytes
 ) -> None:
     expires = AT + timedelta(hours=1)
-    message = Message(
-        id="m", body=body, sent_at=AT, headers=headers, key="k", expires_at=expires
-    )
+    message = Message(id="m", body=body, sent_at=AT, headers=headers, key="k", expires_at=expires)
 
     copy = sent(a_letter(message))
     there = back(copy)
@@ -138,9 +126,7 @@ def test_a_broker_that_shuffles_headers_of_different_names_loses_nothing(
     words=st.text(max_size=40).map(lambda word: word * 300),
     stack=st.text(max_size=40).map(lambda word: word * 600),
 )
-def test_our_headers_stay_within_their_budget(
-    letter: DeadLetter, words: str, stack: str
-) -> None:
+def test_our_headers_stay_within_their_budget(letter: DeadLetter, words: str, stack: str) -> None:
     head = structs.replace(
         letter.head,
         source=words,
@@ -153,9 +139,7 @@ def test_our_headers_stay_within_their_budget(
         version=words,
     )
     attempt = Attempt(number=1, at=AT, stack=stack.encode("utf-8", "replace").decode())
-    large = structs.replace(
-        letter, head=head, history=append("", attempt), position=words
-    )
+    large = structs.replace(letter, head=head, history=append("", attempt), position=words)
 
     copy = sent(large)
 
@@ -307,9 +291,7 @@ def test_a_reused_message_id_stays_told_apart() -> None:
 
 
 def test_the_producers_wish_is_read_again() -> None:
-    message = Message(
-        id="m", body=b"", sent_at=AT, headers=(("retry-on-failure", b"true"),)
-    )
+    message = Message(id="m", body=b"", sent_at=AT, headers=(("retry-on-failure", b"true"),))
 
     assert back(sent(a_letter(message))).retry_wish is True
     assert back(message).retry_wish is True

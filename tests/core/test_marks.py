@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.ids import body_digest
-from deadletter.core.marks import MASK, NO_KEY, Marks, item_changes
-from deadletter.core.seals import Sealing
+from deadletter.core.seals import MASK, NO_KEY, Marks, Sealing, item_changes
 from deadletter.testing.letters_bench import a_letter
 
 _KEY, _OTHER = b"0123456789abcdef" * 2, b"fedcba9876543210" * 2
@@ -17,9 +16,7 @@ PLAIN, KEYED = Sealing().marks(), Sealing(_KEY).marks()
 
 @pytest.mark.parametrize("marks", [PLAIN, KEYED])
 @pytest.mark.parametrize("id_", ["m-1", "\ud800", "ä"])
-def test_the_marks_of_messages_add_up_however_they_are_made(
-    marks: Marks, id_: str
-) -> None:
+def test_the_marks_of_messages_add_up_however_they_are_made(marks: Marks, id_: str) -> None:
     messages = [a_letter(b"{%d}" % n).message for n in range(3)]
     messages.append(replace(messages[0], id=id_))
 
@@ -29,6 +26,20 @@ def test_the_marks_of_messages_add_up_however_they_are_made(
     if marks is KEYED:  # and by the digest alone, as copies of letters are known
         copies = [marks.copy(one.id, body_digest(one.body), 0) for one in messages]
         assert total == sum(copies) & MASK
+
+
+@pytest.mark.parametrize("marks", [PLAIN, KEYED])
+@pytest.mark.parametrize("name", ["x", "\ud800", "ä"])
+def test_the_marks_of_texts_add_up_however_they_are_made(marks: Marks, name: str) -> None:
+    names = ["a", "b", name]
+    counts = dict(zip(names, (3, -1, 2), strict=True))
+    total = sum(marks.text(one) * n for one, n in counts.items()) & MASK
+
+    assert marks.texts(counts) == total
+    assert marks.groups(counts) == total
+    assert marks.groups(counts) == total  # and those that it remembers
+    assert marks.ids(names) == sum(map(marks.text, names)) & MASK
+    assert marks.ids([]) == marks.groups({}) == 0
 
 
 def test_a_mark_depends_on_the_key_the_id_and_the_body() -> None:
@@ -41,9 +52,7 @@ def test_a_mark_depends_on_the_key_the_id_and_the_body() -> None:
     }
 
     assert len(found) == 12
-    assert rotated.marks(KEYED.key_id).message("m-1", b"a") == KEYED.message(
-        "m-1", b"a"
-    )
+    assert rotated.marks(KEYED.key_id).message("m-1", b"a") == KEYED.message("m-1", b"a")
     assert len({marks.text("x") for marks in (PLAIN, KEYED, rotated.marks())}) == 3
 
 

@@ -26,9 +26,7 @@ messages = st.builds(
 
 
 @given(messages)
-def test_a_message_survives_being_written_down_byte_for_byte_p8(
-    message: Message,
-) -> None:
+def test_a_message_survives_being_written_down_byte_for_byte_p8(message: Message) -> None:
     for codec in (msgspec.json, msgspec.msgpack):
         assert codec.decode(codec.encode(message), type=Message) == message
 
@@ -62,20 +60,13 @@ def test_a_replayed_copy_has_a_dedup_id_of_its_own_p5() -> None:
 @given(attempt=st.integers(1, 100), spared=st.integers(0, 50))
 def test_what_was_spared_is_not_charged(attempt: int, spared: int) -> None:
     message = Message(id="m", body=b"", sent_at=NOW)
-    delivery = Delivery(
-        message=message, mailbox="orders", attempt=attempt + spared, spared=spared
-    )
+    delivery = Delivery(message=message, mailbox="orders", attempt=attempt + spared, spared=spared)
 
     assert delivery.charged == attempt
 
 
 def test_headers_keep_their_order_and_their_duplicates() -> None:
-    given_ = [
-        ("b", "é"),
-        ("a", b"\xff"),
-        ("b", bytearray(b"x")),
-        ("c", memoryview(b"y")),
-    ]
+    given_ = [("b", "é"), ("a", b"\xff"), ("b", bytearray(b"x")), ("c", memoryview(b"y"))]
 
     kept = (("b", "é".encode()), ("a", b"\xff"), ("b", b"x"), ("c", b"y"))
     assert as_headers(given_) == kept  # type: ignore[arg-type]

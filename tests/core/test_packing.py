@@ -5,12 +5,7 @@ from hypothesis import strategies as st
 
 from deadletter.core.ids import letter_id
 from deadletter.core.message import Lineage, Message
-from deadletter.core.packing import (
-    lineage_around,
-    pack_extra,
-    pack_outgoing,
-    unpack_extra,
-)
+from deadletter.core.packing import lineage_around, pack_extra, pack_outgoing, unpack_extra
 from deadletter.testing.fakes import START
 
 texts = st.text(max_size=40)

@@ -9,22 +9,13 @@ from hypothesis import strategies as st
 
 from deadletter.core.errors import QueryError
 from deadletter.core.letter import Group, State
-from deadletter.core.paging import (
-    cursor,
-    group_cursor,
-    group_place,
-    place,
-    place_of_group,
-)
+from deadletter.core.paging import cursor, group_cursor, group_place, place, place_of_group
 
 _PLACE_OF_GROUP = re.compile(r"[0-9a-f.]*\.")
 _PLACE = re.compile(r"[0-9a-f]+\.[0-9a-f]+")
 
 
-@given(
-    dead_at=st.datetimes(timezones=st.just(UTC)),
-    seq=st.integers(0, 2**56),
-)
+@given(dead_at=st.datetimes(timezones=st.just(UTC)), seq=st.integers(0, 2**56))
 def test_a_place_comes_back_exactly(dead_at: datetime, seq: int) -> None:
     assert place(cursor(dead_at, seq)) == (dead_at, seq)
 
@@ -69,9 +60,7 @@ def test_a_place_among_groups_comes_back_exactly(
 
 @given(text=st.text(max_size=40))
 @pytest.mark.parametrize("start", ["", "1.", "1.1.", "1.1." + "f" * 15 + ".", "g.1.1."])
-def test_any_other_place_among_groups_is_refused_in_words(
-    start: str, text: str
-) -> None:
+def test_any_other_place_among_groups_is_refused_in_words(start: str, text: str) -> None:
     if _PLACE_OF_GROUP.match(text):
         return
 

@@ -11,13 +11,7 @@ from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason
 from deadletter.core.errors import GiveUp, Ignore, LogicalFailure, RetryLater
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery
-from deadletter.core.policy import (
-    DISPOSITIONS,
-    LONGEST_WISH,
-    Disposition,
-    DLQPolicy,
-    LimitMode,
-)
+from deadletter.core.policy import DISPOSITIONS, LONGEST_WISH, Disposition, DLQPolicy, LimitMode
 from situations import NOW, SlowTimeout, Timeout, decide, delivery
 
 draws = st.floats(0, 1, exclude_max=True)
@@ -27,9 +21,7 @@ draws = st.floats(0, 1, exclude_max=True)
 
 
 @given(limit=st.integers(1, 50), attempt=st.integers(1, 100), draw=draws)
-def test_patience_ends_exactly_at_the_last_attempt(
-    limit: int, attempt: int, draw: float
-) -> None:
+def test_patience_ends_exactly_at_the_last_attempt(limit: int, attempt: int, draw: float) -> None:
     decision = decide(DLQPolicy(max_attempts=limit), attempt, draw=draw)
 
     assert isinstance(decision, Bury) == (attempt >= limit)
@@ -67,12 +59,8 @@ def test_the_reason_is_a_sentence_with_the_numbers_in_it() -> None:
     reached = DLQPolicy(max_attempts=3)
     exceeded = DLQPolicy(max_attempts=3, limit_mode=LimitMode.EXCEEDED)
 
-    assert decide(reached, 3) == Bury(
-        Reason.ATTEMPTS_EXHAUSTED, "failed 3 of 3 attempts"
-    )
-    assert decide(exceeded, 4) == Bury(
-        Reason.ATTEMPTS_EXHAUSTED, "failed 4 of 4 attempts"
-    )
+    assert decide(reached, 3) == Bury(Reason.ATTEMPTS_EXHAUSTED, "failed 3 of 3 attempts")
+    assert decide(exceeded, 4) == Bury(Reason.ATTEMPTS_EXHAUSTED, "failed 4 of 4 attempts")
 
 
 def test_the_last_death_of_a_worker_says_so() -> None:
@@ -90,9 +78,7 @@ def test_the_last_death_of_a_worker_says_so() -> None:
 def test_every_trouble_leads_where_its_disposition_says(
     trouble: Trouble, disposition: Disposition, attempt: int
 ) -> None:
-    policy = DLQPolicy(
-        max_attempts=5, backoff=Fixed(7.0), dispositions={trouble: disposition}
-    )
+    policy = DLQPolicy(max_attempts=5, backoff=Fixed(7.0), dispositions={trouble: disposition})
 
     decision = decide(policy, attempt, trouble=trouble)
 
@@ -139,9 +125,7 @@ def test_what_is_hopeless_is_buried_at_once_with_its_reason(
 
 def test_excluded_errors_are_retried_for_ever_and_cost_nothing_r3_13() -> None:
     policy = DLQPolicy(
-        max_attempts=5,
-        backoff=Linear(60.0, cap=900.0),
-        exclude_errors=frozenset({Timeout}),
+        max_attempts=5, backoff=Linear(60.0, cap=900.0), exclude_errors=frozenset({Timeout})
     )
 
     assert decide(policy, 3) == Retry(180.0, charged=False)
@@ -159,8 +143,7 @@ def test_included_errors_are_buried_at_once_r3_11() -> None:
 
 def test_an_included_error_is_kept_even_where_its_trouble_would_not_be() -> None:
     policy = DLQPolicy(
-        include_errors=frozenset({Timeout}),
-        dispositions={Trouble.PERMANENT: Disposition.FAIL},
+        include_errors=frozenset({Timeout}), dispositions={Trouble.PERMANENT: Disposition.FAIL}
     )
 
     assert isinstance(decide(policy, 1, trouble=Trouble.PERMANENT), Bury)
@@ -175,9 +158,7 @@ def test_types_are_matched_exactly_r3_16(name: str) -> None:
 
 def test_exclude_comes_before_include_and_include_before_the_count_r3_15() -> None:
     policy = DLQPolicy(
-        max_attempts=5,
-        exclude_errors=frozenset({Timeout}),
-        include_errors=frozenset({ValueError}),
+        max_attempts=5, exclude_errors=frozenset({Timeout}), include_errors=frozenset({ValueError})
     )
 
     assert not policy.should_dead_letter(delivery(99), Timeout())
@@ -190,9 +171,7 @@ def test_exclude_comes_before_include_and_include_before_the_count_r3_15() -> No
 def test_the_count_rule_is_that_of_r3_17(attempt: int, limit: int) -> None:
     policy = DLQPolicy(max_attempts=limit)
 
-    assert policy.should_dead_letter(delivery(attempt), KeyError()) == (
-        attempt >= limit
-    )
+    assert policy.should_dead_letter(delivery(attempt), KeyError()) == (attempt >= limit)
 
 
 class GivesUpOnBigOrders(DLQPolicy, frozen=True, kw_only=True):
@@ -235,8 +214,7 @@ def test_a_handler_knows_better_than_its_policy(
 
 
 @pytest.mark.parametrize(
-    ("asked", "delay"),
-    [(-5.0, 0.0), (nan, 0.0), (inf, 366 * 86_400.0), (90.0, 90.0)],
+    ("asked", "delay"), [(-5.0, 0.0), (nan, 0.0), (inf, 366 * 86_400.0), (90.0, 90.0)]
 )
 def test_a_handler_can_only_ask_for_a_time_there_is(asked: float, delay: float) -> None:
     assert RetryLater(asked).decision == Retry(delay, charged=False)
@@ -246,9 +224,7 @@ def test_a_handler_can_only_ask_for_a_time_there_is(asked: float, delay: float) 
 
 
 @given(wish=st.floats(0, 1e9), attempt=st.integers(1, 4), draw=draws)
-def test_a_retry_after_is_honoured_and_bounded(
-    wish: float, attempt: int, draw: float
-) -> None:
+def test_a_retry_after_is_honoured_and_bounded(wish: float, attempt: int, draw: float) -> None:
     policy = DLQPolicy(max_attempts=5, backoff=Fixed(10.0))
 
     decision = decide(policy, attempt, retry_after=wish, draw=draw)
@@ -264,9 +240,7 @@ def test_a_senseless_retry_after_is_no_wish_at_all(wish: float | None) -> None:
 
 
 @given(attempt=st.integers(1, 100), spared=st.integers(0, 100), draw=draws)
-def test_the_delay_follows_the_attempts_that_count(
-    attempt: int, spared: int, draw: float
-) -> None:
+def test_the_delay_follows_the_attempts_that_count(attempt: int, spared: int, draw: float) -> None:
     policy = DLQPolicy(max_attempts=0, backoff=Linear(60.0, cap=900.0))
 
     decision = decide(policy, attempt + spared, spared=spared, draw=draw)

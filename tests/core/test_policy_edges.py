@@ -42,9 +42,7 @@ def test_an_expired_message_is_buried_unrun(late: int) -> None:
 
 
 def test_a_message_that_has_not_expired_may_run() -> None:
-    message = Message(
-        id="m", body=b"", sent_at=NOW, expires_at=NOW + timedelta(seconds=1)
-    )
+    message = Message(id="m", body=b"", sent_at=NOW, expires_at=NOW + timedelta(seconds=1))
 
     assert DLQPolicy().before(delivery(1, message=message), NOW) is None
 
@@ -199,9 +197,7 @@ def test_the_dead_mailbox_is_the_route_or_else_the_usual_one() -> None:
 
 
 @given(rate=st.floats(0, 1), attempt=st.integers(1, 12))
-def test_over_its_error_budget_a_policy_gives_up_early_r3_59(
-    rate: float, attempt: int
-) -> None:
+def test_over_its_error_budget_a_policy_gives_up_early_r3_59(rate: float, attempt: int) -> None:
     policy = ErrorBudgetPolicy(max_attempts=10, error_budget=0.3)
 
     decision = decide(policy, attempt, error_rate=rate)
@@ -230,20 +226,20 @@ def test_the_error_budget_says_what_it_saw() -> None:
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
-        ({"max_attempts": -1}, "or 0 to try for ever"),
-        ({"max_attempts": 1.5}, "max_attempts=1.5 cannot be"),
-        ({"max_attempts": "3"}, "max_attempts='3' cannot be"),
-        ({"limit_mode": "after"}, "use reached or exceeded"),
-        ({"backoff": 5}, r"backoff=5 cannot be: use .*Fixed\(5.0\)"),
-        ({"include_errors": [KeyError]}, "include_errors is a set of exception"),
-        ({"exclude_errors": {"KeyError"}}, "exclude_errors is a set of exception"),
-        ({"exclude_errors": {int}}, "exclude_errors is a set of exception"),
+        ({"max_attempts": -1}, "0 means unlimited.*got -1"),
+        ({"max_attempts": 1.5}, "max_attempts must be >= 0 .*got 1.5"),
+        ({"max_attempts": "3"}, "max_attempts must be >= 0 .*got '3'"),
+        ({"limit_mode": "after"}, "limit_mode must be reached or exceeded"),
+        ({"backoff": 5}, r"backoff must be .*Fixed\(5.0\).*got 5"),
+        ({"include_errors": [KeyError]}, "include_errors must be a set of exception"),
+        ({"exclude_errors": {"KeyError"}}, "exclude_errors must be a set of exception"),
+        ({"exclude_errors": {int}}, "exclude_errors must be a set of exception"),
         (
             {
                 "include_errors": frozenset({Timeout, KeyError}),
                 "exclude_errors": frozenset({Timeout}),
             },
-            "Timeout cannot be both",
+            "Timeout is in both",
         ),
         ({"dead_queue": "{mailbox}"}, "the mailbox itself"),
         ({"dead_queue": ""}, "name another mailbox"),
@@ -251,7 +247,7 @@ def test_the_error_budget_says_what_it_saw() -> None:
         ({"dead_queue": "dlq.{cluster}"}, r"only \{mailbox\} can be filled in"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_with_a_sentence(
+def test_invalid_policies_are_rejected_with_a_sentence(
     bad: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
@@ -277,8 +273,7 @@ def test_an_error_budget_is_a_share(budget: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [DLQPolicy(dead_queue="orders"), DLQPolicy(routes=(Route(to="orders"),))],
+    "policy", [DLQPolicy(dead_queue="orders"), DLQPolicy(routes=(Route(to="orders"),))]
 )
 def test_no_mailbox_is_its_own_dead_mailbox_p7(policy: DLQPolicy) -> None:
     policy.check_mailbox("mails")

@@ -11,13 +11,11 @@ from deadletter.core.decision import Bury, Continue, Decision, Fail, Reason, Ret
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
 from deadletter.core.failure import ErrorCategory, Trouble
 from deadletter.core.policy import LimitMode
-from deadletter.core.profile import Profile
-from deadletter.core.profiles import DAY, PROFILES
+from deadletter.profiles import DAY, PROFILES, Profile
 from situations import decide
 
 RELAYER, PIPELINE, LEASE_QUEUE, MAILBOX, COURIER = (
-    PROFILES[name]
-    for name in ("relayer", "pipeline", "lease_queue", "mailbox", "courier")
+    PROFILES[name] for name in ("relayer", "pipeline", "lease_queue", "mailbox", "courier")
 )
 
 
@@ -32,9 +30,7 @@ class WithStatus(Exception):
 def made_of(profile: Profile, error: Exception, attempt: int = 1) -> Decision:
     """What the profile makes of an error, classification included."""
     verdict = profile.policy.classifier.classify(error)
-    return decide(
-        profile.policy, attempt, trouble=verdict.trouble, code=verdict.code, error=error
-    )
+    return decide(profile.policy, attempt, trouble=verdict.trouble, code=verdict.code, error=error)
 
 
 def test_there_are_five_and_each_knows_its_name() -> None:
@@ -45,13 +41,7 @@ def test_there_are_five_and_each_knows_its_name() -> None:
 def test_limits_r0_20_r1_25_r2_1_r3_9_r4_32() -> None:
     limits = {name: profile.policy.max_attempts for name, profile in PROFILES.items()}
 
-    assert limits == {
-        "relayer": 3,
-        "pipeline": 3,
-        "lease_queue": 0,
-        "mailbox": 5,
-        "courier": 5,
-    }
+    assert limits == {"relayer": 3, "pipeline": 3, "lease_queue": 0, "mailbox": 5, "courier": 5}
     assert {p.policy.limit_mode for p in PROFILES.values()} == {LimitMode.REACHED}
 
 
@@ -80,9 +70,7 @@ def test_backoffs_r1_32_r3_37_r4_33_to_36() -> None:
         "transaction would revert",
     ],
 )
-def test_the_relayer_fails_at_once_what_is_not_retryable_r0_18_r0_36_to_44(
-    text: str,
-) -> None:
+def test_the_relayer_fails_at_once_what_is_not_retryable_r0_18_r0_36_to_44(text: str) -> None:
     assert isinstance(made_of(RELAYER, Exception(text)), Fail)
 
 
@@ -92,9 +80,7 @@ def test_the_relayer_fails_refused_requests_at_once_r0_45_to_48(status: int) -> 
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_the_relayer_retries_three_times_then_dead_letters_r0_51_to_59(
-    status: int,
-) -> None:
+def test_the_relayer_retries_three_times_then_dead_letters_r0_51_to_59(status: int) -> None:
     error = WithStatus(status)
 
     assert made_of(RELAYER, error, 1) == Retry(60.0)
@@ -103,8 +89,7 @@ def test_the_relayer_retries_three_times_then_dead_letters_r0_51_to_59(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [TimeoutError(), ConnectionRefusedError(), KeyError("whatever"), WithStatus(599)],
+    "error", [TimeoutError(), ConnectionRefusedError(), KeyError("whatever"), WithStatus(599)]
 )
 def test_the_relayer_retries_the_network_and_the_unknown_r0_49_r0_50_r0_12(
     error: Exception,
@@ -152,15 +137,9 @@ def test_the_pipeline_continues_after_a_logical_failure_r1_6_r1_36() -> None:
     assert decision == Continue("no text in it")
 
 
-def test_the_pipeline_retries_what_is_unreachable_then_dead_letters_r1_7_to_10() -> (
-    None
-):
+def test_the_pipeline_retries_what_is_unreachable_then_dead_letters_r1_7_to_10() -> None:
     for error in [ConnectionRefusedError(), TimeoutError()]:
-        assert [type(made_of(PIPELINE, error, n)) for n in (1, 2, 3)] == [
-            Retry,
-            Retry,
-            Bury,
-        ]
+        assert [type(made_of(PIPELINE, error, n)) for n in (1, 2, 3)] == [Retry, Retry, Bury]
 
 
 def test_the_pipeline_does_not_retry_malformed_streams_and_loops_r1_11_r1_12() -> None:
@@ -183,9 +162,7 @@ def test_the_mailbox_counts_what_is_not_listed_r3_12_r3_110(trouble: Trouble) ->
     assert isinstance(decide(MAILBOX.policy, 5, trouble=trouble), Bury)
 
 
-def test_the_mailboxs_consumer_waits_twenty_seconds_and_nacks_an_hour_r3_61_r3_63() -> (
-    None
-):
+def test_the_mailboxs_consumer_waits_twenty_seconds_and_nacks_an_hour_r3_61_r3_63() -> None:
     consumer = MAILBOX.dlq_consumer
 
     assert consumer is not None
@@ -214,12 +191,8 @@ def test_the_courier_dead_letters_permanent_errors_at_once_r4_38_r4_42_to_44(
     assert isinstance(made_of(COURIER, make()), Bury)
 
 
-@pytest.mark.parametrize(
-    "error", [ConnectionRefusedError(), TimeoutError(), KeyError("unknown")]
-)
-def test_the_courier_retries_the_transient_and_the_unknown_r4_37_r4_45(
-    error: Exception,
-) -> None:
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), TimeoutError(), KeyError("unknown")])
+def test_the_courier_retries_the_transient_and_the_unknown_r4_37_r4_45(error: Exception) -> None:
     assert [type(made_of(COURIER, error, n)) for n in (1, 4, 5)] == [Retry, Retry, Bury]
 
 
@@ -281,9 +254,7 @@ def test_the_relayer_honours_its_poll_interval() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"RETRY_MAX_ATTEMPTS": " "}, {"OTHER": "x"}])
-def test_without_its_variables_a_profile_stays_as_it_is(
-    environ: dict[str, str],
-) -> None:
+def test_without_its_variables_a_profile_stays_as_it_is(environ: dict[str, str]) -> None:
     assert COURIER.with_environment(environ) == COURIER
 
 

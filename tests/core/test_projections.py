@@ -19,7 +19,7 @@ from deadletter.core.failure import Failure, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
-from deadletter.core.projections import lease_queue, mailbox, pipeline, relayer
+from deadletter.profiles import lease_queue, mailbox, pipeline, relayer
 
 NOW = datetime(2026, 2, 26, 12, 5, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -56,18 +56,10 @@ def letter(body: bytes = b"\x00\xffbody", attempts: int = 3) -> DeadLetter:
         idempotency_key="0190b4c2-6d1f-7a3e-8d2c-1f2e3d4c5b6a",
         traceparent=f"00-{TRACE}-b7ad6b7169203331-01",
     )
-    delivery = Delivery(
-        message=message, mailbox="orders", attempt=attempts, position="3:42"
-    )
+    delivery = Delivery(message=message, mailbox="orders", attempt=attempts, position="3:42")
     bury = Bury(Reason.ATTEMPTS_EXHAUSTED, f"failed {attempts} of {attempts} attempts")
     return burial(
-        delivery,
-        failure,
-        bury,
-        history=history,
-        now=NOW,
-        consumer="charge",
-        version="1.8",
+        delivery, failure, bury, history=history, now=NOW, consumer="charge", version="1.8"
     )
 
 
@@ -104,9 +96,7 @@ def test_the_relayer_marks_the_transaction_failed() -> None:
     ),
     body=st.binary(max_size=50),
 )
-def test_a_status_update_comes_back_as_it_was(
-    update: dict[str, Any], body: bytes
-) -> None:
+def test_a_status_update_comes_back_as_it_was(update: dict[str, Any], body: bytes) -> None:
     imported = relayer.import_(update, body=body)
 
     assert relayer.export(imported) == update
@@ -115,9 +105,7 @@ def test_a_status_update_comes_back_as_it_was(
 
 
 @pytest.mark.parametrize("wish", [{}, {"retryOnFailure": None}])
-def test_a_client_that_says_nothing_of_retries_wants_none_r0_14(
-    wish: dict[str, None],
-) -> None:
+def test_a_client_that_says_nothing_of_retries_wants_none_r0_14(wish: dict[str, None]) -> None:
     update = relayer.export(letter())
     del update["retryOnFailure"]
 
@@ -157,15 +145,11 @@ def test_the_pipeline_gets_its_stream_and_where_it_failed() -> None:
     ),
     st.sampled_from(Trouble),
 )
-def test_a_dlq_message_comes_back_as_it_was(
-    message: pipeline.DlqMessage, trouble: Trouble
-) -> None:
+def test_a_dlq_message_comes_back_as_it_was(message: pipeline.DlqMessage, trouble: Trouble) -> None:
     assert pipeline.export(pipeline.import_(message, trouble=trouble)) == message
 
 
-@pytest.mark.parametrize(
-    "position", [None, "", "abc", "3:", "-5", "9" * 30, "٤٢", "1:2:x"]
-)
+@pytest.mark.parametrize("position", [None, "", "abc", "3:", "-5", "9" * 30, "٤٢", "1:2:x"])
 def test_a_position_without_an_offset_is_nowhere(position: str | None) -> None:
     odd = structs.replace(letter(), position=position)
 
@@ -262,15 +246,12 @@ def test_the_same_item_taken_twice_is_the_same_letter_r2_34() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deadline", "reason"),
-    [(NOW, Reason.EXPIRED), (None, Reason.ATTEMPTS_EXHAUSTED)],
+    ("deadline", "reason"), [(NOW, Reason.EXPIRED), (None, Reason.ATTEMPTS_EXHAUSTED)]
 )
 def test_an_item_died_of_its_deadline_or_its_attempts(
     deadline: datetime | None, reason: Reason
 ) -> None:
-    item = lease_queue.export(letter()) | {
-        "expire_deadline": msgspec.to_builtins(deadline)
-    }
+    item = lease_queue.export(letter()) | {"expire_deadline": msgspec.to_builtins(deadline)}
 
     assert lease_queue.import_(item, queue="orders").head.reason is reason
 
@@ -310,9 +291,7 @@ def test_a_mailbox_gets_every_field_it_asks_for() -> None:
         trace_id=st.none() | names,
     )
 )
-def test_a_mailbox_letter_comes_back_as_it_was(
-    given_: mailbox.MailboxDeadLetter,
-) -> None:
+def test_a_mailbox_letter_comes_back_as_it_was(given_: mailbox.MailboxDeadLetter) -> None:
     assert mailbox.export(mailbox.import_(given_)) == given_
 
 
@@ -325,9 +304,7 @@ def test_a_mailbox_letter_comes_back_as_it_was(
         ("shop.Broken", "shop.Broken"),
     ],
 )
-def test_only_errors_of_python_itself_live_in_builtins(
-    error_type: str, told: str
-) -> None:
+def test_only_errors_of_python_itself_live_in_builtins(error_type: str, told: str) -> None:
     head = structs.replace(letter().head, error_type=error_type)
 
     exported = mailbox.export(structs.replace(letter(), head=head))
@@ -347,8 +324,7 @@ def test_a_business_key_that_is_no_uuid_is_no_request_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [{}, {"messageId": None}, {"errorCategory": "MAYBE"}, {"failedAt": "yesterday"}],
+    "broken", [{}, {"messageId": None}, {"errorCategory": "MAYBE"}, {"failedAt": "yesterday"}]
 )
 def test_what_is_no_status_update_is_malformed(broken: dict[str, Any]) -> None:
     update = relayer.export(letter()) | broken if broken else {}
@@ -357,9 +333,7 @@ def test_what_is_no_status_update_is_malformed(broken: dict[str, Any]) -> None:
         relayer.import_(update)
 
 
-@pytest.mark.parametrize(
-    "broken", [{}, {"id": 5}, {"payload": "%%%"}, {"created_at": "yesterday"}]
-)
+@pytest.mark.parametrize("broken", [{}, {"id": 5}, {"payload": "%%%"}, {"created_at": "yesterday"}])
 def test_what_is_no_storage_item_is_malformed(broken: dict[str, Any]) -> None:
     item = lease_queue.export(letter()) | broken if broken else {}
 

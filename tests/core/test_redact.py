@@ -138,9 +138,7 @@ def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:
 
 
 pieces = st.sampled_from(
-    [text for text, _ in SECRETS]
-    + HARMLESS
-    + [MASK, '"', "'", "\\", "=", ":", " ", "\n"]
+    [text for text, _ in SECRETS] + HARMLESS + [MASK, '"', "'", "\\", "=", ":", " ", "\n"]
 )
 
 
@@ -171,14 +169,7 @@ PIECES += [
     "key=",
 ]
 PIECES += ["?key=", "?a.signature", "-----BEGIN A ", "sk-", "ghp_a", "cookie:", "pass"]
-PIECES += [
-    "password\\\\\\",
-    'password "',
-    "password'",
-    "password>",
-    "password='\\",
-    "é",
-]
+PIECES += ["password\\\\\\", 'password "', "password'", "password>", "password='\\", "é"]
 PIECES += ["api_", "session", "a", "A", " ", '"', "\\", "-", "=", "&key", "secret,"]
 
 

@@ -1,6 +1,7 @@
+import inspect
+
 import pytest
 
-import deadletter.core.rule_file
 from deadletter.core.classify import ErrorClassifier, rules_from_toml
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Trouble
@@ -19,7 +20,7 @@ def refusal(text: str) -> str:
 
 
 def test_the_documented_example_works() -> None:
-    documented = deadletter.core.rule_file.__doc__ or ""
+    documented = inspect.getdoc(rules_from_toml) or ""
     example = documented.partition("\n\n")[2].partition("\nA rule needs")[0]
 
     rules = rules_from_toml(example)
@@ -75,10 +76,7 @@ def test_no_rules_are_fine() -> None:
             "[[rules]]\nid = 'a'\ntrouble = 'transient'\nstatus = [5]",
             ["'a'", "Remove or rename status", "statuses"],
         ),
-        (
-            "[[rules]]\nid = 'a'\ntrouble = 'bad'\ntexts = ['x']",
-            ["'a'", "transient, permanent"],
-        ),
+        ("[[rules]]\nid = 'a'\ntrouble = 'bad'\ntexts = ['x']", ["'a'", "transient, permanent"]),
         ("[[rules]]\nid = 'a'\ntexts = ['x']", ["'a'", "Set trouble to one of"]),
         ("[[rules]]\ntrouble = 'transient'\ntexts = ['x']", ["number 1", "id"]),
         (
@@ -93,24 +91,16 @@ def test_no_rules_are_fine() -> None:
             "[[rules]]\nid = 'a'\ntrouble = 'transient'\nstatuses = [42]",
             ["'a'", "42 is not an HTTP status"],
         ),
-        (
-            "[[rules]]\nid = 'a'\ntrouble = 'transient'\ngrpc = ['BUSY']",
-            ["'a'", "BUSY"],
-        ),
+        ("[[rules]]\nid = 'a'\ntrouble = 'transient'\ngrpc = ['BUSY']", ["'a'", "BUSY"]),
         (
             "[[rules]]\nid = 'a'\ntrouble = 'transient'\npattern = '('",
             ["'a'", "not a regular expression", "texts"],
         ),
-        (
-            "[[rules]]\nid = 'a'\ntrouble = 'transient'\ntexts = 'x'",
-            ["'a'", "array", "example"],
-        ),
+        ("[[rules]]\nid = 'a'\ntrouble = 'transient'\ntexts = 'x'", ["'a'", "array", "example"]),
         ("[[rules]]\nid = 'a'\ntrouble = 'transient'", ["'a'", "matches nothing"]),
     ],
 )
-def test_a_bad_file_is_refused_with_the_rule_and_what_to_change(
-    text: str, says: list[str]
-) -> None:
+def test_a_bad_file_is_refused_with_the_rule_and_what_to_change(text: str, says: list[str]) -> None:
     refused = refusal(text)
 
     for part in says:

@@ -21,17 +21,11 @@ from deadletter.core.errors import (
     Unavailable,
 )
 from deadletter.core.failure import ErrorCategory, Trouble, Verdict
-from deadletter.core.rules import (
-    AGENT,
-    COURIER,
-    DEFAULT,
-    EVM,
-    GENERAL,
-    GRPC,
-    HTTP,
-    NETWORK,
-    PIPELINE,
-)
+from deadletter.core.rules import DEFAULT, GENERAL, GRPC, HTTP, NETWORK
+from deadletter.profiles.courier import COURIER
+from deadletter.profiles.mailbox import AGENT
+from deadletter.profiles.pipeline import PIPELINE
+from deadletter.profiles.relayer import EVM
 
 LOGICAL, LOOP, MALFORMED = Trouble.LOGICAL, Trouble.LOOP, Trouble.MALFORMED
 PERMANENT, TRANSIENT, UNKNOWN = Trouble.PERMANENT, Trouble.TRANSIENT, Trouble.UNKNOWN
@@ -56,9 +50,7 @@ def verdict(rules: tuple[Rule, ...], error: BaseException) -> Verdict:
     return ErrorClassifier(rules).classify(error)
 
 
-@pytest.mark.parametrize(
-    "rules", [AGENT, COURIER, EVM, GENERAL, GRPC, HTTP, NETWORK, PIPELINE]
-)
+@pytest.mark.parametrize("rules", [AGENT, COURIER, EVM, GENERAL, GRPC, HTTP, NETWORK, PIPELINE])
 def test_every_rule_of_a_set_has_an_id_of_its_own(rules: tuple[Rule, ...]) -> None:
     ids = [rule.id for rule in rules]
 

@@ -28,8 +28,7 @@ def test_a_signature_verifies_exactly_what_was_signed(
 
 def plain(parts: list[str | bytes]) -> list[bytes]:
     return [
-        part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        for part in parts
+        part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
     ]
 
 

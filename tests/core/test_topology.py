@@ -28,19 +28,7 @@ def test_ordinary_names_are_fine(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "x" * 513,
-        "a b",
-        "a\tb",
-        "a\u00a0b",
-        "a~",
-        "\x00",
-        "\x7f",
-        "\u2028",
-        "\ud800",
-    ],
+    "name", ["", "x" * 513, "a b", "a\tb", "a\u00a0b", "a~", "\x00", "\x7f", "\u2028", "\ud800"]
 )
 def test_odd_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError):
@@ -87,9 +75,7 @@ def test_a_refusal_says_what_is_wrong(options: QueueOptions, saying: str) -> Non
 
 
 def test_many_queues_may_share_a_dead_queue() -> None:
-    there = existing(
-        QueueOptions(name="dead"), QueueOptions(name="a", dead_queue="dead")
-    )
+    there = existing(QueueOptions(name="dead"), QueueOptions(name="a", dead_queue="dead"))
 
     validate(QueueOptions(name="b", dead_queue="dead", max_attempts=65_536), there)
 
@@ -120,9 +106,7 @@ def test_deleting_a_dead_queue_in_use_names_its_users() -> None:
 
 
 @given(st.lists(_options, max_size=30))
-def test_whatever_is_accepted_a_dead_queue_never_has_one(
-    changes: list[QueueOptions],
-) -> None:
+def test_whatever_is_accepted_a_dead_queue_never_has_one(changes: list[QueueOptions]) -> None:
     there: dict[str, QueueOptions] = {}
 
     for options in changes:

@@ -2,15 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.words import hint_of
+from deadletter.core.text import hint_of
 
 WORDS = st.lists(st.text("ab.=", min_size=1, max_size=20), max_size=8)
 
 
 @given(WORDS, st.text("ab.=", max_size=60))
-def test_a_text_without_the_hint_holds_none_of_the_words(
-    words: list[str], text: str
-) -> None:
+def test_a_text_without_the_hint_holds_none_of_the_words(words: list[str], text: str) -> None:
     if not hint_of(words).search(text):
         assert not any(word in text for word in words)
 

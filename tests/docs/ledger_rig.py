@@ -101,9 +101,7 @@ class Project:
 
     def check(self, *arguments: str) -> Answer:
         """What the script says, given reports by name."""
-        given = [
-            a if a.startswith("--") else f"{self._run.root / a}" for a in arguments
-        ]
+        given = [a if a.startswith("--") else f"{self._run.root / a}" for a in arguments]
         with contextlib.redirect_stdout(io.StringIO()) as said:
             code = self._check.main(given)
         return Answer(code, said.getvalue())

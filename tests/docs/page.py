@@ -138,9 +138,7 @@ def _edit(diff: str) -> None:
     """Change a file; a diff here is its name, old lines and new lines."""
     name, *lines = diff.splitlines()
     file = Path(name.removeprefix("--- "))
-    old, new = (
-        "".join(f"{line[1:]}\n" for line in lines if line[0] == sign) for sign in "-+"
-    )
+    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[0] == sign) for sign in "-+")
     text = file.read_text()
     if old not in text:
         raise Wrong(f"{file} does not hold what is to be changed")

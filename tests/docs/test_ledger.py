@@ -122,9 +122,7 @@ def test_a_number_that_nobody_asked_for_is_seen(project: Project) -> None:
     answer = project.json()
 
     assert answer.code == 1
-    assert [number for number, _ in answer.findings("courier")] == [
-        *("R1.1", "R4.60", "D10.1"),
-    ]
+    assert [number for number, _ in answer.findings("courier")] == [*("R1.1", "R4.60", "D10.1")]
 
 
 def test_a_number_that_is_there_twice_is_seen(project: Project) -> None:
@@ -160,13 +158,7 @@ def test_a_tag_that_is_not_the_one_asked_for_is_seen(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"tag": "OUGHT"},
-        {"says": " "},
-        {"says": 3},
-        {"tests": ["test_it_holds"]},
-        {"tets": [HOLDS]},
-    ],
+    [{"tag": "OUGHT"}, {"says": " "}, {"says": 3}, {"tests": ["test_it_holds"]}, {"tets": [HOLDS]}],
     ids=str,
 )
 def test_what_cannot_be_read_is_told_with_its_file_line_and_number(
@@ -261,9 +253,7 @@ def test_a_defect_needs_a_test(project: Project) -> None:
         ("tests/test_disproof.py::test_it_holds", "does not exist"),
     ],
 )
-def test_a_test_that_did_not_pass_proves_nothing(
-    project: Project, test: str, what: str
-) -> None:
+def test_a_test_that_did_not_pass_proves_nothing(project: Project, test: str, what: str) -> None:
     project.prove("R4.3", test)
 
     answer = project.json()
@@ -309,9 +299,7 @@ def test_a_test_that_a_report_tells_of_twice_must_have_passed_both_times(
     for both in (passed + failed, failed + passed):
         report.write_text(f"<testsuite>{both}</testsuite>")
 
-        assert ("R4.1", f"{HOLDS} failed") in project.json(str(report)).findings(
-            "courier"
-        )
+        assert ("R4.1", f"{HOLDS} failed") in project.json(str(report)).findings("courier")
 
 
 def test_tests_of_others_that_are_named_can_be_listed(project: Project) -> None:

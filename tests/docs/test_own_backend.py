@@ -42,9 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 async def test_an_app_runs_on_it_with_an_office_beside(tmp_path: Path) -> None:
-    app = App(
-        f"notebook:///{tmp_path}/orders.json", office=f"sqlite:///{tmp_path}/office.db"
-    )
+    app = App(f"notebook:///{tmp_path}/orders.json", office=f"sqlite:///{tmp_path}/office.db")
 
     async with app:
         await app.send("orders", {"id": "o-1"})

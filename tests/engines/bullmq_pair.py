@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends.bullmq.engine import BullEngine, connect
+from deadletter.brokers.bullmq.engine import BullEngine, connect
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Released
 from engines.bullmq_rig import fresh

@@ -22,9 +22,9 @@ from aiobotocore.session import get_session
 from confluent_kafka import Producer
 from pamqp.commands import Basic
 
-from deadletter.assembly.engines import open_engine
 from deadletter.core.message import Lineage, Message
 from deadletter.system import SystemClock
+from deadletter.wiring.engines import open_engine
 from engines import bullmq_rig, kafka_rig, nats_rig, redis_rig, sqs_rig
 from servers import Server
 from servers.sqs import Sqs
@@ -84,9 +84,7 @@ class RabbitMQ:
         connection = await aiormq.connect(self.url)
         channel = await connection.channel()
         properties = Basic.Properties(message_id=lie.id, headers=headers)
-        await channel.basic_publish(
-            lie.body, routing_key=mailbox, properties=properties
-        )
+        await channel.basic_publish(lie.body, routing_key=mailbox, properties=properties)
         await connection.close()
 
 
@@ -105,9 +103,7 @@ class Nats:
         told = msgspec.json.encode(rest | {k: v for k, v in more.items() if v})
         client = await nats.connect(self._server)
         await client.jetstream().publish(
-            f"{self._prefix}.{mailbox}",
-            lie.body,
-            headers={"dlq-message": told.decode()},
+            f"{self._prefix}.{mailbox}", lie.body, headers={"dlq-message": told.decode()}
         )
         await client.close()
 
@@ -137,9 +133,7 @@ class SqsQueues:
             await client.send_message(
                 QueueUrl=queue["QueueUrl"],
                 MessageBody=lie.body.decode(),
-                MessageAttributes={
-                    "dlq": {"DataType": "Binary", "BinaryValue": packed}
-                },
+                MessageAttributes={"dlq": {"DataType": "Binary", "BinaryValue": packed}},
             )
 
 
@@ -157,9 +151,7 @@ class OnRedis:
             headers=tuple(lie.headers.items()),
             lineage=lie.lineage,
         )
-        engine = await open_engine(
-            self.url, office="memory://", office_durability="none"
-        )
+        engine = await open_engine(self.url, office="memory://", office_durability="none")
         await engine.broker.sink(mailbox).send([message])
         await engine.close()
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 
-from deadletter.backends.kafka.engine import KafkaEngine, connect
+from deadletter.brokers.kafka.engine import KafkaEngine, connect
 from deadletter.ports import Clock
 
 _numbers = count(1)
@@ -28,23 +28,23 @@ async def opened(url: str, clock: Clock) -> KafkaEngine:
     The client library takes half a second to get a new one ready.
     """
     engine = await connect(url, clock=clock)
-    settings = engine._producing._settings
+    settings = engine._sender._settings
     broker = settings["bootstrap.servers"]
     if broker not in _producers:
         _producers[broker] = Producer(settings)
-    engine._producing._producer = _producers[broker]
+    engine._sender._producer = _producers[broker]
     return engine
 
 
 async def see_all(engine: KafkaEngine, mailbox: str) -> None:
     """Have the engine work a mailbox, and see all that is in it."""
     member = await engine.mailboxes.box(mailbox).member()
-    await member.caught_up()
+    await member.catch_up()
 
 
 def silenced(engine: KafkaEngine, mailbox: str) -> None:
     """Have the engine leave a mailbox's groups without a word about what it held."""
     member = engine.mailboxes.box(mailbox).present
     assert member is not None
-    for polling in member._polling:
-        polling.committing.farewell = lambda _: None  # type: ignore[method-assign]
+    for thread in member._poll_threads:
+        thread.committer.commit_final = lambda _: None  # type: ignore[method-assign]

@@ -8,24 +8,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from deadletter.assembly import App
-from deadletter.backends.kafka.queue import KafkaSource
+from deadletter.app import App
+from deadletter.brokers.kafka.mailbox import KafkaSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
-from deadletter.runtime.context import Context
+from deadletter.runtime.handlers import Context
 
 URL, OFFICE, EFFECTS = sys.argv[1:4]
 app = App(URL, office=OFFICE)
 effects = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-@app.handler(
-    "work",
-    policy=DLQPolicy(max_attempts=3, backoff=NoBackoff()),
-    lease=10.0,
-    slots=20,
-)
+@app.handler("work", policy=DLQPolicy(max_attempts=3, backoff=NoBackoff()), lease=10.0, slots=20)
 async def handle(body: dict[str, str], context: Context) -> None:
     """Do as the body says, and note it outside the system."""
     number, kind = body["number"], body["kind"]
@@ -41,9 +36,7 @@ def die_when_burying() -> None:
     """End without a word when a letter is kept and its message not yet acked."""
     settle = KafkaSource.settle
 
-    async def dying(
-        self: KafkaSource, settlements: Sequence[Settlement]
-    ) -> Sequence[bool]:
+    async def dying(self: KafkaSource, settlements: Sequence[Settlement]) -> Sequence[bool]:
         if any(isinstance(s, Acked) and s.fate is Fate.BURIED for s in settlements):
             os._exit(9)
         return await settle(self, settlements)

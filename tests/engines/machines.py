@@ -78,8 +78,7 @@ class MailboxMachine(RuleBasedStateMachine):
     def send(self, data: st.DataObject) -> None:
         count, delay = data.draw(st.integers(1, self.most)), data.draw(self.delays)
         messages = [
-            Message(id=f"m-{self.count + i}", body=b"body", sent_at=START)
-            for i in range(count)
+            Message(id=f"m-{self.count + i}", body=b"body", sent_at=START) for i in range(count)
         ]
         self.count += count
         due = self.clock.monotonic() + delay
@@ -141,10 +140,7 @@ class MailboxMachine(RuleBasedStateMachine):
             known = self.there.pop(delivery.message.id)  # neither held nor gone
             assert delivery.message == known.message
             assert known.due <= self.clock.monotonic(), "too early"
-            assert (delivery.charged, delivery.history) == (
-                known.charged,
-                known.history,
-            )
+            assert (delivery.charged, delivery.history) == (known.charged, known.history)
             assert delivery.suspect is alone
             known.alone = alone
             self.held[delivery.message.id] = known, delivery

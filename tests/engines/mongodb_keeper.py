@@ -5,9 +5,9 @@ import os
 import signal
 import sys
 
-from deadletter.backends.mongodb.letters_keep import keep
-from deadletter.backends.mongodb.turn import Turn
-from deadletter.core.group_limit import GroupLimit
+from deadletter.core.grouping import GroupLimit
+from deadletter.stores.mongodb.database import Turn
+from deadletter.stores.mongodb.letters_keep import keep
 from deadletter.system import SystemClock
 from deadletter.testing.letters_bench import a_letter
 from engines.mongodb_rig import opened
@@ -17,9 +17,7 @@ async def main(url: str) -> None:
     engine = await opened(url)
 
     async def work(turn: Turn) -> None:
-        await keep(
-            turn, [a_letter(message_id="m-1")], SystemClock().now(), GroupLimit()
-        )
+        await keep(turn, [a_letter(message_id="m-1")], SystemClock().now(), GroupLimit())
         await turn.end()
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from pymongo import AsyncMongoClient
 
-from deadletter.backends.mongodb.database import Database
-from deadletter.backends.mongodb.engine import MongodbEngine, open_database
-from deadletter.backends.mongodb.ledger import MongodbLedger, ServerTime
-from deadletter.backends.mongodb.schema import Collections
 from deadletter.ports import Clock
+from deadletter.stores.mongodb.database import Database
+from deadletter.stores.mongodb.engine import MongodbEngine, open_database
+from deadletter.stores.mongodb.ledger import MongodbLedger, ServerTime
+from deadletter.stores.mongodb.schema import Collections
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import FakeClock
 

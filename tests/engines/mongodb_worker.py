@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from deadletter.backends import sqlite
+from deadletter.stores import sqlite
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.letters_bench import a_letter
 from engines.mongodb_rig import opened

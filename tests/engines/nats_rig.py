@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from uuid import uuid4
 
-from deadletter.backends.nats.engine import NatsEngine, connect
+from deadletter.brokers.nats.engine import NatsEngine, connect
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import START, FakeClock
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deadletter.assembly import App
-from deadletter.backends.nats.queue import NatsSource
+from deadletter.app import App
+from deadletter.brokers.nats.mailbox import NatsSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from deadletter.backends.postgresql.address import read_url
-from deadletter.backends.postgresql.opening import prepare
+from deadletter.stores.postgresql.address import read_url
+from deadletter.stores.postgresql.engine import prepare
 from deadletter.testing.fakes import FakeClock
 from servers import Server
 

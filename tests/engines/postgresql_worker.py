@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 
-from deadletter.backends.postgresql.engine import open_database
 from deadletter.ports import Burial
+from deadletter.stores.postgresql.engine import open_database
 from deadletter.system import SystemClock
 from deadletter.testing.letters_bench import a_letter
 
@@ -23,8 +23,7 @@ async def main(url: str, mailbox: str) -> None:
     deliveries = await source.receive(limit=10, wait=10.0, lease=LEASE)
     assert engine.undertaker is not None
     burials = [
-        Burial(one, a_letter(one.message.body, message_id=one.message.id))
-        for one in deliveries
+        Burial(one, a_letter(one.message.body, message_id=one.message.id)) for one in deliveries
     ]
     await engine.undertaker.bury(burials)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from deadletter.backends.rabbitmq.engine import RabbitEngine, connect
+from deadletter.brokers.rabbitmq.engine import RabbitEngine, connect
 from deadletter.core.errors import NotFound
 from deadletter.core.message import Delivery
 from deadletter.ports import Clock

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from redis import exceptions
 
-from deadletter.backends._redis.times import micros
-from deadletter.backends.redis.engine import RedisEngine, connect
+from deadletter.brokers.redis.engine import RedisEngine, connect
+from deadletter.brokers.redis_common.scripts import micros
 from deadletter.testing.fakes import FakeClock
 from servers import Missing, Redis
 from servers.fixtures import do_without
@@ -36,8 +36,8 @@ class Deaf:
 
     def __init__(self, engine: RedisEngine) -> None:
         self.misses = 0
-        self._caller = engine._link._caller
-        engine._link._caller = self
+        self._caller = engine._runner._caller
+        engine._runner._caller = self
 
     async def drop(self) -> None:
         """Not asked for here."""

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deadletter.assembly import App
-from deadletter.backends._redis.source import BoxSource
+from deadletter.app import App
+from deadletter.brokers.redis_common.mailbox import MailboxSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
@@ -36,16 +36,14 @@ async def make_app(url: str, place: Path) -> App:
 
 def die_between_keep_and_ack() -> None:
     """Be gone at the moment that a letter is kept and its message is not yet acked."""
-    settle = BoxSource.settle
+    settle = MailboxSource.settle
 
-    async def dying(
-        self: BoxSource, settlements: Sequence[Settlement]
-    ) -> Sequence[bool]:
+    async def dying(self: MailboxSource, settlements: Sequence[Settlement]) -> Sequence[bool]:
         if any(isinstance(s, Acked) and s.fate is Fate.BURIED for s in settlements):
             os._exit(9)
         return await settle(self, settlements)
 
-    BoxSource.settle = dying  # type: ignore[method-assign]
+    MailboxSource.settle = dying  # type: ignore[method-assign]
 
 
 async def main(url: str, place: Path) -> int:

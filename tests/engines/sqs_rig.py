@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from aiobotocore.session import get_session
 
-from deadletter.backends.sqs.engine import SqsEngine, connect
-from deadletter.backends.sqs.mailboxes import SqsBroker
+from deadletter.brokers.sqs.engine import SqsEngine, connect
+from deadletter.brokers.sqs.mailboxes import SqsBroker
 from deadletter.ports import Swept
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import MailboxBench
@@ -33,11 +33,7 @@ class TimedSqs(Sqs):
         self._shown.write_bytes(struct.pack("d", 0.0))
 
     def environment(self) -> dict[str, str]:
-        ours = {
-            "PYTHONPATH": str(_TIME),
-            "SQS_TIME": str(self._shown),
-            "SERVICES": "sqs,s3",
-        }
+        ours = {"PYTHONPATH": str(_TIME), "SQS_TIME": str(self._shown), "SERVICES": "sqs,s3"}
         return {**super().environment(), **ours}
 
     def follow(self, clock: FakeClock) -> None:
@@ -65,7 +61,7 @@ async def opened(url: str, clock: Any) -> SqsEngine:
     What the client library reads about Amazon's services is read once for all of
     them: it takes longer than most tests.
     """
-    with patch("deadletter.backends.sqs.engine.get_session", _session):
+    with patch("deadletter.brokers.sqs.engine.get_session", _session):
         return await connect(url, clock=clock, dice=SeededDice())
 
 
@@ -89,7 +85,7 @@ def looking(engine: SqsEngine) -> SqsEngine:
     async def look_and_sweep(*, limit: int = 100, lease: float = 60.0) -> Swept:
         for mailbox in list(broker._sources):
             found = await broker.source(mailbox).receive(limit=50, wait=0, lease=30)
-            await broker._settling.put_back(mailbox, [d.receipt for d in found])
+            await broker._settler.put_back(mailbox, [d.receipt for d in found])
         return await sweep(limit=limit, lease=lease)
 
     broker.sweep = look_and_sweep  # type: ignore[method-assign]

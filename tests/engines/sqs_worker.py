@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deadletter.assembly import App
-from deadletter.backends.sqs.queue import SqsSource
+from deadletter.app import App
+from deadletter.brokers.sqs.queue import SqsSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement
@@ -37,9 +37,7 @@ def die_between_keep_and_ack() -> None:
     """Be gone at the moment that a letter is kept and its message is not yet acked."""
     settle = SqsSource.settle
 
-    async def dying(
-        self: SqsSource, settlements: Sequence[Settlement]
-    ) -> Sequence[bool]:
+    async def dying(self: SqsSource, settlements: Sequence[Settlement]) -> Sequence[bool]:
         if any(isinstance(s, Acked) and s.fate is Fate.BURIED for s in settlements):
             os._exit(9)
         return await settle(self, settlements)

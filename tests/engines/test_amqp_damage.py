@@ -15,10 +15,10 @@ from pamqp import frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from deadletter.amqp.address import read_url
-from deadletter.amqp.channel import Channel
-from deadletter.amqp.connection import Connection
-from deadletter.amqp.frames import Content
+from deadletter.brokers.amqp.address import read_url
+from deadletter.brokers.amqp.channel import Channel
+from deadletter.brokers.amqp.connection import Connection
+from deadletter.brokers.amqp.frames import Content
 
 DECLARE = spec.Queue.Declare(queue="orders", passive=True)
 
@@ -106,7 +106,7 @@ async def test_a_confirm_of_another_message_ends_the_connection(multiple: bool) 
         connection.data_received(bytes(changed))
         connection.data_received(rest)
 
-        assert "is not awaited" in str(connection.ended)
+        assert "is not pending" in str(connection.ended)
         await asyncio.gather(publishing, return_exceptions=True)
 
 
@@ -123,9 +123,7 @@ async def test_what_comes_for_a_channel_that_we_closed_is_no_damage() -> None:
     assert "channel 1" in str(connection.ended)
 
 
-async def test_a_frame_that_never_ends_has_a_deadline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_frame_that_never_ends_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     connection, _, _ = await opened()
     now = connection._loop.time()
     monkeypatch.setattr(connection._loop, "time", lambda: now + 8)
@@ -137,4 +135,4 @@ async def test_a_frame_that_never_ends_has_a_deadline(
 
     connection._tick()
 
-    assert "has not ended a frame" in str(connection.ended)
+    assert "has not completed a frame" in str(connection.ended)

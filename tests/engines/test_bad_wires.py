@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines.postgresql_time import a_database
 from engines.wire_rig import Rig, a_rig
 
@@ -30,10 +30,7 @@ BREAKS = [
 async def a_worker(kind: str, request: Any, place: Path) -> AsyncIterator[Rig]:
     server = request.getfixturevalue(f"{kind}_server")
     if kind == "postgresql":
-        async with (
-            a_database(server.url) as url,
-            a_rig(url, server.port, place) as rig,
-        ):
+        async with a_database(server.url) as url, a_rig(url, server.port, place) as rig:
             yield rig
         return
     office = f"sqlite:///{place}/office.db"

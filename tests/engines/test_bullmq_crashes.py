@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.backends.bullmq.engine import BullEngine, connect
+from deadletter.brokers.bullmq.engine import BullEngine, connect
 from deadletter.core.errors import Unavailable
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines import redis_worker
 from engines.bullmq_rig import fresh
 from engines.patience import insist
@@ -52,9 +52,7 @@ async def test_a_worker_killed_between_keep_and_ack_doubles_no_letter(
     await engine.close()
 
 
-async def test_a_server_killed_under_load_loses_and_doubles_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_server_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     total = 400
     with tuned() as server:
         url = server.url.replace("redis", "bullmq", 1)
@@ -77,7 +75,7 @@ async def test_a_server_killed_under_load_loses_and_doubles_nothing(
         await producing
         await eventually(lambda: is_empty(engine), within=60)
 
-        counter = await engine._link.command("GET", "bull:work:id")
+        counter = await engine._runner.command("GET", "bull:work:id")
         stop.set()
         assert await work == 0
         await app.close()

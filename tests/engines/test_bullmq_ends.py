@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from deadletter import App, Context, DLQPolicy, Fixed, GiveUp
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.bullmq.cron import read_cron, zone_of
-from deadletter.backends.bullmq.engine import BullEngine, connect
+from deadletter.brokers.bullmq.engine import BullEngine, connect
+from deadletter.brokers.bullmq.schedulers import read_cron, zone_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.query.ast import EVERYTHING
 from deadletter.ports import Acked, Fate
-from deadletter.runtime.intake import Intake
+from deadletter.runtime.drain_loop import Intake
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import SeededDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import SeededDice, eventually
+from deadletter.wiring.foreign import opened_foreign
 from engines.bullmq_pair import QUEUE, engine, received, seen, settled, told, url
 from servers.node import Node
 
@@ -230,8 +229,7 @@ async def test_a_worker_of_ours_is_among_their_workers(
 
 
 @pytest.mark.parametrize(
-    "repeat",
-    [{"every": 200}, {"pattern": "* * * * * *", "tz": "Asia/Kathmandu"}],
+    "repeat", [{"every": 200}, {"pattern": "* * * * * *", "tz": "Asia/Kathmandu"}]
 )
 async def test_a_job_scheduler_goes_on_with_our_worker(
     node: Node, told: dict[str, Any], engine: BullEngine, repeat: dict[str, Any]
@@ -283,9 +281,7 @@ async def test_cron_patterns_are_read_as_their_parser_reads_them(node: Node) -> 
     assert differ == []
 
 
-@pytest.mark.parametrize(
-    "pattern", ["", "* * *", "61 * * * *", "H * * * *", "x", "*/0 * * * *"]
-)
+@pytest.mark.parametrize("pattern", ["", "* * *", "61 * * * *", "H * * * *", "x", "*/0 * * * *"])
 def test_what_is_no_cron_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="cron pattern"):
         read_cron(pattern)

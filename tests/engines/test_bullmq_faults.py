@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends import bullmq
-from deadletter.backends.bullmq.engine import BullEngine, connect
+from deadletter.brokers import bullmq
+from deadletter.brokers.bullmq.engine import BullEngine, connect
 from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Fate, QueueOptions, Released
-from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info
-from deadletter.testing.waiting import eventually
 from engines.bullmq_rig import fresh
 from engines.redis_rig import Deaf, tuned
 from servers import Server
@@ -43,10 +42,10 @@ async def received(engine: BullEngine, count: int) -> list[Delivery]:
 
 async def put(engine: BullEngine, **fields: Any) -> None:
     """A job that somebody wrote by hand, waiting."""
-    _, base = engine.broker._box("orders").keys
+    _, base = engine.broker._mailbox("orders").keys
     given = [part for pair in fields.items() for part in pair]
-    await engine._link.command("HSET", f"{base}odd", *given)
-    await engine._link.command("LPUSH", f"{base}wait", "odd")
+    await engine._runner.command("HSET", f"{base}odd", *given)
+    await engine._runner.command("LPUSH", f"{base}wait", "odd")
 
 
 @pytest.mark.parametrize("misses", [2, ALL])
@@ -122,16 +121,11 @@ async def test_a_settlement_whose_answer_is_lost_is_made_once(
 
     assert answers == [True] * 4
     back = await received(engine, 2)
-    assert [(d.attempt, d.spared, d.history) for d in back] == [
-        (2, 0, "told"),
-        (2, 1, ""),
-    ]
+    assert [(d.attempt, d.spared, d.history) for d in back] == [(2, 0, "told"), (2, 1, "")]
     assert await source.settle(settlements) == [False] * 4
 
 
-async def test_an_extension_whose_answer_is_lost_holds(
-    engine: BullEngine, deaf: Deaf
-) -> None:
+async def test_an_extension_whose_answer_is_lost_holds(engine: BullEngine, deaf: Deaf) -> None:
     await engine.broker.sink("orders").send([a_message()])
     (delivery,) = await received(engine, 1)
     deaf.misses = 1
@@ -174,11 +168,9 @@ async def test_an_odd_job_is_worked_like_any_other(
     assert (counts.ready, counts.claimed, counts.suspects) == (0, 0, 0)
 
 
-async def test_why_bullmq_would_fail_a_job_is_told_or_ours_to_decide(
-    engine: BullEngine,
-) -> None:
+async def test_why_bullmq_would_fail_a_job_is_told_or_ours_to_decide(engine: BullEngine) -> None:
     await engine.broker.sink("orders").send([])
-    _, base = engine.broker._box("orders").keys
+    _, base = engine.broker._mailbox("orders").keys
     await put(engine, name="n", data="1", defa="child x:y:1 failed")
     (parent,) = await received(engine, 1)
     await engine.broker.source("orders").settle([Acked(parent)])
@@ -189,30 +181,30 @@ async def test_why_bullmq_would_fail_a_job_is_told_or_ours_to_decide(
 
     assert parent.message.header("bullmq-failure") == "child x:y:1 failed"
     assert suspect.message.header("bullmq-failure") is None
-    assert await engine._link.command("HGET", f"{base}odd", "defa") is None
+    assert await engine._runner.command("HGET", f"{base}odd", "defa") is None
 
 
 async def test_jobs_of_a_queue_that_bullmq_5_has_paused_wait_where_it_looks(
     engine: BullEngine,
 ) -> None:
-    _, base = engine.broker._box("orders").keys
-    await engine._link.command(
+    _, base = engine.broker._mailbox("orders").keys
+    await engine._runner.command(
         *("HSET", f"{base}meta", "paused", "1", "version", "bullmq:5.81.5")
     )
     await engine.broker.sink("orders").send([a_message()])
 
     await received(engine, 0)
-    assert await engine._link.command("LLEN", f"{base}paused") == 1
+    assert await engine._runner.command("LLEN", f"{base}paused") == 1
     assert (await info(engine.broker)).ready == 1
-    await engine._link.command("HDEL", f"{base}meta", "paused")
-    await engine._link.command("RENAME", f"{base}paused", f"{base}wait")
+    await engine._runner.command("HDEL", f"{base}meta", "paused")
+    await engine._runner.command("RENAME", f"{base}paused", f"{base}wait")
     await received(engine, 1)
 
 
 async def test_a_job_removed_from_outside_blocks_nobody(engine: BullEngine) -> None:
     await engine.broker.sink("orders").send([a_message() for _ in range(3)])
-    _, base = engine.broker._box("orders").keys
-    await engine._link.command("DEL", f"{base}1")
+    _, base = engine.broker._mailbox("orders").keys
+    await engine._runner.command("DEL", f"{base}1")
 
     await received(engine, 2)
 
@@ -250,11 +242,9 @@ async def test_a_message_may_say_what_its_job_has(engine: BullEngine) -> None:
 
 async def test_traces_travel_where_bullmq_puts_them(engine: BullEngine) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    await engine.broker.sink("orders").send(
-        [a_message(traceparent=parent, tracestate="a=b")]
-    )
-    _, base = engine.broker._box("orders").keys
-    opts = await engine._link.command("HGET", f"{base}1", "opts")
+    await engine.broker.sink("orders").send([a_message(traceparent=parent, tracestate="a=b")])
+    _, base = engine.broker._mailbox("orders").keys
+    opts = await engine._runner.command("HGET", f"{base}1", "opts")
     await put(engine, name="n", data="1", opts=opts)
 
     ours, theirs = await received(engine, 2)
@@ -265,9 +255,9 @@ async def test_traces_travel_where_bullmq_puts_them(engine: BullEngine) -> None:
 
 async def test_a_colon_in_the_name_of_a_queue_is_refused(engine: BullEngine) -> None:
     for use in (engine.broker.source, engine.broker.sink):
-        with pytest.raises(ConfigError, match="no colon"):
+        with pytest.raises(ConfigError, match="must not contain a colon"):
             use("a:b")
-    with pytest.raises(ConfigError, match="no colon"):
+    with pytest.raises(ConfigError, match="must not contain a colon"):
         await engine.broker.create(QueueOptions(name="a:b"))
     assert await engine.broker.queues() == []
 
@@ -292,7 +282,7 @@ async def test_a_cluster_is_refused() -> None:
 
 async def test_those_who_wait_cost_next_to_nothing(engine: BullEngine) -> None:
     async def calls() -> int:
-        said = (await engine._link.command("INFO", "commandstats")).decode()
+        said = (await engine._runner.command("INFO", "commandstats")).decode()
         return sum(
             int(line.split("calls=")[1].split(",")[0])
             for line in said.splitlines()
@@ -300,10 +290,7 @@ async def test_those_who_wait_cost_next_to_nothing(engine: BullEngine) -> None:
         )
 
     source = engine.broker.source("orders")
-    tasks = [
-        asyncio.create_task(source.receive(limit=1, wait=30.0, lease=LEASE))
-        for _ in range(5)
-    ]
+    tasks = [asyncio.create_task(source.receive(limit=1, wait=30.0, lease=LEASE)) for _ in range(5)]
     await asyncio.sleep(0.2)
     before = await calls()
     await asyncio.sleep(1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from deadletter.backends.bullmq.engine import BullEngine
+from deadletter.brokers.bullmq.engine import BullEngine
 from deadletter.ports import Acked, Fate, Released
 from deadletter.testing.queue_bench import a_message, info
 from engines.bullmq_pair import LEASE, QUEUE, engine, received, seen, settled, told, url
@@ -126,9 +126,7 @@ async def test_they_see_what_becomes_of_a_job_with_us(
     assert "dead-lettered" in failed["failedReason"]
 
 
-async def test_both_count_the_same(
-    node: Node, told: dict[str, Any], engine: BullEngine
-) -> None:
+async def test_both_count_the_same(node: Node, told: dict[str, Any], engine: BullEngine) -> None:
     jobs = [{"name": "n", "data": n} for n in range(4)]
     jobs += [{"name": "n", "data": 4, "opts": {"delay": 60_000}}]
     await node.run("add", **told, jobs=jobs, bulk=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from deadletter.backends.bullmq.engine import BullEngine
+from deadletter.brokers.bullmq.engine import BullEngine
 from engines.bullmq_rig import fresh, on_clock
 from engines.machines import LEASE, MailboxMachine, runs
 from servers import Server

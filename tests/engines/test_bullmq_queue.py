@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.bullmq.engine import BullEngine
+from deadletter.brokers.bullmq.engine import BullEngine
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_options import OptionsContract
+from deadletter.testing.queue_options import ClockContract, OptionsContract
 from engines.bullmq_rig import fresh, on_clock
 from servers import Server
 
@@ -18,9 +17,7 @@ class TestBullMQ(QueueContract, ClockContract, OptionsContract):
     at_once = 0.25
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, redis_server: Server
-    ) -> AsyncIterator[BullEngine]:
+    async def engine(self, clock: FakeClock, redis_server: Server) -> AsyncIterator[BullEngine]:
         engine = await on_clock(fresh(redis_server.url), clock)
         yield engine
         await engine.close()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from deadletter.backends.bullmq.engine import BullEngine
+from deadletter.brokers.bullmq.engine import BullEngine
 from deadletter.ports import Acked, Fate, Note, Released
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines.bullmq_pair import QUEUE, engine, received, seen, settled, told, url
 from servers.node import Node
 
@@ -62,11 +62,7 @@ async def test_what_a_lost_worker_of_ours_had_comes_to_theirs(
         job = await worker.said("job")
         await worker.said("completed")
 
-    assert (job["data"], job["attemptsStarted"], job["stalledCounter"]) == (
-        "first",
-        2,
-        1,
-    )
+    assert (job["data"], job["attemptsStarted"], job["stalledCounter"]) == ("first", 2, 1)
     assert await engine.broker.source(QUEUE).settle([Acked(lost)]) == [False]
 
 
@@ -112,8 +108,8 @@ async def test_what_we_release_for_later_wakes_their_worker_in_time(
     marker, loop = f"{told['prefix']}:{QUEUE}:marker", asyncio.get_running_loop()
 
     async def it_sleeps() -> bool:
-        marked = await engine._link.command("EXISTS", marker)
-        clients = await engine._link.command("INFO", "clients")
+        marked = await engine._runner.command("EXISTS", marker)
+        clients = await engine._runner.command("INFO", "clients")
         return not marked and b"blocked_clients:1" in clients
 
     async with node.running("work", **told, how="complete", options=options) as worker:
@@ -240,10 +236,7 @@ async def test_what_all_workers_may_begin_within_a_while_counts_for_us(
     ],
 )
 async def test_a_parent_goes_on_when_we_have_its_child(
-    node: Node,
-    told: dict[str, Any],
-    engine: BullEngine,
-    case: tuple[str | None, Fate, str],
+    node: Node, told: dict[str, Any], engine: BullEngine, case: tuple[str | None, Fate, str]
 ) -> None:
     way, fate, end = case
     opts = {way: True} if way else {}
@@ -263,10 +256,7 @@ async def test_a_parent_goes_on_when_we_have_its_child(
 async def test_the_latest_of_those_turned_away_is_next(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
-    like = {
-        "deduplication": {"id": "same", "keepLastIfActive": True},
-        "removeOnComplete": False,
-    }
+    like = {"deduplication": {"id": "same", "keepLastIfActive": True}, "removeOnComplete": False}
     add = {**told, "bulk": False}
     await node.run("add", **add, jobs=[{"name": "n", "data": 1, "opts": like}])
     (first,) = await received(engine, 1)
@@ -300,5 +290,5 @@ async def test_nothing_of_a_job_is_left_behind(
 
     base = f"{told['prefix']}:{QUEUE}:"
     assert {key.removeprefix(base) for key in keys if key.startswith(base)} <= {
-        *("id", "meta", "events", "marker", "pc"),
+        *("id", "meta", "events", "marker", "pc")
     }

@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 import redis.asyncio as redis_client
 
-from deadletter.assembly import App
-from deadletter.backends.nats import packing as nats_packing
-from deadletter.backends.rabbitmq import packing as rabbitmq_packing
-from deadletter.backends.redis import packing as redis_packing
+from deadletter.app import App
+from deadletter.brokers.nats import messages as nats_packing
+from deadletter.brokers.rabbitmq import messages as rabbitmq_packing
+from deadletter.brokers.redis import packing as redis_packing
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines.postgresql_time import a_database
 
 KINDS = [
@@ -63,10 +63,7 @@ async def tampered(kind: str, app: App, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_stored_changed_is_buried_as_corrupt_and_not_handled(
-    kind: str,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[bytes] = []
     async with an_app(kind, request, tmp_path) as app:

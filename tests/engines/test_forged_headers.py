@@ -8,25 +8,19 @@ from pathlib import Path
 import pytest
 
 from deadletter import App, DLQPolicy
-from deadletter.assembly.engines import open_engine
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.campaign import Outcome
 from deadletter.core.events import Event
-from deadletter.core.keeping import FINISHED
-from deadletter.core.letter import (
-    By,
-    DeadLetter,
-    GroupStatus,
-    Standing,
-    State,
-)
+from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
+from deadletter.core.letter_filing import FINISHED
 from deadletter.core.letter_mail import to_message
 from deadletter.core.message import Lineage
 from deadletter.core.query.parse import parse
 from deadletter.office.replay import Replay
 from deadletter.ports import LetterStore, Move, QueueOptions, Sealed
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.engines import open_engine
 from engines.forgery_rig import COUNTING, ENGINES, Forger, Lie, forger_on, unused
 
 WITHIN = 30.0
@@ -189,9 +183,7 @@ async def test_a_replay_of_ours_is_believed(shop: Shop, forger: Forger) -> None:
 
 
 @pytest.mark.parametrize("engine", COUNTING)
-async def test_processes_of_one_office_believe_each_other(
-    forger: Forger, tmp_path: Path
-) -> None:
+async def test_processes_of_one_office_believe_each_other(forger: Forger, tmp_path: Path) -> None:
     keys = []
     for office in ("one.db", "one.db", "another.db"):
         engine = await open_engine(forger.url, office=f"sqlite:///{tmp_path / office}")

@@ -14,13 +14,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deadletter.backends.kafka import open_engine
-from deadletter.backends.kafka.address import read_url
-from deadletter.backends.kafka.engine import KafkaEngine
-from deadletter.backends.kafka.holding import Holding
-from deadletter.backends.kafka.offsets import WINDOW, Progress
-from deadletter.backends.kafka.rows import Lane
-from deadletter.backends.kafka.wire import Trail, to_record
+from deadletter.brokers.kafka import open_engine
+from deadletter.brokers.kafka.address import read_url
+from deadletter.brokers.kafka.backlog import Backlog
+from deadletter.brokers.kafka.engine import KafkaEngine
+from deadletter.brokers.kafka.partitions import WINDOW, Assignment, Progress
+from deadletter.brokers.kafka.records import Trail, to_record
 from deadletter.core.errors import ConfigError, NotFound, Refused, Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Released, Source
@@ -122,9 +121,7 @@ async def test_a_partition_that_moves_takes_what_was_in_work_along_uncharged(
     assert ours == [False] * len(ours)
 
 
-async def test_what_a_lost_process_held_is_suspect_for_the_next(
-    cluster: Cluster,
-) -> None:
+async def test_what_a_lost_process_held_is_suspect_for_the_next(cluster: Cluster) -> None:
     url = cluster.url()
     one = await cluster.open(url)
     await one.broker.sink("orders").send([a_message(), a_message()])
@@ -193,15 +190,11 @@ async def test_who_counts_while_a_message_is_sent_round_does_not_miss_it(
     assert counts.ready + counts.delayed + counts.claimed >= 1
 
 
-async def test_too_large_a_message_is_refused_before_any_is_sent(
-    cluster: Cluster,
-) -> None:
+async def test_too_large_a_message_is_refused_before_any_is_sent(cluster: Cluster) -> None:
     engine = await cluster.open(cluster.url())
 
     with pytest.raises(Refused, match=r"raise max\.message\.bytes"):
-        await engine.broker.sink("orders").send(
-            [a_message(), a_message(b"x" * 1_100_000)]
-        )
+        await engine.broker.sink("orders").send([a_message(), a_message(b"x" * 1_100_000)])
 
     source = engine.broker.source("orders")
     assert await source.receive(limit=5, wait=0, lease=30) == []
@@ -214,9 +207,7 @@ async def test_a_size_that_is_allowed_by_now_is_noticed(cluster: Cluster) -> Non
     with pytest.raises(Refused):
         await sink.send([large])
 
-    entry = ConfigEntry(
-        "max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET
-    )
+    entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
     topic = ConfigResource(
         ResourceType.TOPIC, read_url(url).topic("orders"), incremental_configs=[entry]
     )
@@ -243,9 +234,7 @@ async def test_a_long_story_is_cut_and_the_body_never(cluster: Cluster) -> None:
     assert 200_000 < len(again.history) < len(story)
 
 
-async def test_records_that_retention_took_are_counted_not_waited_for(
-    cluster: Cluster,
-) -> None:
+async def test_records_that_retention_took_are_counted_not_waited_for(cluster: Cluster) -> None:
     url = cluster.url()
     one = await cluster.open(url)
     await one.broker.sink("orders").send([a_message() for _ in range(10)])
@@ -266,9 +255,7 @@ async def test_records_that_retention_took_are_counted_not_waited_for(
     assert tally == {"sent": 10, "handled": 1, "missed": 6}
 
 
-async def test_without_create_a_missing_topic_is_said_to_be_missing(
-    cluster: Cluster,
-) -> None:
+async def test_without_create_a_missing_topic_is_said_to_be_missing(cluster: Cluster) -> None:
     engine = await cluster.open(cluster.url(create="false"))
 
     with pytest.raises(NotFound, match="no such topic: create it"):
@@ -277,9 +264,7 @@ async def test_without_create_a_missing_topic_is_said_to_be_missing(
         await engine.broker.source("orders").receive(limit=1, wait=0, lease=30)
 
 
-async def test_a_topic_that_is_deleted_meanwhile_is_made_again(
-    cluster: Cluster,
-) -> None:
+async def test_a_topic_that_is_deleted_meanwhile_is_made_again(cluster: Cluster) -> None:
     engine = await cluster.open(cluster.url())
     sink = engine.broker.sink("orders")
     await sink.send([a_message()])
@@ -310,13 +295,11 @@ async def test_impossible_replication_says_what_to_change(cluster: Cluster) -> N
         await engine.broker.sink("orders").send([a_message()])
 
 
-async def test_nobody_at_the_address_says_what_to_look_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("deadletter.backends.kafka.engine._OPENING", 0.5)
+async def test_nobody_at_the_address_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deadletter.brokers.kafka.connection._OPENING", 0.5)
     url = "kafka://127.0.0.1:1/"
 
-    with pytest.raises(Unavailable, match="is the broker running"):
+    with pytest.raises(Unavailable, match="is Kafka running"):
         await open_engine(url, clock=SystemClock(), dice=SystemDice())
 
 
@@ -326,9 +309,9 @@ async def test_nobody_at_the_address_says_what_to_look_at(
         ("kafka:///", "names brokers"),
         ("kafka://host/orders", "names brokers"),
         ("kafka://host/?gruop=x", "unknown parameter 'gruop'"),
-        ("kafka://host/?acks.x=1&enable.auto.commit=true", "not yours to set"),
+        ("kafka://host/?acks.x=1&enable.auto.commit=true", "deadletter sets it itself"),
         ("kafka://host/?partitions=none", "a number above 0"),
-        ("kafka://host/?ordering=strict", "none or key"),
+        ("kafka://host/?ordering=strict", "key or none"),
         ("kafka://host/?retry=again", "{topic}"),
         ("kafka://host/?prefix=a/b", "letters, digits"),
     ],
@@ -356,19 +339,19 @@ def test_names_that_are_no_topics_are_refused() -> None:
 
 
 def test_what_waits_for_long_makes_way_for_those_behind() -> None:
-    holding = Holding(by_key=False, numbers=iter(range(10**6)))
-    lane = Lane(("orders.retry", 0), Progress(0))
-    holding.add(lane)
+    backlog = Backlog(by_key=False, numbers=iter(range(10**6)))
+    assignment = Assignment(("orders.retry", 0), Progress(0))
+    backlog.assign(assignment)
     message = a_message()
     raw = to_record(message)
     far = 10**12
     for offset in range(WINDOW // 2 + 1):
         due = far if offset in (0, WINDOW // 2) else 0
-        holding.take_in(lane, offset, raw, message, Trail(due=due), due=due)
+        backlog.add(assignment, offset, raw, message, Trail(due=due), due=due)
 
-    (first,) = holding.stragglers("orders.retry", 1)
+    (first,) = backlog.stragglers("orders.retry", 1)
 
     assert first.offset == 0
     assert first.waiting().due == far
-    assert holding.stragglers("orders.retry", 1) == []
-    assert holding.stragglers("orders", 1) == []
+    assert backlog.stragglers("orders.retry", 1) == []
+    assert backlog.stragglers("orders", 1) == []

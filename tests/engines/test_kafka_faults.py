@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.kafka.engine import KafkaEngine
+from deadletter.app import App
+from deadletter.brokers.kafka.engine import KafkaEngine
 from deadletter.core.backoff import Fixed
 from deadletter.core.decision import Reason
 from deadletter.core.letter import DeadLetter
 from deadletter.core.policy import DLQPolicy
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import info
-from deadletter.testing.waiting import eventually
 from engines.kafka_rig import fresh, opened
 from servers import Server
 
@@ -60,9 +60,7 @@ class Place:
         """Messages of these kinds, numbered."""
         async with App(self.url, office=self.office) as app:
             for number, kind in enumerate(kinds, start):
-                await app.send(
-                    "work", {"number": str(number), "kind": kind}, id=f"m-{number}"
-                )
+                await app.send("work", {"number": str(number), "kind": kind}, id=f"m-{number}")
 
     async def letters(self) -> list[DeadLetter]:
         async with App(self.office) as app:
@@ -100,9 +98,7 @@ def ids(letters: list[DeadLetter]) -> list[str]:
     return sorted(letter.message.id for letter in letters)
 
 
-async def test_a_worker_that_dies_between_keep_and_ack_doubles_no_letter(
-    place: Place,
-) -> None:
+async def test_a_worker_that_dies_between_keep_and_ack_doubles_no_letter(place: Place) -> None:
     await place.send("ok", "bad", "ok", "bad")
     dying = place.start("burying")
     assert await asyncio.to_thread(dying.wait, 60) == 9
@@ -113,9 +109,7 @@ async def test_a_worker_that_dies_between_keep_and_ack_doubles_no_letter(
     assert ids(await place.letters()) == ["m-1", "m-3"]
 
 
-async def test_poison_is_buried_as_worker_lost_and_innocents_are_not_charged(
-    place: Place,
-) -> None:
+async def test_poison_is_buried_as_worker_lost_and_innocents_are_not_charged(place: Place) -> None:
     await place.send(*["ok"] * 5, "poison", *["ok"] * 5)
 
     deaths = 0
@@ -145,9 +139,7 @@ async def test_poison_is_buried_as_worker_lost_and_innocents_are_not_charged(
     assert await place.empty()
 
 
-async def test_members_that_come_and_go_under_load_lose_and_double_nothing(
-    place: Place,
-) -> None:
+async def test_members_that_come_and_go_under_load_lose_and_double_nothing(place: Place) -> None:
     kinds = ["ok" if n % ODD else "bad" for n in range(1500)]
 
     async with working(place.app()):

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from deadletter.backends.kafka import groups
-from deadletter.backends.kafka.groups import Groups
+from deadletter.brokers.kafka import topics as groups
+from deadletter.brokers.kafka.topics import Groups
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.system import SystemClock
 from deadletter.testing.queue_bench import a_message, info
@@ -25,9 +25,7 @@ class Answering:
         self.asked = 0
         self.closed = 0
 
-    def committed(
-        self, places: Sequence[TopicPartition], timeout: float
-    ) -> list[TopicPartition]:
+    def committed(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer:
@@ -41,9 +39,7 @@ class Answering:
 class Refusing(Answering):
     """One that says so of the partition instead."""
 
-    def committed(
-        self, places: Sequence[TopicPartition], timeout: float
-    ) -> list[TopicPartition]:
+    def committed(self, places: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
         place = places[0]
         return [_refused(place)]
 
@@ -85,9 +81,7 @@ async def test_a_coordinator_that_is_not_there_yet_is_asked_again(
     assert (consumer.asked, consumer.closed) == (3, 1)
 
 
-async def test_one_that_never_comes_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_one_that_never_comes_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Answering(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
     with pytest.raises(Unavailable, match="looking at the group shop"):
@@ -96,9 +90,7 @@ async def test_one_that_never_comes_is_unavailable(
     assert consumer.closed == 1
 
 
-async def test_a_group_that_is_not_for_us_is_asked_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_group_that_is_not_for_us_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Answering(KafkaError.GROUP_AUTHORIZATION_FAILED)
 
     with pytest.raises(ConfigError, match="allow it READ"):

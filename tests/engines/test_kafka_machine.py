@@ -5,7 +5,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from deadletter.backends.kafka.engine import KafkaEngine
+from deadletter.brokers.kafka.engine import KafkaEngine
 from deadletter.testing.queue_bench import info
 from engines.kafka_rig import fresh, opened, see_all, silenced
 from engines.machines import BOX, MailboxMachine, runs

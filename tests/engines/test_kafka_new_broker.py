@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines.kafka_rig import fresh, opened
 from servers import Kafka, Server
 from servers.fixtures import serve
@@ -46,18 +46,14 @@ async def test_those_who_count_at_once_on_a_new_broker_live(new_broker: Server) 
     assert (counted.returncode, counted.stdout) == (0, "{3}\n"), counted.stderr
 
 
-async def test_who_works_at_once_on_a_new_broker_lives(
-    new_broker: Server, tmp_path: Path
-) -> None:
+async def test_who_works_at_once_on_a_new_broker_lives(new_broker: Server, tmp_path: Path) -> None:
     url, effects = fresh(new_broker.url), tmp_path / "effects"
     office = f"sqlite:///{tmp_path}/office.db"
 
     worker = started(url, office, effects)
     try:
         engine = await opened(url, SystemClock())
-        await engine.broker.sink("work").send(
-            [a_message(b'{"number": "1", "kind": "ok"}')]
-        )
+        await engine.broker.sink("work").send([a_message(b'{"number": "1", "kind": "ok"}')])
 
         async def handled() -> bool:
             assert worker.poll() is None

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from deadletter.assembly import App
-from deadletter.backends.kafka.address import read_url
+from deadletter.app import App
+from deadletter.brokers.kafka.address import read_url
 from engines.kafka_rig import fresh
 from office.journey import follow
 from servers import Server

@@ -3,14 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.backends.kafka.offsets import WINDOW, Progress, read_note
+from deadletter.brokers.kafka.partitions import WINDOW, Progress, read_note
 from deadletter.ports import Fate
 
 _base = st.integers(0, 10**12)
 _offsets = st.integers(0, 200)
 _acts = st.lists(
-    st.tuples(st.sampled_from(["claim", "unclaim", "finish", "skip"]), _offsets),
-    max_size=80,
+    st.tuples(st.sampled_from(["claim", "unclaim", "finish", "skip"]), _offsets), max_size=80
 )
 
 
@@ -34,9 +33,7 @@ def applied(base: int, acts: list[tuple[str, int]]) -> tuple[Progress, set[int]]
 
 
 @given(_base, _acts)
-def test_the_base_is_the_first_that_has_not_ended(
-    base: int, acts: list[tuple[str, int]]
-) -> None:
+def test_the_base_is_the_first_that_has_not_ended(base: int, acts: list[tuple[str, int]]) -> None:
     progress, ended = applied(base, acts)
 
     first = next(o for o in range(base, base + 300) if o not in ended)
@@ -63,9 +60,7 @@ def test_a_note_tells_what_ended_and_what_is_in_somebodys_hands(
 
 
 @given(_base, _acts)
-def test_what_has_ended_is_in_nobodys_hands(
-    base: int, acts: list[tuple[str, int]]
-) -> None:
+def test_what_has_ended_is_in_nobodys_hands(base: int, acts: list[tuple[str, int]]) -> None:
     progress, ended = applied(base, acts)
 
     assert not any(progress.is_claimed(offset) for offset in ended)
@@ -73,9 +68,7 @@ def test_what_has_ended_is_in_nobodys_hands(
 
 
 @given(_base, st.integers(0, 2**WINDOW - 1), st.integers(0, 2**WINDOW - 1))
-def test_the_longest_note_fits_what_a_broker_takes(
-    base: int, done: int, claimed: int
-) -> None:
+def test_the_longest_note_fits_what_a_broker_takes(base: int, done: int, claimed: int) -> None:
     tally = {fate.value: 2**62 - 1 for fate in Fate}
     progress = Progress(base, done=done, claimed=claimed & ~done, tally=tally)
 

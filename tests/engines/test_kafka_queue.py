@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from deadletter.backends.kafka.engine import KafkaEngine
+from deadletter.brokers.kafka.engine import KafkaEngine
 from deadletter.core.message import Message
 from deadletter.ports import Acked, Engine, QueueOptions
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.queue_clocks import ClockContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_options import OptionsContract
+from deadletter.testing.queue_options import ClockContract, OptionsContract
 from engines.kafka_rig import fresh, opened, see_all
 from servers import Server
 
@@ -28,9 +27,7 @@ class TestKafka(QueueContract, ClockContract, OptionsContract):
     at_once = 0.25
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, kafka_server: Server
-    ) -> AsyncIterator[KafkaEngine]:
+    async def engine(self, clock: FakeClock, kafka_server: Server) -> AsyncIterator[KafkaEngine]:
         self.opened = await opened(fresh(kafka_server.url), clock)
         self.worked: set[str] = set()
         yield self.opened
@@ -52,9 +49,7 @@ class TestKafka(QueueContract, ClockContract, OptionsContract):
     async def test_what_was_deleted_is_accounted_for(self, engine: Engine) -> None:
         # Kafka keeps nothing of a deleted topic: not even how much was handled.
         await self.sent(engine, a_message(), a_message())
-        await engine.broker.source("orders").settle(
-            [Acked(await self.received(engine))]
-        )
+        await engine.broker.source("orders").settle([Acked(await self.received(engine))])
 
         assert await engine.broker.delete("orders") == 1
 

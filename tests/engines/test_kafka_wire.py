@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from deadletter.backends.kafka.spring import with_spring
-from deadletter.backends.kafka.wire import (
+from deadletter.brokers.kafka.records import (
     Raw,
     Trail,
     from_record,
     to_record,
+    with_spring,
     with_trail,
 )
 from deadletter.core.message import Message
@@ -26,16 +26,12 @@ _trails = st.builds(
     first_at=st.none() | st.integers(-(10**16), 10**16),
     due=st.none() | st.integers(-(10**16), 10**16),
     origin=st.none()
-    | st.tuples(
-        st.from_regex(r"[a-z._-]{1,9}", fullmatch=True), *[st.integers(0, 9)] * 2
-    ),
+    | st.tuples(st.from_regex(r"[a-z._-]{1,9}", fullmatch=True), *[st.integers(0, 9)] * 2),
     history=_any_text,
 )
 _raw_headers = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["dlq-message-id", "dlq-attempt", "dlq-due", "a", "traceparent"]
-        ),
+        st.sampled_from(["dlq-message-id", "dlq-attempt", "dlq-due", "a", "traceparent"]),
         st.none() | st.binary(max_size=9),
     ),
     max_size=6,
@@ -62,9 +58,7 @@ def test_a_message_comes_back_as_it_was(message: Message, key: str, name: str) -
 
 
 @given(messages, _trails, _trails)
-def test_a_trail_replaces_the_one_before(
-    message: Message, first: Trail, second: Trail
-) -> None:
+def test_a_trail_replaces_the_one_before(message: Message, first: Trail, second: Trail) -> None:
     raw = tried(tried(to_record(message), first, message), second, message)
 
     again, trail = read(raw)

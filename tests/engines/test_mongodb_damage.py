@@ -17,8 +17,8 @@ from damages import (
     sealed_anew,
     use,
 )
-from deadletter.backends.mongodb.engine import MongodbEngine
-from deadletter.backends.mongodb.schema import Collections
+from deadletter.stores.mongodb.engine import MongodbEngine
+from deadletter.stores.mongodb.schema import Collections
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_bench import a_letter
 from engines.mongodb_rig import database_of, emptied, on_clock
@@ -113,9 +113,7 @@ async def _delete(there: Collections, letters: dict[str, Any]) -> None:
     await _on("sources", "orders", inc={"states.pending": -1})(there, letters)
 
 
-_MOVED = _all(
-    _on("groups", "f-1", inc={"total": 1}), _on("groups", "f-2", inc={"total": -1})
-)
+_MOVED = _all(_on("groups", "f-1", inc={"total": 1}), _on("groups", "f-2", inc={"total": -1}))
 _ALL: dict[str, Damage] = {
     "body and digest swapped together": _copied("body", "digest"),
     "headers swapped": _copied("rest"),
@@ -125,24 +123,20 @@ _ALL: dict[str, Damage] = {
     "one death more in a group": _on("groups", "f-1", inc={"total": 1}),
     "one death less in a group": _on("groups", "f-1", inc={"total": -1}),
     "deaths moved between groups": _MOVED,
-    "kept and purged both one more": _on(
-        "office", "office", inc={"kept": 1, "purged": 1}
-    ),
-    "kept and expired both one less": _on(
-        "office", "office", inc={"kept": -1, "expired": -1}
-    ),
+    "kept and purged both one more": _on("office", "office", inc={"kept": 1, "purged": 1}),
+    "kept and expired both one less": _on("office", "office", inc={"kept": -1, "expired": -1}),
+    "a campaign's actor changed": _on("campaigns", "c-1", set={"actor": "mallory"}),
+    "a campaign's reason changed": _on("campaigns", "c-1", set={"reason": "a drill"}),
+    "a campaign's search changed": _on("campaigns", "c-1", set={"query": "is:closed"}),
     "a campaign deleted": _no_campaign,
     "an item's outcome changed": _all(
-        _item("replayed", {"$set": {"outcome": "failed"}}),
-        lambda there, _: _shift_outcome(there),
+        _item("replayed", {"$set": {"outcome": "failed"}}), lambda there, _: _shift_outcome(there)
     ),
     "an item taken out": _take_out,
     "an item put in": _put_in,
     "an item's letter replaced": _replaced_item("failed"),
     "a planned item replaced": _replaced_item("planned"),
-    "a letter deleted with its counters": _all(
-        _delete, _on("groups", "f-1", inc={"total": -1})
-    ),
+    "a letter deleted with its counters": _all(_delete, _on("groups", "f-1", inc={"total": -1})),
     "a letter deleted, and its death kept": _delete,
     "a campaign deleted that had not begun": _no_idle_campaign,
     "one more kept": _on("office", "office", inc={"kept": 1}),
@@ -151,9 +145,7 @@ _ALL: dict[str, Damage] = {
     "one letter less of a source": _on("sources", "orders", inc={"states.pending": -1}),
     "one letter more in a group": _on("groups", "f-2", inc={"states.pending": 1}),
     "one open letter less in a group": _on("groups", "f-2", inc={"open": -1}),
-    "one letter more of an outcome": _on(
-        "campaigns", "c-1", inc={"counts.confirmed": 1}
-    ),
+    "one letter more of an outcome": _on("campaigns", "c-1", inc={"counts.confirmed": 1}),
     "replays changed": _on("letters", "replayed", set={"replays": 3}),
     "replays of one never replayed": _on("letters", "first", set={"replays": 1}),
 }
@@ -176,10 +168,7 @@ async def _furnished(engine: MongodbEngine) -> dict[str, Any]:
     assert engine.letters is not None
     letters = await furnish_office(engine.letters)
     there = database_of(engine).there
-    found = {
-        name: await there.letters.find_one({"_id": id_})
-        for name, id_ in letters.items()
-    }
+    found = {name: await there.letters.find_one({"_id": id_}) for name, id_ in letters.items()}
     assert not await findings(engine)
     return found
 
@@ -198,9 +187,7 @@ async def test_every_damage_is_noticed(engine: MongodbEngine, damage: str) -> No
 
 
 @pytest.mark.parametrize("damage", BY_SUMS)
-async def test_sums_with_a_key_show_damage_as_well(
-    engine: MongodbEngine, damage: str
-) -> None:
+async def test_sums_with_a_key_show_damage_as_well(engine: MongodbEngine, damage: str) -> None:
     use(engine, KEY)
     letters = await _furnished(engine)
 

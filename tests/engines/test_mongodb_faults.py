@@ -11,25 +11,18 @@ from typing import Any
 import pytest
 from pymongo.errors import AutoReconnect
 
-from deadletter.backends import sqlite
-from deadletter.backends.mongodb import database, silence
-from deadletter.backends.mongodb.engine import MongodbEngine
-from deadletter.backends.mongodb.letters_documents import INLINE, PART
 from deadletter.core.errors import Refused, Unavailable
 from deadletter.core.letter import DeadLetter, State
-from deadletter.ports import (
-    Acked,
-    Engine,
-    Fate,
-    LedgerKey,
-    LedgerState,
-    LetterStore,
-    Move,
-)
+from deadletter.ports import Acked, Engine, Fate, LedgerKey, LedgerState, LetterStore, Move
+from deadletter.stores import sqlite
+from deadletter.stores.mongodb import database
+from deadletter.stores.mongodb import database as silence
+from deadletter.stores.mongodb.engine import MongodbEngine
+from deadletter.stores.mongodb.letters_documents import INLINE, PART
 from deadletter.system import SystemClock, SystemDice
+from deadletter.testing.fakes import eventually
 from deadletter.testing.letters_bench import ANNA, a_campaign, a_letter
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines.mongodb_rig import a_database, database_of, opened
 from engines.proxy import fault_proxy
 from servers import Server
@@ -66,9 +59,7 @@ async def _killed(server: Server, engine: MongodbEngine) -> None:
 
 async def _stepped_down(server: Server, engine: MongodbEngine) -> None:
     with suppress(AutoReconnect):  # the answer may be lost with the connection
-        await database_of(engine)._client.admin.command(
-            "replSetStepDown", 2, force=True
-        )
+        await database_of(engine)._client.admin.command("replSetStepDown", 2, force=True)
 
 
 @pytest.mark.slow
@@ -79,9 +70,7 @@ async def test_nothing_is_lost_or_doubled_when_the_server_goes_away_under_load(
     mongodb_server: Server,
     fault: Callable[[Server, MongodbEngine], Awaitable[None]],
 ) -> None:
-    letters = [
-        a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 3}") for n in range(1500)
-    ]
+    letters = [a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 3}") for n in range(1500)]
     batches = [letters[n : n + 5] for n in range(0, 1500, 5)]
     done: list[int] = []
     troubles: list[str] = []
@@ -131,9 +120,7 @@ async def test_who_dies_in_its_turn_is_not_waited_for_a_minute(
     dying = await _process(KEEPER, url)
     assert await dying.wait() == -9
 
-    (kept,) = await asyncio.wait_for(
-        _office(engine).keep([a_letter(message_id="m-1")]), 15.0
-    )
+    (kept,) = await asyncio.wait_for(_office(engine).keep([a_letter(message_id="m-1")]), 15.0)
 
     assert kept.is_new
     assert await _office(engine).verify() == []
@@ -142,9 +129,7 @@ async def test_who_dies_in_its_turn_is_not_waited_for_a_minute(
 async def test_keeping_the_same_letters_at_once_is_keeping_them_once(
     engine: MongodbEngine, other: MongodbEngine
 ) -> None:
-    letters = [
-        a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 7}") for n in range(60)
-    ]
+    letters = [a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 7}") for n in range(60)]
     rounds = [letters[n:] + letters[:n] for n in range(0, 60, 12)]
 
     kept = await asyncio.gather(
@@ -177,9 +162,7 @@ async def test_the_audit_is_one_chain_whoever_writes_it(
     assert await _office(engine).verify() == []
 
 
-async def test_what_nobody_waits_for_any_more_is_done_all_the_same(
-    engine: MongodbEngine,
-) -> None:
+async def test_what_nobody_waits_for_any_more_is_done_all_the_same(engine: MongodbEngine) -> None:
     letter = a_letter()
     keeping = asyncio.create_task(_office(engine).keep([letter]))
     await asyncio.sleep(0)
@@ -207,10 +190,7 @@ async def test_the_server_forgets_finished_keys_by_itself_and_no_others(
         return (await ledger.look([done])) == [None]
 
     await eventually(forgotten, within=20.0)
-    assert await ledger.look([busy, kept]) == [
-        LedgerState.PROCESSING,
-        LedgerState.PROCESSED,
-    ]
+    assert await ledger.look([busy, kept]) == [LedgerState.PROCESSING, LedgerState.PROCESSED]
 
 
 async def test_leases_go_by_the_clock_of_the_server(engine: MongodbEngine) -> None:
@@ -229,9 +209,7 @@ async def test_leases_go_by_the_clock_of_the_server(engine: MongodbEngine) -> No
     assert await ledger.finish([(first, LedgerState.PROCESSED)], ttl=1.0) == [False]
 
 
-async def test_letters_are_never_left_to_the_server_to_expire(
-    engine: MongodbEngine,
-) -> None:
+async def test_letters_are_never_left_to_the_server_to_expire(engine: MongodbEngine) -> None:
     there = database_of(engine).there
     expiring = {
         name
@@ -258,9 +236,7 @@ async def test_a_body_larger_than_a_document_is_kept_whole(
     assert found.message == taken.message == letter.message
     assert await parts.count_documents({}) == max(0, -(-(size - INLINE) // PART))
     assert await office.verify() == []
-    await office.move(
-        Move(ids=(kept.id,), old=frozenset(State), new=State.PENDING), ANNA
-    )
+    await office.move(Move(ids=(kept.id,), old=frozenset(State), new=State.PENDING), ANNA)
     await office.purge([kept.id], ANNA)
     assert await parts.count_documents({}) == 0
     assert await office.verify() == []
@@ -350,9 +326,7 @@ async def _keep_all(
 
 async def _process(script: Path, *args: str) -> asyncio.subprocess.Process:
     path = {"PYTHONPATH": ":".join(part for part in sys.path if part)}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, str(script), *args, env=path
-    )
+    return await asyncio.create_subprocess_exec(sys.executable, str(script), *args, env=path)
 
 
 async def _swept(engine: Engine, count: int) -> bool:

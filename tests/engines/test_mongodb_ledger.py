@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from deadletter.backends.mongodb.engine import MongodbEngine
 from deadletter.ports import LedgerKey, LedgerState
+from deadletter.stores.mongodb.engine import MongodbEngine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.ledger_contract import LedgerContract
 from engines.mongodb_rig import database_of, emptied, on_clock

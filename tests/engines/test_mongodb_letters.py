@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.mongodb.letters import MongodbLetters
 from deadletter.ports import LetterStore
+from deadletter.stores.mongodb.letters import MongodbLetters
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_contract import LetterStoreContract
 from engines.mongodb_rig import emptied, on_clock
@@ -16,9 +16,7 @@ class TestMongodbLetters(LetterStoreContract):
     driver = MongodbLetters
 
     @pytest.fixture
-    async def store(
-        self, clock: FakeClock, mongodb_server: Server
-    ) -> AsyncIterator[LetterStore]:
+    async def store(self, clock: FakeClock, mongodb_server: Server) -> AsyncIterator[LetterStore]:
         engine = await on_clock(await emptied(mongodb_server.url), clock)
         assert engine.letters is not None
         yield engine.letters

@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import pytest
 
-from deadletter.backends import memory
-from deadletter.backends.memory.letters import MemoryLetters
 from deadletter.ports import Engine, LetterStore
+from deadletter.stores import memory
+from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.ledger_machine import LedgerMachine
 from deadletter.testing.letters_machine import LettersMachine
@@ -44,9 +44,7 @@ class LedgerBesideMemory(LedgerMachine):
         return await on_clock(await emptied(_Where.server), self.clock)
 
     async def open_model(self) -> Engine:
-        return await memory.open_engine(
-            "memory://", clock=self.clock, dice=SeededDice()
-        )
+        return await memory.open_engine("memory://", clock=self.clock, dice=SeededDice())
 
 
 @pytest.fixture(autouse=True)

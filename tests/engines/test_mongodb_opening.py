@@ -16,16 +16,14 @@ from pymongo.errors import (
     PyMongoError,
 )
 
-from deadletter.assembly.pairing import Paired
-from deadletter.backends import memory, mongodb
-from deadletter.backends.mongodb.address import read_url
-from deadletter.backends.mongodb.engine import MongodbEngine
-from deadletter.backends.mongodb.errors import explained
-from deadletter.backends.mongodb.opening import features_of
-from deadletter.core.errors import ConfigError, DeadLetterError, Refused, Unavailable
+from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Refused, Unavailable
 from deadletter.ports import Durability, QueueOptions
+from deadletter.stores import memory, mongodb
+from deadletter.stores.mongodb.address import explained, read_url
+from deadletter.stores.mongodb.engine import MongodbEngine, features_of
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.letters_bench import ANNA, a_letter
+from deadletter.wiring.engines import Paired, open_engine
 from engines.mongodb_rig import a_database, database_of, opened
 from servers import MongoDB, Server
 from servers.fixtures import serve
@@ -50,9 +48,7 @@ class Standalone(MongoDB):
 
     def is_ready(self) -> bool:
         try:
-            with MongoClient[dict[str, object]](
-                self.url, serverSelectionTimeoutMS=500
-            ) as client:
+            with MongoClient[dict[str, object]](self.url, serverSelectionTimeoutMS=500) as client:
                 return bool(client.admin.command("ping"))
         except PyMongoError:
             return False
@@ -89,9 +85,27 @@ async def test_ten_may_make_the_collections_at_once(url: str) -> None:
         await engine.close()
 
 
-async def test_the_collections_have_the_names_people_look_for(
-    engine: MongodbEngine,
-) -> None:
+async def test_looking_does_not_make_the_collections(url: str) -> None:
+    with pytest.raises(NotFound, match=r"there is no office at [^ ]+ yet: `dlq work`"):
+        await open_engine("memory://", office=url, make=False)
+
+    engine = await opened(url)
+    await engine.close()
+    looking = await open_engine("memory://", office=url, make=False)
+    await looking.close()
+
+
+async def test_looking_leaves_the_database_empty(url: str) -> None:
+    client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(url)
+
+    with pytest.raises(NotFound):
+        await open_engine(url, make=False)
+
+    assert await client.get_default_database().list_collection_names() == []
+    await client.close()
+
+
+async def test_the_collections_have_the_names_people_look_for(engine: MongodbEngine) -> None:
     there = database_of(engine).there
 
     names = await there.letters.database.list_collection_names()
@@ -204,9 +218,7 @@ async def test_reading_and_writing_is_all_a_user_needs(url: str) -> None:
     assert await clerk.letters.note([kept.id], "mine", ANNA) == [kept.id]
     assert await clerk.letters.verify() == []
     with pytest.raises(ConfigError, match="grantRolesToUser"):
-        await opened(
-            f"mongodb://{name}:pw@{host}/elsewhere?replicaSet=rs0&authSource={database}"
-        )
+        await opened(f"mongodb://{name}:pw@{host}/elsewhere?replicaSet=rs0&authSource={database}")
 
     await clerk.close()
     await admin[database].command("dropUser", name)
@@ -236,15 +248,8 @@ def test_what_is_ours_in_a_url_is_taken_out_of_it() -> None:
     plain = read_url("mongodb+srv://cluster.example.org")
 
     assert address.url == "mongodb://me:secret@a:1,b:2/shop?replicaSet=rs0"
-    assert (address.shown, address.database, address.prefix) == (
-        "a:1,b:2/shop",
-        "shop",
-        "p_",
-    )
-    assert (plain.url, plain.database) == (
-        "mongodb+srv://cluster.example.org/?",
-        "deadletter",
-    )
+    assert (address.shown, address.database, address.prefix) == ("a:1,b:2/shop", "shop", "p_")
+    assert (plain.url, plain.database) == ("mongodb+srv://cluster.example.org/?", "deadletter")
 
 
 async def test_it_has_no_mailboxes_and_says_what_to_do(engine: MongodbEngine) -> None:
@@ -276,9 +281,7 @@ async def test_it_is_the_office_of_an_engine_with_mailboxes(url: str) -> None:
     await paired.close()
 
 
-async def test_without_its_client_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_its_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(mongodb.__name__)]:
         if name != mongodb.__name__:
             monkeypatch.delitem(sys.modules, name)
@@ -286,9 +289,7 @@ async def test_without_its_client_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pymongo", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[mongodb\]'"):
-        await mongodb.open_engine(
-            "mongodb://h/x", clock=SystemClock(), dice=SystemDice()
-        )
+        await mongodb.open_engine("mongodb://h/x", clock=SystemClock(), dice=SystemDice())
 
 
 async def test_a_closed_engine_says_so(url: str) -> None:

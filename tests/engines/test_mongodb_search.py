@@ -11,23 +11,14 @@ from hypothesis import strategies as st
 
 from contracts.generate import NOW, budgets, letters, queries
 from contracts.odd_searches import odd_letter, odd_searches
-from deadletter.backends.mongodb import search
-from deadletter.backends.mongodb.database import Database
-from deadletter.backends.mongodb.engine import MongodbEngine
-from deadletter.backends.mongodb.letters_documents import INLINE, get
-from deadletter.backends.mongodb.letters_keep import keep
-from deadletter.backends.mongodb.turn import Session, begin
-from deadletter.core.group_limit import GroupLimit
+from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.query import (
-    EVERYTHING,
-    STEP,
-    Budget,
-    Meter,
-    Node,
-    matches,
-    parse,
-)
+from deadletter.core.query import EVERYTHING, STEP, Budget, Meter, Node, matches, parse
+from deadletter.stores.mongodb import search
+from deadletter.stores.mongodb.database import Database, Session, begin
+from deadletter.stores.mongodb.engine import MongodbEngine
+from deadletter.stores.mongodb.letters_documents import INLINE, get
+from deadletter.stores.mongodb.letters_keep import keep
 from deadletter.testing.fakes import START, FakeClock
 from deadletter.testing.letters_bench import a_letter
 from engines.machines import runs
@@ -54,12 +45,7 @@ class Office:
         return Meter(time.monotonic, self.budget)
 
     def searched(
-        self,
-        letters: list[DeadLetter],
-        query: Node,
-        *,
-        limit: int,
-        budget: Budget = STEP,
+        self, letters: list[DeadLetter], query: Node, *, limit: int, budget: Budget = STEP
     ) -> tuple[list[LetterHead], list[LetterHead]]:
         """What a search finds among these letters, and what it should find."""
         self.budget = budget
@@ -82,9 +68,7 @@ class Office:
         expected = [one.head for one in there if matches(query, one, now=NOW)]
         return found, expected[::-1]
 
-    async def _pages(
-        self, session: Session, query: Node, limit: int
-    ) -> AsyncIterator[LetterHead]:
+    async def _pages(self, session: Session, query: Node, limit: int) -> AsyncIterator[LetterHead]:
         after = None
         while True:
             asked = search.Asked(query, limit, after, NOW, self._meter())
@@ -98,9 +82,7 @@ class Office:
             assert page.after != after
             after = page.after
 
-    async def _names(
-        self, session: Session, query: Node, limit: int
-    ) -> AsyncIterator[str]:
+    async def _names(self, session: Session, query: Node, limit: int) -> AsyncIterator[str]:
         after = None
         while True:
             asked = search.Asked(query, limit, after, NOW, self._meter())
@@ -137,18 +119,11 @@ def test_odd_text_is_found_like_any_other(
 
 @pytest.mark.slow
 @given(
-    kept=st.lists(letters(), max_size=8),
-    query=queries(),
-    limit=st.integers(1, 5),
-    budget=budgets(),
+    kept=st.lists(letters(), max_size=8), query=queries(), limit=st.integers(1, 5), budget=budgets()
 )
 @runs(200)
 def test_a_search_finds_exactly_what_matches(
-    office: Office,
-    kept: list[DeadLetter],
-    query: Node,
-    limit: int,
-    budget: Budget,
+    office: Office, kept: list[DeadLetter], query: Node, limit: int, budget: Budget
 ) -> None:
     found, expected = office.searched(kept, query, limit=limit, budget=budget)
 
@@ -182,6 +157,4 @@ def test_pages_go_on_to_the_microsecond(office: Office) -> None:
     found, expected = office.searched(letters, EVERYTHING, limit=2)
 
     assert found == expected
-    assert [head.dead_at for head in found] == [
-        letter.head.dead_at for letter in reversed(letters)
-    ]
+    assert [head.dead_at for head in found] == [letter.head.dead_at for letter in reversed(letters)]

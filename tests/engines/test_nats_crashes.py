@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.nats.engine import NatsEngine
+from deadletter.app import App
+from deadletter.brokers.nats.engine import NatsEngine
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Message
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines import nats_worker
 from engines.nats_rig import fresh, opened
 from engines.patience import insist
@@ -56,9 +56,7 @@ async def with_letters(place: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def working(
-    url: str, place: Path, how: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def working(url: str, place: Path, how: str) -> AsyncIterator[asyncio.subprocess.Process]:
     words = (nats_worker.__file__, url, str(place), how)
     process = await asyncio.create_subprocess_exec(sys.executable, *words)
     try:

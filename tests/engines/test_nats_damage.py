@@ -4,8 +4,8 @@ from msgspec import structs
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from deadletter.backends.nats.names import Place
-from deadletter.backends.nats.packing import Arrival, are_in_order, arrival
+from deadletter.brokers.nats.messages import Arrival, are_in_order, arrival
+from deadletter.brokers.nats.streams import Place
 
 PLACE = Place("dlq.orders", "dlq-orders", "dlq-worker", "dlq-book.of.orders", own=True)
 HEAD = "$JS.ACK.dlq-orders.dlq-worker."

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends.nats.engine import NatsEngine
+from deadletter.brokers.nats.engine import NatsEngine
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Fate, QueueOptions, Released, Settlement
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info, release
-from deadletter.testing.waiting import eventually
 from engines.nats_rig import HastyClock, fresh, hasty, opened, pass_by
 from engines.patience import insist
 from engines.proxy import FaultProxy, fault_proxy
@@ -41,9 +41,7 @@ async def lose(engine: NatsEngine) -> None:
     await pass_by(SHORT)
 
 
-async def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(
-    nats_server: Server,
-) -> None:
+async def test_an_ack_that_was_not_confirmed_is_not_reported_as_done(nats_server: Server) -> None:
     async with (
         fault_proxy(nats_server.port) as proxy,
         opened(proxy.through(fresh(nats_server.url))) as engine,
@@ -164,9 +162,7 @@ async def test_under_cuts_at_any_time_nothing_is_lost(nats_server: Server) -> No
     assert traffic.handled == traffic.sent
 
 
-async def test_a_suspect_out_of_attempts_is_doomed_where_it_was_found(
-    hurried: NatsEngine,
-) -> None:
+async def test_a_suspect_out_of_attempts_is_doomed_where_it_was_found(hurried: NatsEngine) -> None:
     await hurried.broker.create(QueueOptions(name="orders", max_attempts=1))
     await hurried.broker.sink("orders").send([a_message()])
     source = hurried.broker.source("orders")
@@ -199,9 +195,7 @@ async def test_suspects_that_wait_for_their_turn_stay_ours(hurried: NatsEngine) 
     assert (alone.attempt, alone.spared, alone.suspect) == (2, 1, True)
 
 
-async def test_suspects_of_a_process_that_ends_are_found_by_the_next(
-    nats_server: Server,
-) -> None:
+async def test_suspects_of_a_process_that_ends_are_found_by_the_next(nats_server: Server) -> None:
     url = fresh(nats_server.url)
     first = await hasty(url, HastyClock())
     await first.broker.sink("orders").send([a_message()])
@@ -222,9 +216,7 @@ async def test_suspects_of_a_process_that_ends_are_found_by_the_next(
     await second.close()
 
 
-async def test_what_a_stopped_receive_was_given_costs_no_attempt(
-    nats_server: Server,
-) -> None:
+async def test_what_a_stopped_receive_was_given_costs_no_attempt(nats_server: Server) -> None:
     async with opened(fresh(nats_server.url)) as engine:
         source = engine.broker.source("orders")
         receiving = source.receive(limit=5, wait=30, lease=LEASE)
@@ -246,9 +238,7 @@ async def test_what_a_stopped_receive_was_given_costs_no_attempt(
         assert {(d.attempt, d.spared) for d in found} == {(1, 0)}
 
 
-async def test_a_delayed_message_is_no_attempt_until_it_is_due(
-    hurried: NatsEngine,
-) -> None:
+async def test_a_delayed_message_is_no_attempt_until_it_is_due(hurried: NatsEngine) -> None:
     await hurried.broker.sink("orders").send([a_message()], delay=4.0)
     assert not await look(hurried, wait=0)
 

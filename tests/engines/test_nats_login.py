@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.nats.engine import connect
+from deadletter.brokers.nats.engine import connect
 from deadletter.core.errors import ConfigError
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.foreign import opened_foreign
 from servers import Server
 from servers.common import HOST
 from servers.fixtures import serve
@@ -51,16 +51,12 @@ async def test_a_file_that_is_not_there_is_told() -> None:
         await connect("nats://localhost?creds=/nowhere/me.creds", clock=SystemClock())
 
 
-async def test_a_file_that_is_something_else_is_told(
-    accounts: Server, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_something_else_is_told(accounts: Server, tmp_path: Path) -> None:
     file = tmp_path / "me.creds"
     file.write_text("hello")
 
     with pytest.raises(ConfigError, match=r"\?creds="):
-        await connect(
-            f"{accounts.url.partition('?')[0]}?creds={file}", clock=SystemClock()
-        )
+        await connect(f"{accounts.url.partition('?')[0]}?creds={file}", clock=SystemClock())
 
 
 async def as_engine(url: str) -> None:
@@ -88,9 +84,7 @@ async def test_damaged_credentials_are_told(
     file.write_text(change(whole))
 
     with pytest.raises(ConfigError, match=r"\?creds="):
-        await connect(
-            f"{accounts.url.partition('?')[0]}?creds={file}", clock=SystemClock()
-        )
+        await connect(f"{accounts.url.partition('?')[0]}?creds={file}", clock=SystemClock())
 
 
 @pytest.mark.parametrize(
@@ -110,9 +104,7 @@ async def test_a_url_that_is_none_keeps_its_password(url: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-async def test_a_wire_whose_tls_broke_does_not_hold_up_the_end(
-    secure: SecureNats,
-) -> None:
+async def test_a_wire_whose_tls_broke_does_not_hold_up_the_end(secure: SecureNats) -> None:
     engine = await connect(secure.url, clock=SystemClock())
     secure.stop()
     secure.papers.write()  # of an authority that we do not know
@@ -142,9 +134,7 @@ async def eavesdropping() -> AsyncIterator[tuple[int, list[bytes]]]:
     heard: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(
-            b'INFO {"version":"2.10.0","max_payload":1048576,"auth_required":true}\r\n'
-        )
+        writer.write(b'INFO {"version":"2.10.0","max_payload":1048576,"auth_required":true}\r\n')
         heard.append(await reader.read(1000))
         writer.close()
 

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from deadletter.backends import memory
-from deadletter.backends.nats.engine import NatsEngine, connect
+from deadletter.brokers.nats.engine import NatsEngine, connect
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Engine, Released, Settlement
+from deadletter.stores import memory
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import LEASE, a_message, info
 from engines.machines import runs
@@ -104,9 +104,7 @@ class NatsBesideMemory(RuleBasedStateMachine):
     @invariant()
     def both_have_as_many(self) -> None:
         if hasattr(self, "model"):
-            ours, theirs = (
-                self._run(info(e.broker)) for e in (self.engine, self.model)
-            )
+            ours, theirs = (self._run(info(e.broker)) for e in (self.engine, self.model))
             there = [q.ready + q.claimed + q.suspects for q in (ours, theirs)]
             assert there[0] == there[1]
 
@@ -122,9 +120,7 @@ class NatsBesideMemory(RuleBasedStateMachine):
 
     def _suspects(self, engine: Engine) -> Sequence[Delivery]:
         source, found = engine.broker.source("orders"), []
-        while batch := self._run(
-            source.receive(limit=9, wait=0, lease=LEASE, alone=True)
-        ):
+        while batch := self._run(source.receive(limit=9, wait=0, lease=LEASE, alone=True)):
             found += batch
         return found
 
@@ -139,8 +135,7 @@ class NatsBesideMemory(RuleBasedStateMachine):
         answers = []
         for side, engine in enumerate((self.engine, self.model)):
             settlements = [
-                _settlement(pair[side], way)
-                for pair, way in zip(pairs, ways, strict=True)
+                _settlement(pair[side], way) for pair, way in zip(pairs, ways, strict=True)
             ]
             source = engine.broker.source("orders")
             answers.append(self._run(source.settle(settlements)))

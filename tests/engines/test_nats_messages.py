@@ -6,12 +6,12 @@ import nats
 import pytest
 from msgspec import structs
 
-from deadletter.backends.nats.engine import NatsEngine
+from deadletter.brokers.nats.engine import NatsEngine
 from deadletter.core.errors import Refused
 from deadletter.core.message import Lineage, Message
 from deadletter.ports import Acked, Released
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info, release
-from deadletter.testing.waiting import eventually
 from engines.nats_rig import fresh, opened
 from servers import Server
 
@@ -51,9 +51,7 @@ async def test_another_body_under_the_same_id_arrives_too(engine: NatsEngine) ->
 async def test_a_replayed_copy_arrives_each_time(engine: NatsEngine) -> None:
     original = a_message()
     copies = [
-        structs.replace(
-            original, lineage=Lineage(letter_id="l", generation=n, campaign="c")
-        )
+        structs.replace(original, lineage=Lineage(letter_id="l", generation=n, campaign="c"))
         for n in (1, 2, 3)
     ]
     sink = engine.broker.sink("orders")
@@ -64,9 +62,7 @@ async def test_a_replayed_copy_arrives_each_time(engine: NatsEngine) -> None:
     assert await arrived(engine) == [original, *copies]
 
 
-async def test_a_repetition_of_what_was_handled_does_not_come_back(
-    engine: NatsEngine,
-) -> None:
+async def test_a_repetition_of_what_was_handled_does_not_come_back(engine: NatsEngine) -> None:
     message, sink = a_message(), engine.broker.sink("orders")
     source = engine.broker.source("orders")
     await sink.send([message])
@@ -106,7 +102,7 @@ async def test_more_headers_than_the_server_takes_are_refused_before_anything_go
 ) -> None:
     long = a_message(headers=tuple((f"h-{n}", b"x" * 8_000) for n in range(9)))
 
-    with pytest.raises(Refused, match=r"72,.* bytes of headers .* NATS takes 64,000"):
+    with pytest.raises(Refused, match=r"72,.* bytes of headers .* NATS accepts 64,000"):
         await engine.broker.sink("orders").send([a_message(), long])
 
     assert await arrived(engine) == []
@@ -167,9 +163,7 @@ async def test_what_is_noted_goes_with_its_message(engine: NatsEngine) -> None:
     await eventually(lambda: _is(noted, 0))
 
 
-async def test_a_deleted_mailbox_leaves_no_notes_for_its_successor(
-    engine: NatsEngine,
-) -> None:
+async def test_a_deleted_mailbox_leaves_no_notes_for_its_successor(engine: NatsEngine) -> None:
     source = engine.broker.source("orders")
     await engine.broker.sink("orders").send([a_message()])
     (delivery,) = await drained(source)

@@ -9,10 +9,10 @@ import nats as client
 import pytest
 from nats.js import JetStreamContext
 
-from deadletter.backends import nats
-from deadletter.backends.nats.address import read_url
-from deadletter.backends.nats.engine import connect
-from deadletter.backends.nats.names import Names
+from deadletter.brokers import nats
+from deadletter.brokers.nats.address import read_url
+from deadletter.brokers.nats.engine import connect
+from deadletter.brokers.nats.streams import Names
 from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.ports import Acked, Durability, QueueOptions
 from deadletter.system import SystemClock
@@ -26,9 +26,9 @@ from servers.common import HOST, PASSWORD, free_port
 @pytest.mark.parametrize(
     ("url", "help_"),
     [
-        ("http://localhost", "begins with nats://"),
-        ("nats://localhost/orders", "not known"),
-        ("nats://localhost?colour=red", "'colour' in the NATS URL is not known"),
+        ("http://localhost", "begin with nats://"),
+        ("nats://localhost/orders", "have no path"),
+        ("nats://localhost?colour=red", "unknown parameter 'colour' in the NATS URL"),
         ("nats://localhost?prefix=a.b", "letters, digits"),
         ("nats://localhost?stream=*", "letters, digits"),
         ("nats://localhost?consumer=mine", "name it too"),
@@ -112,7 +112,7 @@ async def test_a_server_without_jetstream_is_told(nats_server: Server) -> None:
 async def test_a_missing_permission_is_told(
     nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.backends.nats.link.PATIENCE", 0.5)
+    monkeypatch.setattr("deadletter.brokers.nats.connection.TIMEOUT", 0.5)
     server = Tight()
     try:
         server.start()
@@ -124,20 +124,16 @@ async def test_a_missing_permission_is_told(
 
 
 async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "deadletter.backends.nats.engine")
-    monkeypatch.delitem(sys.modules, "deadletter.nats_login")
+    for name in [n for n in sys.modules if n.startswith("deadletter.brokers.nats.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[nats\]'"):
         await nats.open_engine("nats://x", clock=FakeClock(), dice=SeededDice())
 
 
-async def test_it_keeps_no_letters_and_says_how_durable_it_is(
-    nats_server: Server,
-) -> None:
-    engine = await nats.open_engine(
-        fresh(nats_server.url), clock=SystemClock(), dice=SeededDice()
-    )
+async def test_it_keeps_no_letters_and_says_how_durable_it_is(nats_server: Server) -> None:
+    engine = await nats.open_engine(fresh(nats_server.url), clock=SystemClock(), dice=SeededDice())
 
     assert (engine.letters, engine.ledger, engine.undertaker) == (None, None, None)
     assert engine.features.durability is Durability.KILL_SAFE
@@ -147,19 +143,7 @@ async def test_it_keeps_no_letters_and_says_how_durable_it_is(
 
 def test_no_two_mailboxes_share_a_place() -> None:
     names = Names("dlq")
-    mailboxes = [
-        "a.b",
-        "a=2Eb",
-        "a*",
-        "a>",
-        ".a",
-        "a.",
-        "a/b",
-        "ä",
-        "A",
-        "a",
-        "x" * 512,
-    ]
+    mailboxes = ["a.b", "a=2Eb", "a*", "a>", ".a", "a.", "a/b", "ä", "A", "a", "x" * 512]
     mailboxes += ["x" * 511 + "y", "a..b", "a\\b", "$JS.API.>"]
 
     places = [names.place(mailbox) for mailbox in mailboxes]
@@ -213,9 +197,7 @@ async def test_an_existing_stream_is_used_as_it_is(nats_server: Server) -> None:
         assert (await theirs.stream_info("SHOP")).state.messages == 1
 
 
-async def test_a_stream_that_does_not_take_the_mailbox_is_told(
-    nats_server: Server,
-) -> None:
+async def test_a_stream_that_does_not_take_the_mailbox_is_told(nats_server: Server) -> None:
     async with foreign(nats_server) as theirs:
         await theirs.add_stream(name="CARS", subjects=["cars.>"])
         async with opened(fresh(nats_server.url, stream="CARS")) as engine:
@@ -297,9 +279,7 @@ async def test_a_longer_lease_makes_the_server_wait_longer(nats_server: Server) 
     assert waits == [6.0, 51.0, 51.0]
 
 
-async def test_a_message_too_large_is_told_and_nothing_is_sent(
-    nats_server: Server,
-) -> None:
+async def test_a_message_too_large_is_told_and_nothing_is_sent(nats_server: Server) -> None:
     async with opened(fresh(nats_server.url)) as engine:
         sink = engine.broker.sink("orders")
 

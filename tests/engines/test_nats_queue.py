@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.nats.engine import NatsEngine
+from deadletter.brokers.nats.engine import NatsEngine
 from deadletter.ports import Acked, Engine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import LEASE
@@ -36,9 +36,7 @@ class TestNats(QueueContract, OptionsContract):
         return HastyClock(0.3 if request.node.name in _CLOSE else SECOND)
 
     @pytest.fixture
-    async def engine(
-        self, clock: HastyClock, nats_server: Server
-    ) -> AsyncIterator[NatsEngine]:
+    async def engine(self, clock: HastyClock, nats_server: Server) -> AsyncIterator[NatsEngine]:
         engine = await hasty(fresh(nats_server.url), clock)
         yield engine
         await engine.close()
@@ -48,9 +46,7 @@ class TestNats(QueueContract, OptionsContract):
         # Calls take time too: half of a short second, when it comes to fractions.
         await clock.pass_by(seconds if seconds >= 3 else max(0.0, seconds - 0.5))
 
-    async def test_live_claims_are_left_alone(
-        self, engine: Engine, clock: FakeClock
-    ) -> None:
+    async def test_live_claims_are_left_alone(self, engine: Engine, clock: FakeClock) -> None:
         """As elsewhere; but not to the last moment."""
         await self.sent(engine)
         delivery = await self.received(engine)
@@ -61,9 +57,7 @@ class TestNats(QueueContract, OptionsContract):
         assert (swept.lost, swept.suspects, swept.doomed) == (0, frozenset(), ())
         assert await engine.broker.source("orders").settle([Acked(delivery)]) == [True]
 
-    async def test_an_extended_lease_holds(
-        self, engine: Engine, clock: FakeClock
-    ) -> None:
+    async def test_an_extended_lease_holds(self, engine: Engine, clock: FakeClock) -> None:
         """As elsewhere; but not to the last moment."""
         await self.sent(engine)
         delivery = await self.received(engine)

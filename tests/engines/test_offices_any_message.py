@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from deadletter.assembly import App
+from deadletter.app import App
 from engines import mongodb_rig
 from engines.postgresql_time import a_database
 from office.journey import batches, travel

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from contracts.access_contract import AccessContract
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.fakes import FakeClock
 from engines.postgresql_time import told_database, told_time
 
@@ -16,9 +16,7 @@ class TestPostgresqlAccess(AccessContract):
     driver = PostgresqlEngine
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, told_database: str
-    ) -> AsyncIterator[PostgresqlEngine]:
+    async def engine(self, clock: FakeClock, told_database: str) -> AsyncIterator[PostgresqlEngine]:
         async with told_time(told_database, clock):
             engine = await open_database(told_database, clock)
             yield engine

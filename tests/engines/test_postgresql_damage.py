@@ -18,8 +18,8 @@ from damages import (
     send_and_handle,
     use,
 )
-from deadletter.backends.postgresql.engine import open_database
 from deadletter.ports import Engine
+from deadletter.stores.postgresql.engine import open_database
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_bench import a_campaign
 from engines.postgresql_time import told_database, told_time
@@ -28,9 +28,7 @@ __all__ = ["told_database"]
 
 _IDLE = "(SELECT seq FROM campaigns WHERE id = 'c-idle')"
 _OWN = {
-    "replays changed": (
-        "UPDATE letter_marks SET replays = 3 WHERE letter = {replayed}",
-    ),
+    "replays changed": ("UPDATE letter_marks SET replays = 3 WHERE letter = {replayed}",),
     "replays of one never replayed": (
         "UPDATE letter_marks SET replays = 1 WHERE letter = {first}",
     ),
@@ -48,14 +46,8 @@ _OWN = {
         "UPDATE tally SET n = n + 1 WHERE fate IN ('sent', 'handled')",
     ),
 }
-for _name in (
-    "a letter deleted with its counters",
-    "a letter deleted, and its death kept",
-):
-    _OWN[_name] = (
-        "DELETE FROM letter_marks WHERE letter = {first}",
-        *DAMAGES[_name],
-    )
+for _name in ("a letter deleted with its counters", "a letter deleted, and its death kept"):
+    _OWN[_name] = ("DELETE FROM letter_marks WHERE letter = {first}", *DAMAGES[_name])
 _ALL = DAMAGES | _OWN
 
 
@@ -82,9 +74,7 @@ async def _damage(url: str, statements: Iterable[str], letters: dict[str, str]) 
 
 
 @pytest.mark.parametrize("damage", list(_ALL))
-async def test_every_damage_is_noticed(
-    engine: Engine, told_database: str, damage: str
-) -> None:
+async def test_every_damage_is_noticed(engine: Engine, told_database: str, damage: str) -> None:
     letters = await furnish(engine)
     assert not await findings(engine)
 
@@ -107,9 +97,7 @@ async def test_sums_with_a_key_show_damage_as_well(
     assert await findings(engine)
 
 
-async def test_a_key_set_later_is_used_once_somebody_accepts_what_is_there(
-    engine: Engine,
-) -> None:
+async def test_a_key_set_later_is_used_once_somebody_accepts_what_is_there(engine: Engine) -> None:
     await furnish(engine)
     use(engine, KEY)
     assert "without the key" in await findings(engine)

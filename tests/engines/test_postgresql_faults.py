@@ -10,16 +10,16 @@ from typing import Any
 import asyncpg
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.postgresql import waking
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.app import App
 from deadletter.core.errors import GiveUp, Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Acked, Burial, Engine, Fate
+from deadletter.stores.postgresql import waking
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import eventually
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.queue_bench import LEASE, a_message, info
-from deadletter.testing.waiting import eventually
 from engines.patience import insist
 from engines.postgresql_time import a_database
 from servers import Server
@@ -116,10 +116,7 @@ async def test_what_another_process_sends_wakes_a_waiting_receive(
 
 
 async def test_a_listener_that_was_cut_off_listens_again(
-    engine: PostgresqlEngine,
-    other: PostgresqlEngine,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: PostgresqlEngine, other: PostgresqlEngine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waking, "LOOK", 600.0)
     monkeypatch.setattr(waking, "LOOK_OFTEN", 600.0)
@@ -177,9 +174,7 @@ async def test_everything_works_as_it_must_behind_pgbouncer(
     await engine.close()
 
 
-async def test_a_connection_that_was_cut_is_replaced(
-    engine: PostgresqlEngine, url: str
-) -> None:
+async def test_a_connection_that_was_cut_is_replaced(engine: PostgresqlEngine, url: str) -> None:
     await engine.broker.sink("orders").send([a_message()])
     admin = await asyncpg.connect(url)
     await admin.execute(
@@ -201,9 +196,7 @@ async def test_a_connection_that_was_cut_is_replaced(
 async def test_keeping_the_same_letters_at_once_is_keeping_them_once(
     engine: PostgresqlEngine, other: PostgresqlEngine
 ) -> None:
-    letters = [
-        a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 7}") for n in range(60)
-    ]
+    letters = [a_letter(message_id=f"m-{n}", fingerprint=f"f-{n % 7}") for n in range(60)]
     rounds = [letters[n:] + letters[:n] for n in range(0, 60, 8)]
 
     kept = await asyncio.gather(
@@ -238,10 +231,7 @@ async def _listeners(engine: PostgresqlEngine) -> int:
 async def _bury(engine: PostgresqlEngine, deliveries: Any) -> None:
     assert engine.undertaker is not None
     kept = await engine.undertaker.bury(
-        [
-            Burial(one, a_letter(one.message.body, message_id=one.message.id))
-            for one in deliveries
-        ]
+        [Burial(one, a_letter(one.message.body, message_id=one.message.id)) for one in deliveries]
     )
     assert None not in kept
     source = engine.broker.source("orders")
@@ -257,9 +247,7 @@ async def _send(app: App, numbers: range) -> None:
     """Send them all, however often it takes."""
     sink = (await app.engine()).broker.sink("orders")
     for n in numbers:
-        message = Message(
-            id=f"m-{n}", body=b'{"id": %d}' % n, sent_at=SystemClock().now()
-        )
+        message = Message(id=f"m-{n}", body=b'{"id": %d}' % n, sent_at=SystemClock().now())
         await insist(lambda m=message: sink.send([m]))
 
 

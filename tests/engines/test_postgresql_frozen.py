@@ -19,9 +19,7 @@ DUMPS = {path.name: path for path in sorted(FOLDER.glob("postgresql-*.sql.xz"))}
 
 
 @pytest.fixture(params=DUMPS)
-async def url(
-    request: pytest.FixtureRequest, postgresql_server: Server
-) -> AsyncIterator[str]:
+async def url(request: pytest.FixtureRequest, postgresql_server: Server) -> AsyncIterator[str]:
     dump = lzma.decompress(DUMPS[request.param].read_bytes()).decode()
     async with a_database(postgresql_server.url) as url:
         connection = await asyncpg.connect(url)

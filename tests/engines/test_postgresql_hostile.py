@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.core.escaping import MARK, shown, stored
 from deadletter.core.message import Lineage
+from deadletter.core.text import MARK, shown, stored
 from deadletter.ports import Acked, LedgerKey, LedgerState, Released
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_bench import ANNA, a_letter, tried_again
 from deadletter.testing.queue_bench import LEASE, a_message

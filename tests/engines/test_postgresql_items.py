@@ -9,13 +9,13 @@ from msgspec import structs
 from contracts.items_bench import a_queue, leased, produced
 from contracts.items_contract import ItemsContract
 from contracts.items_sharing import SharingContract
-from deadletter.backends.postgresql import items_tending, waking
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.core.items import Death
 from deadletter.ports import ItemStore
+from deadletter.queue_server.model import Death
+from deadletter.queue_server.transactions import sweep
+from deadletter.stores.postgresql import items_operations, waking
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from engines.postgresql_time import ToldTime, a_database, told_database, told_time
 from servers import Server
 
@@ -27,9 +27,7 @@ class TestPostgresqlItems(ItemsContract):
     time: ToldTime
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, told_database: str
-    ) -> AsyncIterator[PostgresqlEngine]:
+    async def engine(self, clock: FakeClock, told_database: str) -> AsyncIterator[PostgresqlEngine]:
         async with told_time(told_database, clock) as self.time:
             engine = await open_database(told_database, clock)
             yield engine
@@ -56,9 +54,7 @@ async def engines(
 
 class TestPostgresqlItemsShared(SharingContract):
     @pytest.fixture
-    def stores(
-        self, engines: tuple[PostgresqlEngine, PostgresqlEngine]
-    ) -> list[ItemStore]:
+    def stores(self, engines: tuple[PostgresqlEngine, PostgresqlEngine]) -> list[ItemStore]:
         return [engine.items for engine in engines]
 
 
@@ -94,7 +90,7 @@ async def test_nothing_is_put_into_a_queue_while_it_is_deleted(
         assert await connection.fetchval("SELECT count(*) FROM deadletter.items") == 0
 
 
-async def test_what_falls_due_while_others_are_tended_is_not_spared_for_ever(
+async def test_items_that_fall_due_during_a_sweep_are_swept_later(
     engines: tuple[PostgresqlEngine, PostgresqlEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = engines[0].items
@@ -105,8 +101,8 @@ async def test_what_falls_due_while_others_are_tended_is_not_spared_for_ever(
 
     with monkeypatch.context() as early:  # asked for the time, and then held up
         before = "SELECT deadletter.clock() - interval '1 minute'"
-        early.setattr(items_tending, "CLOCK", before)
-        assert not (await store.tend()).departed
+        early.setattr(items_operations, "_CLOCK", before)
+        assert not (await store._write(lambda found: sweep(found, 10))).dead
 
-    (departed,) = (await store.tend()).departed
-    assert departed.death is Death.EXPIRED
+    (dead,) = (await store.sweep()).dead
+    assert dead.death is Death.EXPIRED

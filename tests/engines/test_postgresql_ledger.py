@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.ledger_contract import LedgerContract
 from engines.postgresql_time import ToldTime, told_database, told_time
@@ -17,9 +17,7 @@ class TestPostgresqlLedger(LedgerContract):
     time: ToldTime
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, told_database: str
-    ) -> AsyncIterator[PostgresqlEngine]:
+    async def engine(self, clock: FakeClock, told_database: str) -> AsyncIterator[PostgresqlEngine]:
         async with told_time(told_database, clock) as self.time:
             engine = await open_database(told_database, clock)
             yield engine

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.postgresql.engine import open_database
-from deadletter.backends.postgresql.letters import PostgresqlLetters
 from deadletter.ports import LetterStore
+from deadletter.stores.postgresql.engine import open_database
+from deadletter.stores.postgresql.letters import PostgresqlLetters
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_contract import LetterStoreContract
 from engines.postgresql_time import told_database, told_time
@@ -18,9 +18,7 @@ class TestPostgresqlLetters(LetterStoreContract):
     driver = PostgresqlLetters
 
     @pytest.fixture
-    async def store(
-        self, clock: FakeClock, told_database: str
-    ) -> AsyncIterator[LetterStore]:
+    async def store(self, clock: FakeClock, told_database: str) -> AsyncIterator[LetterStore]:
         async with told_time(told_database, clock):
             engine = await open_database(told_database, clock)
             assert engine.letters is not None

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from contracts.items_machine import ItemsMachine
-from deadletter.backends import memory
-from deadletter.backends.memory.letters import MemoryLetters
-from deadletter.backends.postgresql.engine import open_database
 from deadletter.ports import Engine, LetterStore
+from deadletter.stores import memory
+from deadletter.stores.memory.letters import MemoryLetters
+from deadletter.stores.postgresql.engine import open_database
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_machine import LettersMachine
 from deadletter.testing.queue_machine import QueueMachine
@@ -58,9 +58,7 @@ class QueueBesideMemory(_Told, QueueMachine):
         return await open_database(self.url, self.clock)
 
     async def open_model(self) -> Engine:
-        return await memory.open_engine(
-            "memory://", clock=self.clock, dice=SeededDice()
-        )
+        return await memory.open_engine("memory://", clock=self.clock, dice=SeededDice())
 
 
 class ItemsBesideMemory(_Told, ItemsMachine):
@@ -68,9 +66,7 @@ class ItemsBesideMemory(_Told, ItemsMachine):
         return await open_database(self.url, self.clock)
 
     async def open_model(self) -> Engine:
-        return await memory.open_engine(
-            "memory://", clock=self.clock, dice=SeededDice()
-        )
+        return await memory.open_engine("memory://", clock=self.clock, dice=SeededDice())
 
 
 class LettersBesideMemory(_Told, LettersMachine):

@@ -8,16 +8,14 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 
-from deadletter.assembly import open_engine
-from deadletter.backends import postgresql
-from deadletter.backends.postgresql.address import read_url
-from deadletter.backends.postgresql.engine import open_database
-from deadletter.backends.postgresql.opening import prepare
-from deadletter.backends.postgresql.schema import known
-from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Unavailable
 from deadletter.ports import Durability
+from deadletter.stores import postgresql
+from deadletter.stores.postgresql.address import read_url
+from deadletter.stores.postgresql.engine import known, open_database, prepare
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.queue_bench import a_message
+from deadletter.wiring.engines import open_engine
 from engines.postgresql_time import a_database, within
 from servers import Server
 
@@ -50,6 +48,20 @@ async def test_ten_may_make_the_tables_at_once(url: str) -> None:
     await connection.close()
     assert sorted(row[0] for row in numbers) == [number for number, _ in known()]
     assert {one.engine for one in features} == {"postgresql"}
+
+
+async def test_looking_does_not_make_the_tables(url: str) -> None:
+    with pytest.raises(NotFound, match=r"there is no office at [^ ]+ yet: `dlq work`"):
+        await open_engine(url, make=False)
+
+    connection = await asyncpg.connect(url)
+    found = await connection.fetchval(
+        "SELECT count(*) FROM pg_namespace WHERE nspname = 'deadletter'"
+    )
+    await connection.close()
+    assert found == 0
+    await (await open_engine(url)).close()
+    await (await open_engine(url, make=False)).close()
 
 
 async def test_what_the_server_promises_is_told(url: str) -> None:
@@ -97,9 +109,7 @@ async def test_plans_of_an_older_version_are_gone_on_with(url: str) -> None:
         (1, 1, 200, list(range(2, 201)), True),
         (1, 200, 250, list(range(201, 251)), False),
     ]
-    items = await connection.fetch(
-        "SELECT ordinal, letter, outcome FROM deadletter.campaign_items"
-    )
+    items = await connection.fetch("SELECT ordinal, letter, outcome FROM deadletter.campaign_items")
     assert [tuple(row) for row in items] == [(0, 1, "sent")]
     await connection.close()
 
@@ -113,9 +123,7 @@ async def test_a_wrong_password_is_said_to_be_one(url: str) -> None:
         await prepare(read_url(wrong))
 
 
-async def test_a_missing_database_is_said_to_be_missing(
-    postgresql_server: Server,
-) -> None:
+async def test_a_missing_database_is_said_to_be_missing(postgresql_server: Server) -> None:
     with pytest.raises(ConfigError, match="createdb"):
         await prepare(read_url(within(postgresql_server.url, "nowhere")))
 
@@ -143,19 +151,14 @@ async def test_who_may_not_make_tables_is_told_what_to_grant(url: str) -> None:
 
 async def test_a_parameter_that_is_none_is_said_to_be_in_the_url(url: str) -> None:
     with pytest.raises(
-        ConfigError,
-        match=r"unknown parameter 'poool' in the PostgreSQL URL: did you mean pool",
+        ConfigError, match=r"unknown parameter 'poool' in the PostgreSQL URL: did you mean pool"
     ):
         await prepare(read_url(f"{url}?poool=4"))
 
 
-async def test_a_database_that_is_not_unicode_is_refused(
-    postgresql_server: Server,
-) -> None:
+async def test_a_database_that_is_not_unicode_is_refused(postgresql_server: Server) -> None:
     admin = await asyncpg.connect(postgresql_server.url)
-    await admin.execute(
-        "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-    )
+    await admin.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
         with pytest.raises(ConfigError, match="use one in UTF8"):
             await prepare(read_url(within(postgresql_server.url, "narrow")))
@@ -197,9 +200,7 @@ def test_no_password_is_ever_shown() -> None:
     assert address.shown == "h:99/x"
 
 
-async def test_without_its_client_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_its_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(postgresql.__name__)]:
         if name != postgresql.__name__:
             monkeypatch.delitem(sys.modules, name)
@@ -207,9 +208,7 @@ async def test_without_its_client_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[postgresql\]'"):
-        await postgresql.open_engine(
-            "postgresql://h/x", clock=SystemClock(), dice=SystemDice()
-        )
+        await postgresql.open_engine("postgresql://h/x", clock=SystemClock(), dice=SystemDice())
 
 
 async def test_a_closed_engine_says_so(url: str) -> None:

@@ -6,14 +6,13 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.backends.postgresql.letters import PostgresqlLetters
 from deadletter.ports import LetterStore
-from deadletter.testing.burial_contract import UndertakerContract
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.stores.postgresql.letters import PostgresqlLetters
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.ledger_contract import LedgerContract
 from deadletter.testing.letters_contract import LetterStoreContract
-from deadletter.testing.postman_contract import PostmanContract
+from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
 from engines.postgresql_time import ToldTime, told_database, told_time, within
 from servers import Missing, Server

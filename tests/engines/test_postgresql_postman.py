@@ -10,15 +10,15 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.backends.postgresql.letters_edit import edit
-from deadletter.backends.postgresql.letters_moves import move
 from deadletter.core.campaign import Campaign, Outcome
 from deadletter.core.editing import Edit
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Message
+from deadletter.office.transactions.letters import edit, move
 from deadletter.ports import Move, Posted
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.stores.postgresql.letter_operations import PostgresqlOperations
 from deadletter.testing.fakes import START, FakeClock
 from deadletter.testing.letters_bench import a_letter
 from deadletter.testing.queue_bench import drained
@@ -67,9 +67,7 @@ async def test_two_senders_of_one_campaign_send_each_letter_once(
     assert await counts(engines[0]) == {Outcome.SENT: len(letters)}
 
 
-async def test_each_letter_goes_with_its_own_generation(
-    engine: PostgresqlEngine,
-) -> None:
+async def test_each_letter_goes_with_its_own_generation(engine: PostgresqlEngine) -> None:
     letters = [a_letter(replays=replays) for replays in (0, 2, 1, 2, 9, 0)]
     await planned(engine, *letters)
 
@@ -100,9 +98,7 @@ async def test_what_cannot_go_leaves_all_as_it_was(engine: PostgresqlEngine) -> 
     assert await counts(engine) == {Outcome.PLANNED: 2}
 
 
-async def test_a_mailbox_that_was_deleted_is_made_again(
-    engine: PostgresqlEngine,
-) -> None:
+async def test_a_mailbox_that_was_deleted_is_made_again(engine: PostgresqlEngine) -> None:
     assert await arrived(engine) == []  # it is known here
     await engine.broker.delete("orders")
     await planned(engine, a_letter())
@@ -113,9 +109,7 @@ async def test_a_mailbox_that_was_deleted_is_made_again(
     assert (queue.options.name, queue.ready, queue.tally) == ("orders", 1, {"sent": 1})
 
 
-async def test_odd_text_and_large_bodies_go_back_as_they_were(
-    engine: PostgresqlEngine,
-) -> None:
+async def test_odd_text_and_large_bodies_go_back_as_they_were(engine: PostgresqlEngine) -> None:
     odd = "𝄞\ud800\0"
     large = bytes(range(256)) * 10_000
     letter = a_letter(large, message_id=odd, headers=((odd, b"\0\xff"),), key=odd)
@@ -130,9 +124,7 @@ async def test_odd_text_and_large_bodies_go_back_as_they_were(
     assert copy.lineage.letter_id == letter.id
 
 
-async def test_other_processes_are_told(
-    engine: PostgresqlEngine, told_database: str
-) -> None:
+async def test_other_processes_are_told(engine: PostgresqlEngine, told_database: str) -> None:
     await planned(engine, a_letter())
     told: asyncio.Queue[Any] = asyncio.Queue()
     listener = await asyncpg.connect(told_database)
@@ -147,9 +139,7 @@ async def test_other_processes_are_told(
 
 async def planned(engine: PostgresqlEngine, *letters: DeadLetter, cap: int = 5) -> None:
     await office(engine).keep(letters)
-    campaign = Campaign(
-        id="c-1", query="is:pending", created_at=START, actor="anna", cap=cap
-    )
+    campaign = Campaign(id="c-1", query="is:pending", created_at=START, actor="anna", cap=cap)
     await office(engine).plan_replay(campaign, [letter.id for letter in letters])
 
 
@@ -173,9 +163,7 @@ def office(engine: PostgresqlEngine) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def meanwhile(
-    engine: PostgresqlEngine, url: str
-) -> AsyncIterator[asyncpg.Connection]:
+async def meanwhile(engine: PostgresqlEngine, url: str) -> AsyncIterator[asyncpg.Connection]:
     """Changes letters that are sent at this moment, and is done before they go."""
     other = await asyncpg.connect(url)
     async with other.transaction():
@@ -197,7 +185,7 @@ async def test_what_is_edited_meanwhile_goes_as_it_is_now(
     wish = Edit(letters[0].id, better, kept.head.revision, By("ann", "mended"))
 
     async with meanwhile(engine, told_database) as other:
-        await edit(other, wish, START)
+        await edit(PostgresqlOperations(other), wish, START)
 
     found = {message.id: message for message in await arrived(engine)}
     copy = found[letters[0].message.id]
@@ -214,7 +202,7 @@ async def test_what_is_closed_meanwhile_does_not_go(
     close = Move(ids=(letters[0].id,), old=frozenset(State), new=State.CLOSED)
 
     async with meanwhile(engine, told_database) as other:
-        await move(other, close, By("ann", "done"), START)
+        await move(PostgresqlOperations(other), close, By("ann", "done"), START)
 
     (found,) = await arrived(engine)
     assert found.id == letters[1].message.id
@@ -222,9 +210,7 @@ async def test_what_is_closed_meanwhile_does_not_go(
     assert await office(engine).verify() == []
 
 
-async def test_more_replays_than_are_prepared_for_go_as_well(
-    engine: PostgresqlEngine,
-) -> None:
+async def test_more_replays_than_are_prepared_for_go_as_well(engine: PostgresqlEngine) -> None:
     letters = [a_letter(replays=replays) for replays in (0, 40)]
     await planned(engine, *letters, cap=50)
 
@@ -234,9 +220,7 @@ async def test_more_replays_than_are_prepared_for_go_as_well(
     assert [message.generation for message in found] == [1, 41]
 
 
-async def test_a_plan_of_many_letters_is_sent_in_its_order(
-    engine: PostgresqlEngine,
-) -> None:
+async def test_a_plan_of_many_letters_is_sent_in_its_order(engine: PostgresqlEngine) -> None:
     sent_at = [START + timedelta(seconds=n) for n in range(450)]
     letters = [a_letter(sent_at=at) for at in sent_at]  # more than share a row
     await planned(engine, *letters)
@@ -268,9 +252,7 @@ async def test_a_copy_is_what_was_edited_last(engine: PostgresqlEngine) -> None:
     letter = a_letter(b"old", key="old")
     await office(engine).keep([letter])
     (kept,) = await office(engine).get([letter.id])
-    better = structs.replace(
-        letter.message, body=b"new", key="new", headers=(("fixed", b"yes"),)
-    )
+    better = structs.replace(letter.message, body=b"new", key="new", headers=(("fixed", b"yes"),))
     by = By("ann", "mended")
     await office(engine).edit(letter.id, better, revision=kept.head.revision, by=by)
     await planned(engine, letter)

@@ -5,13 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from contracts.queue_damage import DamageContract
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
-from deadletter.testing.burial_contract import UndertakerContract
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.postman_contract import PostmanContract
-from deadletter.testing.queue_clocks import ClockContract
+from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
-from deadletter.testing.queue_options import OptionsContract
+from deadletter.testing.queue_options import ClockContract, OptionsContract
 from engines.postgresql_time import ToldTime, told_database, told_time
 
 __all__ = ["told_database"]
@@ -23,9 +21,7 @@ class _Told:
     time: ToldTime
 
     @pytest.fixture
-    async def engine(
-        self, clock: FakeClock, told_database: str
-    ) -> AsyncIterator[PostgresqlEngine]:
+    async def engine(self, clock: FakeClock, told_database: str) -> AsyncIterator[PostgresqlEngine]:
         async with told_time(told_database, clock) as self.time:
             engine = await open_database(told_database, clock)
             yield engine
@@ -36,9 +32,7 @@ class _Told:
         await self.time.tell()
 
 
-class TestPostgresql(
-    _Told, QueueContract, ClockContract, DamageContract, OptionsContract
-):
+class TestPostgresql(_Told, QueueContract, ClockContract, DamageContract, OptionsContract):
     pass
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from contracts.generate import NOW, budgets, letters, queries
 from contracts.odd_searches import odd_searches
-from deadletter.backends.postgresql import letters as store
-from deadletter.backends.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.query import STEP, Budget, Meter, Node, matches, parse
+from deadletter.stores.postgresql import letters as store
+from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.letters_bench import a_letter
 from engines.machines import runs
@@ -47,9 +47,7 @@ class Office:
         self._clock = FakeClock(NOW)
         self._opening = told_time(url, self._clock)
         self._time: ToldTime = self._runner.run(self._opening.__aenter__())
-        self._engine: PostgresqlEngine = self._runner.run(
-            open_database(url, self._clock)
-        )
+        self._engine: PostgresqlEngine = self._runner.run(open_database(url, self._clock))
 
     def close(self) -> None:
         self._runner.run(self._engine.close())
@@ -74,9 +72,7 @@ class Office:
             pass
         # Some are indexed, some changed since, some new.
         ids = dict.fromkeys(one.id for one in await store.keep(letters))
-        there = sorted(
-            await store.get(list(ids)), key=lambda letter: letter.head.dead_at
-        )
+        there = sorted(await store.get(list(ids)), key=lambda letter: letter.head.dead_at)
         found = [head async for head in self._pages(query, limit)]
         expected = [letter.head for letter in there if matches(query, letter, now=NOW)]
         return found, expected[::-1]
@@ -117,18 +113,11 @@ def test_odd_text_is_found_like_any_other(
 
 @pytest.mark.slow
 @given(
-    kept=st.lists(letters(), max_size=8),
-    query=queries(),
-    limit=st.integers(1, 5),
-    budget=budgets(),
+    kept=st.lists(letters(), max_size=8), query=queries(), limit=st.integers(1, 5), budget=budgets()
 )
 @runs(150)
 def test_a_search_finds_exactly_what_matches(
-    office: Office,
-    kept: list[DeadLetter],
-    query: Node,
-    limit: int,
-    budget: Budget,
+    office: Office, kept: list[DeadLetter], query: Node, limit: int, budget: Budget
 ) -> None:
     with mock.patch.object(store, "Meter", partial(Meter, budget=budget)):
         found, expected = office.searched(kept, query, limit=limit)
@@ -144,9 +133,7 @@ def test_a_search_finds_exactly_what_matches(
         "since:0001-01-01 until:9999-12-31",
     ],
 )
-def test_numbers_beyond_all_measure_find_what_they_should(
-    office: Office, query: str
-) -> None:
+def test_numbers_beyond_all_measure_find_what_they_should(office: Office, query: str) -> None:
     found, expected = office.searched([a_letter()], parse(query), limit=5)
 
     assert found == expected

@@ -6,12 +6,12 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from deadletter.backends.postgresql import body_index
-from deadletter.backends.postgresql.engine import open_database
-from deadletter.backends.postgresql.letters import PostgresqlLetters
-from deadletter.backends.postgresql.text_index import candidates
 from deadletter.core.query import parse
 from deadletter.core.query.trigrams import Hint, trigrams
+from deadletter.stores.postgresql import body_index
+from deadletter.stores.postgresql.engine import open_database
+from deadletter.stores.postgresql.letters import PostgresqlLetters
+from deadletter.stores.postgresql.text_index import candidates
 from deadletter.testing.fakes import FakeClock
 from engines.postgresql_time import told_database, told_time
 from office.making import BY, make_letter, make_letters
@@ -20,9 +20,7 @@ __all__ = ["told_database"]
 
 
 @pytest.fixture
-async def store(
-    clock: FakeClock, told_database: str
-) -> AsyncIterator[PostgresqlLetters]:
+async def store(clock: FakeClock, told_database: str) -> AsyncIterator[PostgresqlLetters]:
     async with told_time(told_database, clock):
         engine = await open_database(told_database, clock)
         assert isinstance(engine.letters, PostgresqlLetters)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines.proxy import HOST, FaultProxy, fault_proxy
 
 
@@ -35,9 +35,7 @@ async def call(proxy: FaultProxy) -> bytes:
 
 
 class Caller:
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
@@ -88,9 +86,7 @@ async def test_a_black_hole_holds_all_back_until_it_is_over(
     assert await answer == b"anybody"
 
 
-async def test_latency_holds_every_answer_back(
-    proxy: FaultProxy, caller: Caller
-) -> None:
+async def test_latency_holds_every_answer_back(proxy: FaultProxy, caller: Caller) -> None:
     proxy.latency = 0.1
     loop = asyncio.get_running_loop()
     since = loop.time()
@@ -100,9 +96,7 @@ async def test_latency_holds_every_answer_back(
     assert loop.time() - since >= 0.19  # there and back
 
 
-async def test_refusing_turns_new_connections_away(
-    proxy: FaultProxy, caller: Caller
-) -> None:
+async def test_refusing_turns_new_connections_away(proxy: FaultProxy, caller: Caller) -> None:
     await caller.hears(b"hello")
     proxy.refuse = True
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.rabbitmq.engine import RabbitEngine
+from deadletter.app import App
+from deadletter.brokers.rabbitmq.engine import RabbitEngine
 from deadletter.core.decision import Reason
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message
-from deadletter.testing.waiting import eventually
 from engines import rabbitmq_worker
 from engines.patience import insist
 from engines.rabbitmq_rig import opened
@@ -62,16 +62,14 @@ async def is_empty(engine: RabbitEngine) -> bool:
     """Whether nothing is left in the broker."""
     try:
         (queue,) = [q for q in await engine.broker.queues() if q.options.name == "work"]
-        waiting = await engine._mailboxes._places.count("work.suspects")
+        waiting = await engine._mailboxes._queues.count("work.suspects")
     except Unavailable:
         return False
     return not (queue.ready or queue.delayed or waiting)
 
 
 @asynccontextmanager
-async def working(
-    url: str, place: Path, how: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def working(url: str, place: Path, how: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, rabbitmq_worker.__file__, url, str(place), how
     )

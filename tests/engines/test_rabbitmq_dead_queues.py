@@ -11,15 +11,15 @@ import aiormq
 import pytest
 
 from deadletter import App, DeadLetter
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
 from deadletter.core.events import Event, HeadersIgnored
 from deadletter.core.ids import letter_id
 from deadletter.core.message import Lineage, Message
 from deadletter.core.signing import sign_lineage
 from deadletter.ports import QueueOptions, Sealed
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.foreign import opened_foreign
 from engines.test_rabbitmq_policies import ManagedRabbitMQ, broker, managed
 from intake.rig import drained, letters
 
@@ -38,9 +38,7 @@ class Shop:
         self.dead = dead.format(mailbox=self.orders)
         self.seen: list[DeadLetter] = []
         self.events: list[Event] = []
-        self.app = App(
-            server.url, office=f"sqlite:///{office}", observe=self.events.append
-        )
+        self.app = App(server.url, office=f"sqlite:///{office}", observe=self.events.append)
         self.app.letter_handler(self.dead, wait=1.0)(self.seen.append)
         self._server = server
 
@@ -90,9 +88,7 @@ class Shop:
         return [e.what for e in self.events if isinstance(e, HeadersIgnored)]
 
 
-@pytest.mark.parametrize(
-    ("dead", "has_options"), [("{mailbox}-dlq", False), ("graveyard", True)]
-)
+@pytest.mark.parametrize(("dead", "has_options"), [("{mailbox}-dlq", False), ("graveyard", True)])
 async def test_a_copy_that_rabbitmq_moved_leads_back_to_its_letter(
     broker: ManagedRabbitMQ, tmp_path: Path, dead: str, has_options: bool
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from deadletter.backends.rabbitmq.engine import RabbitEngine, connect
+from deadletter.brokers.rabbitmq.engine import RabbitEngine, connect
 from engines.machines import BOX, MailboxMachine, runs
 from engines.rabbitmq_rig import emptied
 from servers import Server

@@ -11,16 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from deadletter.amqp import frames
-from deadletter.backends.rabbitmq import delays, table
-from deadletter.backends.rabbitmq.engine import RabbitEngine
-from deadletter.backends.rabbitmq.packing import (
-    NEW,
-    Story,
-    Unpacked,
-    packed,
-    unpacked,
-)
+from deadletter.brokers.amqp import frames
+from deadletter.brokers.rabbitmq import delays
+from deadletter.brokers.rabbitmq import properties as table
+from deadletter.brokers.rabbitmq.engine import RabbitEngine
+from deadletter.brokers.rabbitmq.messages import NEW, Story, Unpacked, packed, unpacked
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
@@ -37,9 +32,7 @@ def sent(message: Message, story: Story = NEW) -> bytes:
     return _HEADER + packed(message, story, to="orders", keys=KEYS)
 
 
-def read_back(
-    header: bytes, body: bytes, keys: Keys = KEYS, mailbox: str = "orders"
-) -> Unpacked:
+def read_back(header: bytes, body: bytes, keys: Keys = KEYS, mailbox: str = "orders") -> Unpacked:
     return unpacked(header, body, START, mailbox=mailbox, keys=keys)
 
 
@@ -117,13 +110,8 @@ def test_times_that_no_calendar_has_do_not_stop_the_worker(at: int) -> None:
     assert read.message.sent_at == START
 
 
-@given(
-    message=messages,
-    long=st.sampled_from(["id", "content_type", "reply_to"]),
-)
-def test_what_is_too_long_for_amqp_comes_back_whole(
-    message: Message, long: str
-) -> None:
+@given(message=messages, long=st.sampled_from(["id", "content_type", "reply_to"]))
+def test_what_is_too_long_for_amqp_comes_back_whole(message: Message, long: str) -> None:
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     stretched = Message(**{**fields, long: "ü" * 500})
 
@@ -133,9 +121,7 @@ def test_what_is_too_long_for_amqp_comes_back_whole(
 
 
 @given(noise=st.binary(max_size=200), body=st.binary(max_size=20))
-def test_properties_that_are_none_do_not_hide_the_body(
-    noise: bytes, body: bytes
-) -> None:
+def test_properties_that_are_none_do_not_hide_the_body(noise: bytes, body: bytes) -> None:
     assert read_back(_HEADER + noise, body).message.body == body
 
 
@@ -155,9 +141,7 @@ def test_acks_name_each_delivery_once_and_no_other(data: st.DataObject) -> None:
 
 
 @given(st.integers(1, 10 * delays.LONGEST))
-def test_a_delay_waits_among_those_that_wait_less_than_twice_as_long(
-    delay: int,
-) -> None:
+def test_a_delay_waits_among_those_that_wait_less_than_twice_as_long(delay: int) -> None:
     at = delays.bucket(delay)
 
     assert at in delays.buckets()
@@ -178,12 +162,7 @@ async def test_a_message_of_somebody_else_comes_whole(
         message_type="order",
         reply_to="answers",
         timestamp=at,
-        headers={
-            "tenant": "eu",
-            "retries": 3,
-            "deep": {"er": [1, 2]},
-            "traceparent": "00-1-2-01",
-        },
+        headers={"tenant": "eu", "retries": 3, "deep": {"er": [1, 2]}, "traceparent": "00-1-2-01"},
     )
 
     (delivery,) = await usual(engine, 1)
@@ -243,9 +222,7 @@ async def test_what_died_elsewhere_before_survives_a_delay_unchanged(
     assert (third.attempt, third.history) == (3, "told")
 
 
-async def test_ours_can_be_read_by_others(
-    engine: RabbitEngine, rabbitmq_server: Server
-) -> None:
+async def test_ours_can_be_read_by_others(engine: RabbitEngine, rabbitmq_server: Server) -> None:
     message = a_message(
         b'{"n": 1}',
         content_type="application/json",

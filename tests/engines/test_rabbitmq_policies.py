@@ -43,10 +43,7 @@ class ManagedRabbitMQ(RabbitMQ):
         connection = http.client.HTTPConnection(HOST, self.api, timeout=20)
         login = b64encode(b"guest:guest").decode()
         body = msgspec.json.encode(values)
-        headers = {
-            "Authorization": f"Basic {login}",
-            "Content-Type": "application/json",
-        }
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         connection.request(verb, f"/api/{what}", body=body, headers=headers)
         assert connection.getresponse().status in (201, 204, 404)
         connection.close()
@@ -59,20 +56,14 @@ managed = server_of(ManagedRabbitMQ)
 def broker(managed: ManagedRabbitMQ) -> Iterator[ManagedRabbitMQ]:
     """The broker, without policies before and after."""
     if not managed.ours:
-        raise NotOurs(
-            f"{managed.variable()} is set: that server has policies of others"
-        )
+        raise NotOurs(f"{managed.variable()} is set: that server has policies of others")
     yield managed
     for kind in ("policies", "operator-policies"):
         managed.delete(f"{kind}/%2F/few")
 
 
 def limit_all(
-    broker: ManagedRabbitMQ,
-    limit: int,
-    *,
-    pattern: str = "^orders",
-    kind: str = "policies",
+    broker: ManagedRabbitMQ, limit: int, *, pattern: str = "^orders", kind: str = "policies"
 ) -> None:
     definition = {"delivery-limit": limit}
     broker.put(f"{kind}/%2F/few", pattern=pattern, definition=definition)
@@ -93,9 +84,7 @@ async def test_a_worker_refuses_to_start_where_a_policy_would_drop_messages(
             await app.work(asyncio.Event())
 
 
-async def test_the_place_of_suspects_must_allow_all_attempts(
-    broker: ManagedRabbitMQ,
-) -> None:
+async def test_the_place_of_suspects_must_allow_all_attempts(broker: ManagedRabbitMQ) -> None:
     limit_all(broker, 7, pattern="suspects$")
 
     async with opened(broker.managed_url) as engine:
@@ -110,9 +99,7 @@ async def test_the_place_of_suspects_must_allow_all_attempts(
     assert endless is not None
 
 
-async def test_the_doctor_sees_it_on_mailboxes_of_others(
-    broker: ManagedRabbitMQ,
-) -> None:
+async def test_the_doctor_sees_it_on_mailboxes_of_others(broker: ManagedRabbitMQ) -> None:
     async with opened(broker.managed_url) as engine:
         await usual(engine, 1)
 
@@ -125,18 +112,14 @@ async def test_the_doctor_sees_it_on_mailboxes_of_others(
     assert "policy 'few' gives the queue orders a delivery-limit of 2" in after.text
 
 
-async def test_the_doctor_warns_that_policies_cannot_be_seen(
-    broker: ManagedRabbitMQ,
-) -> None:
+async def test_the_doctor_warns_that_policies_cannot_be_seen(broker: ManagedRabbitMQ) -> None:
     check = await limits(broker.url)
 
     assert check.health is Health.WARN
     assert "add ?management=15672 to the URL" in check.text
 
 
-async def test_whoever_may_not_ask_is_told_what_he_needs(
-    broker: ManagedRabbitMQ,
-) -> None:
+async def test_whoever_may_not_ask_is_told_what_he_needs(broker: ManagedRabbitMQ) -> None:
     broker.put("users/shop", password="secret", tags="")
     broker.put("permissions/%2F/shop", configure=".*", write=".*", read=".*")
     url = broker.managed_url.replace("guest:guest", "shop:secret")

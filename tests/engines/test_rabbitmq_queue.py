@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.rabbitmq.engine import RabbitEngine
+from deadletter.brokers.rabbitmq.engine import RabbitEngine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import OptionsContract

@@ -4,20 +4,17 @@ import asyncio
 
 import pytest
 
-from deadletter.amqp import channel as channels
-from deadletter.backends.rabbitmq.engine import connect
+from deadletter.brokers.amqp import channel as channels
+from deadletter.brokers.rabbitmq.engine import connect
 from deadletter.core.errors import Unavailable
 from deadletter.ports import Acked, Released
-from deadletter.testing.fakes import FakeClock
+from deadletter.testing.fakes import FakeClock, eventually
 from deadletter.testing.queue_bench import a_message
-from deadletter.testing.waiting import eventually
 from engines.rabbitmq_rig import behind_proxy, beside, opened, usual
 from servers import Server
 
 
-async def test_a_silent_broker_is_given_up_by_its_heartbeat(
-    rabbitmq_server: Server,
-) -> None:
+async def test_a_silent_broker_is_given_up_by_its_heartbeat(rabbitmq_server: Server) -> None:
     async with behind_proxy(rabbitmq_server) as (_, proxy):
         url = f"{proxy.through(rabbitmq_server.url)}?heartbeat=1"
         engine = await connect(url, clock=FakeClock())
@@ -63,9 +60,7 @@ async def test_somebody_who_does_not_speak_amqp_is_unavailable() -> None:
     await server.wait_closed()
 
 
-async def test_a_release_cut_off_in_the_middle_loses_nothing(
-    rabbitmq_server: Server,
-) -> None:
+async def test_a_release_cut_off_in_the_middle_loses_nothing(rabbitmq_server: Server) -> None:
     async with behind_proxy(rabbitmq_server) as (engine, proxy):
         sent = [a_message(b"x" * 2000) for _ in range(20)]
         await engine.broker.sink("orders").send(sent)
@@ -83,9 +78,7 @@ async def test_a_release_cut_off_in_the_middle_loses_nothing(
             async def are_all_there() -> bool:
                 there = other.broker.source("orders")
                 for alone in (False, True):
-                    batch = await there.receive(
-                        limit=50, wait=0, lease=30.0, alone=alone
-                    )
+                    batch = await there.receive(limit=50, wait=0, lease=30.0, alone=alone)
                     await there.settle([Acked(delivery) for delivery in batch])
                     found.update(delivery.message.id for delivery in batch)
                 return found == {message.id for message in sent}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.redis.engine import RedisEngine, connect
+from deadletter.app import App
+from deadletter.brokers.redis.engine import RedisEngine, connect
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Fate, QueueInfo
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines import redis_worker
 from engines.patience import insist
 from engines.redis_rig import fresh, tuned
@@ -51,23 +51,15 @@ async def letters_in(place: Path) -> list[str]:
 
 
 def check(counts: QueueInfo, effects: Path, sent: int, *, bad: int) -> None:
-    assert counts.tally == {
-        "sent": sent,
-        Fate.HANDLED: sent - bad,
-        Fate.BURIED: bad,
-    }
+    assert counts.tally == {"sent": sent, Fate.HANDLED: sent - bad, Fate.BURIED: bad}
     done = {int(line) for line in effects.read_text().split()}
     assert done == {number for number in range(sent) if number % 5}
 
 
 @asynccontextmanager
-async def working(
-    url: str, place: Path, how: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def working(url: str, place: Path, how: str) -> AsyncIterator[asyncio.subprocess.Process]:
     script = redis_worker.__file__
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, script, url, str(place), how
-    )
+    process = await asyncio.create_subprocess_exec(sys.executable, script, url, str(place), how)
     try:
         yield process
     finally:
@@ -96,9 +88,7 @@ async def test_a_worker_killed_between_keep_and_ack_doubles_no_letter(
     await engine.close()
 
 
-async def test_a_server_killed_under_load_loses_and_doubles_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_server_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     total = 600
     with tuned() as server:
         engine = await connect(server.url)

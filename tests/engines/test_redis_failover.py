@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis.asyncio as client
 
-from deadletter.backends.redis.engine import RedisEngine, connect
+from deadletter.brokers.redis.engine import RedisEngine, connect
 from deadletter.ports import Acked, Fate
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message, info
-from deadletter.testing.waiting import eventually
 from engines.patience import insist
 from engines.proxy import FaultProxy, fault_proxy
 from engines.redis_rig import Tuned, tuned
@@ -26,9 +26,7 @@ def a_pair() -> Iterator[tuple[Tuned, Tuned]]:
     """A primary and the replica that may take its place."""
     with (
         tuned("--masterauth", PASSWORD) as primary,
-        tuned(
-            *("--masterauth", PASSWORD, "--replicaof", HOST, str(primary.port))
-        ) as replica,
+        tuned(*("--masterauth", PASSWORD, "--replicaof", HOST, str(primary.port))) as replica,
     ):
         yield primary, replica
 
@@ -39,9 +37,7 @@ async def command(server: Tuned, *words: str | int) -> Any:
 
 
 async def is_following(replica: Tuned) -> bool:
-    return "'master_link_status': 'up'" in str(
-        await command(replica, "INFO", "replication")
-    )
+    return "'master_link_status': 'up'" in str(await command(replica, "INFO", "replication"))
 
 
 async def leads(server: Tuned) -> bool:

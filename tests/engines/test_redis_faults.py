@@ -6,13 +6,12 @@ from random import Random
 
 import pytest
 
-from deadletter.backends.redis.engine import RedisEngine, connect
-from deadletter.backends.redis.registry import Registry
+from deadletter.brokers.redis.engine import RedisEngine, Registry, connect
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Fate, QueueOptions, Released, Settlement
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import LEASE, a_message, drained, info
-from deadletter.testing.waiting import eventually
 from engines.patience import insist
 from engines.proxy import fault_proxy
 from engines.redis_rig import Deaf, fresh
@@ -41,9 +40,7 @@ async def received(engine: RedisEngine, count: int) -> list[Delivery]:
     return deliveries
 
 
-async def test_a_send_whose_answer_is_lost_is_not_doubled(
-    engine: RedisEngine, deaf: Deaf
-) -> None:
+async def test_a_send_whose_answer_is_lost_is_not_doubled(engine: RedisEngine, deaf: Deaf) -> None:
     messages = [a_message(), a_message()]
     deaf.misses = 2
 
@@ -119,10 +116,7 @@ async def test_a_settlement_whose_answer_is_lost_is_made_once(
     assert answers == [True, True, True]
     assert (await info(engine.broker)).tally == {"sent": 3, Fate.BURIED: 1}
     back = await received(engine, 2)
-    assert [(d.attempt, d.spared, d.history) for d in back] == [
-        (2, 0, "told"),
-        (2, 1, ""),
-    ]
+    assert [(d.attempt, d.spared, d.history) for d in back] == [(2, 0, "told"), (2, 1, "")]
     assert await source.settle(settlements) == [False, False, False]
 
 
@@ -142,9 +136,7 @@ async def test_who_asks_again_does_not_get_what_somebody_else_has_by_now(
     assert await source.settle([Acked(theirs)]) == [True]
 
 
-async def test_an_extension_whose_answer_is_lost_holds(
-    engine: RedisEngine, deaf: Deaf
-) -> None:
+async def test_an_extension_whose_answer_is_lost_holds(engine: RedisEngine, deaf: Deaf) -> None:
     await engine.broker.sink("orders").send([a_message()])
     (delivery,) = await received(engine, 1)
     deaf.misses = 1
@@ -152,15 +144,13 @@ async def test_an_extension_whose_answer_is_lost_holds(
     assert await engine.broker.source("orders").extend([delivery], lease=LEASE)
 
 
-async def test_scripts_the_server_has_forgotten_are_sent_again(
-    engine: RedisEngine,
-) -> None:
+async def test_scripts_the_server_has_forgotten_are_sent_again(engine: RedisEngine) -> None:
     source = engine.broker.source("orders")
     for _ in range(3):
         await engine.broker.sink("orders").send([a_message()])
-        await engine._link.command("SCRIPT", "FLUSH")
+        await engine._runner.command("SCRIPT", "FLUSH")
         found = await received(engine, 1)
-        await engine._link.command("SCRIPT", "FLUSH")
+        await engine._runner.command("SCRIPT", "FLUSH")
         assert await source.settle([Acked(d) for d in found]) == [True]
 
 
@@ -183,13 +173,11 @@ async def test_options_that_changed_meanwhile_are_looked_at_again(
         await engine.broker.update(QueueOptions(name="a", dead_queue="b"))
 
 
-async def test_a_body_taken_away_from_outside_blocks_nobody(
-    engine: RedisEngine,
-) -> None:
+async def test_a_body_taken_away_from_outside_blocks_nobody(engine: RedisEngine) -> None:
     await engine.broker.sink("orders").send([a_message() for _ in range(3)])
-    bodies = next(key for key in engine.broker._box("orders").keys if "bodies" in key)
-    first, *_ = await engine._link.command("HKEYS", bodies)
-    await engine._link.command("HDEL", bodies, first)
+    bodies = next(key for key in engine.broker._mailbox("orders").keys if "bodies" in key)
+    first, *_ = await engine._runner.command("HKEYS", bodies)
+    await engine._runner.command("HDEL", bodies, first)
     source = engine.broker.source("orders")
 
     found = await source.receive(limit=9, wait=1.0, lease=LEASE)
@@ -198,9 +186,7 @@ async def test_a_body_taken_away_from_outside_blocks_nobody(
     assert (await info(engine.broker)).tally == {"sent": 3, Fate.PURGED: 1}
 
 
-async def test_a_connection_that_says_nothing_is_given_up(
-    redis_server: Server,
-) -> None:
+async def test_a_connection_that_says_nothing_is_given_up(redis_server: Server) -> None:
     async with fault_proxy(redis_server.port) as proxy:
         engine = await connect(fresh(proxy.through(redis_server.url)))
         proxy.blackhole = True
@@ -213,13 +199,12 @@ async def test_a_connection_that_says_nothing_is_given_up(
         await engine.close()
 
 
-async def test_a_waiting_receive_survives_cut_connections(
-    redis_server: Server,
-) -> None:
+async def test_a_waiting_receive_survives_cut_connections(redis_server: Server) -> None:
     async with fault_proxy(redis_server.port) as proxy:
         engine = await connect(fresh(proxy.through(redis_server.url)))
         source = engine.broker.source("orders")
         waiting = asyncio.create_task(source.receive(limit=1, wait=30, lease=LEASE))
+        await eventually(lambda: engine._runner._patient._used, within=10)
         await asyncio.sleep(0.05)
 
         proxy.reset()
@@ -239,9 +224,7 @@ def _acked(batch: Sequence[Settlement], answers: Sequence[bool]) -> list[str]:
     return [s.delivery.message.id for s, _ in both if isinstance(s, Acked)]
 
 
-async def test_under_cuts_at_any_time_nothing_is_lost_or_doubled(
-    redis_server: Server,
-) -> None:
+async def test_under_cuts_at_any_time_nothing_is_lost_or_doubled(redis_server: Server) -> None:
     random = Random(7)
     sent: set[str] = set()
     settled: list[str] = []
@@ -258,10 +241,7 @@ async def test_under_cuts_at_any_time_nothing_is_lost_or_doubled(
         source = engine.broker.source("orders")
         while not done.is_set():
             found = await insist(lambda: source.receive(limit=7, wait=0.2, lease=60))
-            batch = [
-                Acked(d) if d.attempt > 1 else Released(d, history="once")
-                for d in found
-            ]
+            batch = [Acked(d) if d.attempt > 1 else Released(d, history="once") for d in found]
             answers = await insist(lambda b=batch: source.settle(b))
             settled.extend(_acked(batch, answers))
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from deadletter.backends import memory
 from deadletter.ports import Engine
+from deadletter.stores import memory
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.ledger_machine import LedgerMachine
 from deadletter.testing.queue_machine import QueueMachine
@@ -26,9 +26,7 @@ class RedisBesideMemory(QueueMachine):
         return await on_clock(self.url, self.clock)
 
     async def open_model(self) -> Engine:
-        return await memory.open_engine(
-            "memory://", clock=self.clock, dice=SeededDice()
-        )
+        return await memory.open_engine("memory://", clock=self.clock, dice=SeededDice())
 
 
 class RedisLedgerBesideMemory(LedgerMachine):
@@ -38,9 +36,7 @@ class RedisLedgerBesideMemory(LedgerMachine):
         return await on_clock(fresh(self.server), self.clock)
 
     async def open_model(self) -> Engine:
-        return await memory.open_engine(
-            "memory://", clock=self.clock, dice=SeededDice()
-        )
+        return await memory.open_engine("memory://", clock=self.clock, dice=SeededDice())
 
 
 def test_mailboxes_answer_like_those_in_memory(redis_server: Server) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from deadletter.backends import redis
-from deadletter.backends.redis.engine import connect
+from deadletter.brokers import redis
+from deadletter.brokers.redis.engine import connect
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.ports import Acked, Durability, LedgerKey, LedgerState, QueueOptions
-from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 from deadletter.testing.queue_bench import LEASE, a_message, info
-from deadletter.testing.waiting import eventually
 from engines.redis_rig import Tuned, fresh, tuned
 from servers import Server
 from servers.common import HOST, PASSWORD, free_port
@@ -29,7 +28,7 @@ from servers.common import HOST, PASSWORD, free_port
         ("redis://localhost/0?colour=red", "unknown parameter 'colour'"),
         ("redis://localhost/0?prefix=a{b}", "choose another one"),
         ("redis://localhost/0?prefix=", "choose another one"),
-        ("http://localhost", "begins with redis://"),
+        ("http://localhost", "begin with redis://"),
     ],
 )
 async def test_a_url_that_makes_no_sense_is_refused(url: str, help_: str) -> None:
@@ -50,27 +49,22 @@ async def test_a_missing_database_is_told(redis_server: Server) -> None:
 
 
 async def test_a_server_that_is_not_there_is_told() -> None:
-    with pytest.raises(Unavailable, match="is the server running"):
+    with pytest.raises(Unavailable, match="is Redis running"):
         await connect(f"redis://127.0.0.1:{free_port()}/0")
 
 
 async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "deadletter.backends.redis.engine")
-    monkeypatch.delitem(sys.modules, "deadletter.backends._redis.opening")
+    monkeypatch.delitem(sys.modules, "deadletter.brokers.redis.engine")
+    monkeypatch.delitem(sys.modules, "deadletter.brokers.redis_common.server")
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'deadletter\[redis\]'"):
-        await redis.open_engine(
-            "redis://localhost", clock=FakeClock(), dice=SeededDice()
-        )
+        await redis.open_engine("redis://localhost", clock=FakeClock(), dice=SeededDice())
 
 
 async def test_a_server_that_evicts_is_refused() -> None:
     settings = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    with (
-        tuned(*settings) as server,
-        pytest.raises(ConfigError, match="set it to noeviction"),
-    ):
+    with tuned(*settings) as server, pytest.raises(ConfigError, match="set it to noeviction"):
         await connect(server.url)
 
 
@@ -127,12 +121,12 @@ async def test_a_replica_is_out_of_reach_until_it_is_the_primary() -> None:
         engine = await connect(server.url)
         sink = engine.broker.sink("orders")
         await sink.send([a_message()])
-        await engine._link.command("REPLICAOF", "127.0.0.1", free_port())
+        await engine._runner.command("REPLICAOF", "127.0.0.1", free_port())
 
         with pytest.raises(Unavailable, match="replica"):
             await sink.send([a_message()])
 
-        await engine._link.command("REPLICAOF", "NO", "ONE")
+        await engine._runner.command("REPLICAOF", "NO", "ONE")
         await sink.send([a_message()])
         counts = await info(engine.broker)
         await engine.close()
@@ -199,9 +193,7 @@ async def test_it_works_in_a_cluster() -> None:
 
 async def test_time_is_the_servers(redis_server: Server) -> None:
     ahead = FakeClock()  # years ahead
-    engine = await redis.open_engine(
-        fresh(redis_server.url), clock=ahead, dice=SeededDice()
-    )
+    engine = await redis.open_engine(fresh(redis_server.url), clock=ahead, dice=SeededDice())
     await engine.broker.sink("orders").send([a_message()], delay=60.0)
     await engine.broker.sink("orders").send([a_message()])
     source = engine.broker.source("orders")
@@ -237,9 +229,7 @@ async def test_a_user_needs_no_more_rights_than_the_documentation_says() -> None
     (rights,) = re.findall(r"own user: `([^`]*)`", page.read_text())
     with tuned() as server:
         async with Redis.from_url(server.url) as client:
-            await client.execute_command(
-                "ACL", "SETUSER", "anna", "on", ">pw", *rights.split()
-            )
+            await client.execute_command("ACL", "SETUSER", "anna", "on", ">pw", *rights.split())
         engine = await connect(server.url.replace(f":{PASSWORD}@", "anna:pw@"))
         source = engine.broker.source("orders")
         await engine.broker.create(QueueOptions(name="orders", expire_after=60))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.backends.redis.engine import RedisEngine, connect
+from deadletter.brokers.redis.engine import RedisEngine, connect
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Engine
@@ -24,9 +24,7 @@ async def engines() -> AsyncIterator[tuple[RedisEngine, RedisEngine]]:
         await other.close()
 
 
-async def waiting(
-    engine: Engine, count: int = 1
-) -> "list[asyncio.Task[list[Delivery]]]":
+async def waiting(engine: Engine, count: int = 1) -> "list[asyncio.Task[list[Delivery]]]":
     tasks = []
     for _ in range(count):
         source = engine.broker.source("orders")
@@ -44,7 +42,7 @@ async def let_go(tasks: "list[asyncio.Task[list[Delivery]]]") -> None:
 
 async def calls(engine: RedisEngine) -> int:
     """How many commands the server has run, but for those of scripts."""
-    said = (await engine._link.command("INFO", "commandstats")).decode()
+    said = (await engine._runner.command("INFO", "commandstats")).decode()
     return sum(
         int(line.split("calls=")[1].split(",")[0])
         for line in said.splitlines()
@@ -93,13 +91,11 @@ async def test_one_message_does_not_wake_everybody(
     await asyncio.sleep(0.1)
 
     assert sum(task.done() for task in tasks) == 1
-    assert await calls(other) - before <= 4  # it, the bell, the claim, the bell again
+    assert await calls(other) - before <= 4  # it, the signal, the claim, the signal again
     await let_go(tasks)
 
 
-async def test_many_messages_wake_as_many(
-    engines: tuple[RedisEngine, RedisEngine],
-) -> None:
+async def test_many_messages_wake_as_many(engines: tuple[RedisEngine, RedisEngine]) -> None:
     one, other = engines
     tasks = await waiting(one, 10)
 
@@ -119,9 +115,7 @@ async def test_who_was_cancelled_passes_the_bell_on(
         await asyncio.sleep(0)
         gone.cancel()
         await sending
-        results = await asyncio.wait_for(
-            asyncio.gather(gone, stays, return_exceptions=True), 5.0
-        )
+        results = await asyncio.wait_for(asyncio.gather(gone, stays, return_exceptions=True), 5.0)
         assert sum(isinstance(result, list) for result in results) == 1
 
 

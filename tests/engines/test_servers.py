@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines import keepsakes
 from servers import Missing, Server, Sqs, node
 from servers.common import ROOT
@@ -37,9 +37,7 @@ async def test_what_was_acknowledged_outlives_a_kill(
     assert await getattr(keepsakes, f"has_{kind}")(server, b"a thing")
 
 
-async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(
-    sqs_server: Sqs,
-) -> None:
+async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(sqs_server: Sqs) -> None:
     await keepsakes.put_sqs(sqs_server, b"a thing")
 
     await asyncio.to_thread(sqs_server.restart)
@@ -47,18 +45,14 @@ async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(
     assert await keepsakes.has_sqs(sqs_server, b"a thing")
 
 
-def test_who_misses_a_server_is_skipped_and_says_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_misses_a_server_is_skipped_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
 
     with pytest.raises(pytest.skip.Exception, match="run `make services`"):
         do_without(Missing("no redis here: run `make services`"))
 
 
-def test_where_ci_is_set_nothing_may_be_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_ci_is_set_nothing_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
 
     with pytest.raises(pytest.fail.Exception, match="nothing is skipped"):
@@ -161,9 +155,7 @@ async def test_a_server_is_gone_when_all_around_its_starter_are_killed(
         await is_gone(server, directory)
 
 
-async def test_a_server_is_gone_although_its_starter_has_left_a_child(
-    redis_server: Server,
-) -> None:
+async def test_a_server_is_gone_although_its_starter_has_left_a_child(redis_server: Server) -> None:
     with started_and_left("child") as (starter, server, directory):
         starter.kill()
         starter.wait()

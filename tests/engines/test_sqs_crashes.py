@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.app import App
+from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.core.decision import Reason
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message
-from deadletter.testing.waiting import eventually
 from engines import sqs_worker
 from engines.patience import insist
 from engines.proxy import fault_proxy
@@ -112,9 +112,7 @@ async def test_poison_is_buried_and_its_neighbours_are_not_charged(
     while not await is_empty(engine):
         async with working(url, tmp_path) as process:
             ended = asyncio.create_task(process.wait())
-            emptied = asyncio.create_task(
-                eventually(lambda: is_empty(engine), within=40)
-            )
+            emptied = asyncio.create_task(eventually(lambda: is_empty(engine), within=40))
             await asyncio.wait({ended, emptied}, return_when=asyncio.FIRST_COMPLETED)
             deaths += ended.done()
             emptied.cancel()

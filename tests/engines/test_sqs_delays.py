@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import LEASE, release
 from engines.sqs_rig import SqsBench
@@ -22,9 +22,7 @@ class TestDelays(SqsBench):
         delivery = await self.received(engine)
         assert (delivery.message, delivery.attempt, delivery.spared) == (message, 1, 0)
 
-    async def test_a_release_may_wait_for_days(
-        self, engine: SqsEngine, clock: FakeClock
-    ) -> None:
+    async def test_a_release_may_wait_for_days(self, engine: SqsEngine, clock: FakeClock) -> None:
         await self.sent(engine)
         source = engine.broker.source("orders")
         await release(source, await self.received(engine), 100_000.0, history="told")
@@ -70,7 +68,7 @@ class TestDelays(SqsBench):
             found = await source.receive(limit=1, wait=0, lease=LEASE)
             if found:
                 claims = [delivery.receipt for delivery in found]
-                await engine.broker._settling.put_back("orders", claims)  # type: ignore[attr-defined]
+                await engine.broker._settler.put_back("orders", claims)  # type: ignore[attr-defined]
                 break
             await self.pass_time(clock, 200)
         return (clock.now() - began).total_seconds()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from deadletter.backends import sqs
-from deadletter.backends.sqs.address import read_url
-from deadletter.backends.sqs.errors import NoQueue, at_start, entry_error, translated
+from deadletter.brokers import sqs
+from deadletter.brokers.sqs.connection import ERRORS, Address, NoQueue, address_of, entry_error
+from deadletter.brokers.sqs.engine import URL
 from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.system import SystemClock, SystemDice
 from engines.sqs_rig import url_of
@@ -26,6 +26,10 @@ def answered(code: str, status: int = 400) -> ClientError:
         },
         "ReceiveMessage",
     )
+
+
+def read_url(url: str) -> Address:
+    return address_of(URL.read(url))
 
 
 @pytest.mark.parametrize(
@@ -51,11 +55,8 @@ def test_urls_say_where() -> None:
     amazon = read_url("sqs://eu-west-1?prefix=shop-")
     emulator = read_url("sqs+http://k:s@localhost:4566?region=eu-west-1")
 
-    assert (amazon.region, amazon.endpoint, amazon.prefix) == (
-        "eu-west-1",
-        None,
-        "shop-",
-    )
+    assert (amazon.region, amazon.endpoint) == ("eu-west-1", None)
+    assert URL.read("sqs://eu-west-1?prefix=shop-").options.prefix == "shop-"
     assert emulator.endpoint == "http://localhost:4566"
     assert emulator.keys == ("k", "s")
     assert "s@" not in emulator.where
@@ -75,25 +76,25 @@ def test_urls_say_where() -> None:
         ("SomethingNew", Refused, "SomethingNew"),
     ],
 )
-def test_answers_of_the_service_are_translated(
-    code: str, kind: type[Exception], says: str
-) -> None:
-    ours = translated(answered(code))
+def test_answers_of_the_service_are_translated(code: str, kind: type[Exception], says: str) -> None:
+    ours = ERRORS.translate(answered(code))
 
     assert type(ours) is kind
     assert says in str(ours)
 
 
 def test_what_is_the_services_own_fault_passes() -> None:
-    assert isinstance(translated(answered("Whatever", 500)), Unavailable)
+    assert isinstance(ERRORS.translate(answered("Whatever", 500)), Unavailable)
     assert isinstance(entry_error({"Code": "InternalError"}), Unavailable)
     assert isinstance(entry_error({"Code": "Bad", "SenderFault": True}), Refused)
 
 
 def test_a_wrong_key_is_a_matter_of_set_up_when_we_start() -> None:
-    assert isinstance(at_start(answered("InvalidClientTokenId"), "SQS"), ConfigError)
+    assert isinstance(
+        ERRORS.translate_opening(answered("InvalidClientTokenId"), "SQS"), ConfigError
+    )
     # Later on it passes: keys are changed under running programs.
-    assert isinstance(translated(answered("InvalidClientTokenId")), Unavailable)
+    assert isinstance(ERRORS.translate(answered("InvalidClientTokenId")), Unavailable)
 
 
 async def opening(url: str) -> Any:
@@ -134,10 +135,8 @@ async def test_a_claim_check_must_name_a_place() -> None:
         await opening("sqs+http://k:s@127.0.0.1:9?region=eu-west-1&claim_check=ftp://x")
 
 
-async def test_without_its_client_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in [n for n in sys.modules if n.startswith("deadletter.backends.sqs.")]:
+async def test_without_its_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in sys.modules if n.startswith("deadletter.brokers.sqs.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiobotocore", None)
     monkeypatch.setitem(sys.modules, "aiobotocore.config", None)

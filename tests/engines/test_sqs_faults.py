@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
 from deadletter.ports import Acked, Released
@@ -82,7 +82,7 @@ def _turned(body: str) -> str:
 
 
 def in_a_mood(engine: SqsEngine, *plan: tuple[str, str], **how: Any) -> None:
-    engine.link._calling = Moody(engine.link._calling, *plan, **how)
+    engine.service._calling = Moody(engine.service._calling, *plan, **how)
 
 
 async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -108,9 +108,7 @@ class TestFaults(SqsBench):
 
         assert (await info(engine.broker)).ready == 3
 
-    async def test_when_only_some_can_be_sent_it_says_how_many(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_when_only_some_can_be_sent_it_says_how_many(self, engine: SqsEngine) -> None:
         in_a_mood(engine, *[("send_message_batch", "fail")] * 3)
 
         with pytest.raises(Unavailable, match="2 of 3 messages were sent"):
@@ -127,12 +125,10 @@ class TestFaults(SqsBench):
         found = await source.receive(limit=10, wait=0, lease=LEASE)
         assert message.body in [delivery.message.body for delivery in found]
 
-    async def test_what_cannot_be_sent_unchanged_is_an_error(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_what_cannot_be_sent_unchanged_is_an_error(self, engine: SqsEngine) -> None:
         in_a_mood(engine, *[("send_message_batch", "change")] * 3)
 
-        with pytest.raises(Unavailable, match="another body"):
+        with pytest.raises(Unavailable, match="damaged body"):
             await self.sent(engine, a_message(body=b"pay 100"))
 
     async def test_what_arrives_changed_is_handed_to_nobody_and_comes_again(
@@ -142,7 +138,7 @@ class TestFaults(SqsBench):
         source = engine.broker.source("orders")
         in_a_mood(engine, ("receive_message", "change"))
 
-        with pytest.raises(Unavailable, match="arrived changed"):
+        with pytest.raises(Unavailable, match="arrived damaged"):
             await source.receive(limit=1, wait=0, lease=LEASE)
         await self.pass_time(clock, LEASE)
 
@@ -151,9 +147,7 @@ class TestFaults(SqsBench):
         assert suspect.message.body == b"pay 100"
         assert suspect.charged == 1
 
-    async def test_an_ack_that_failed_in_a_batch_can_be_repeated(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_an_ack_that_failed_in_a_batch_can_be_repeated(self, engine: SqsEngine) -> None:
         acks = [Acked(delivery) for delivery in await self.taken(engine, 3)]
         source = engine.broker.source("orders")
         in_a_mood(engine, ("delete_message_batch", "fail"))
@@ -164,9 +158,7 @@ class TestFaults(SqsBench):
         assert await source.settle(acks) == [True, True, True]
         assert await source.settle(acks) == [False, False, False]
 
-    async def test_an_ack_whose_answer_got_lost_was_ours(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_an_ack_whose_answer_got_lost_was_ours(self, engine: SqsEngine) -> None:
         acks = [Acked(delivery) for delivery in await self.taken(engine, 3)]
         source = engine.broker.source("orders")
         in_a_mood(engine, ("delete_message_batch", "lose"))
@@ -186,25 +178,17 @@ class TestFaults(SqsBench):
         again = await source.receive(limit=10, wait=0, lease=LEASE)
         assert [d.attempt for d in again] == [2, 2, 2]
 
-    async def test_a_mixed_batch_fails_and_is_repeated_as_a_whole(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_a_mixed_batch_fails_and_is_repeated_as_a_whole(self, engine: SqsEngine) -> None:
         one, two, three = await self.taken(engine, 3)
         mix = [Acked(one), Released(two, history="told"), Acked(three)]
         source = engine.broker.source("orders")
-        in_a_mood(
-            engine,
-            *[("send_message_batch", "fail")] * 3,
-            ("delete_message_batch", "fail"),
-        )
+        in_a_mood(engine, *[("send_message_batch", "fail")] * 3, ("delete_message_batch", "fail"))
 
         assert await insist(lambda: source.settle(mix)) == [True, True, True]
         (again,) = await source.receive(limit=10, wait=0, lease=LEASE)
         assert (again.message, again.history) == (two.message, "told")
 
-    async def test_an_extension_that_is_unanswered_can_be_repeated(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_an_extension_that_is_unanswered_can_be_repeated(self, engine: SqsEngine) -> None:
         deliveries = await self.taken(engine, 3)
         source = engine.broker.source("orders")
         in_a_mood(engine, ("change_message_visibility_batch", "lose"))
@@ -219,9 +203,7 @@ class TestFaults(SqsBench):
         await self.sent(engine, *(a_message() for _ in range(20)))
         in_a_mood(engine, ("receive_message", "lose"))
 
-        found = await engine.broker.source("orders").receive(
-            limit=20, wait=0, lease=LEASE
-        )
+        found = await engine.broker.source("orders").receive(limit=20, wait=0, lease=LEASE)
 
         assert len(found) == 10
 
@@ -254,9 +236,7 @@ class TestFaults(SqsBench):
         stories: dict[str, set[str]] = {}
 
         async def work(*, alone: bool) -> int:
-            found = await insist(
-                lambda: source.receive(limit=20, wait=0, lease=LEASE, alone=alone)
-            )
+            found = await insist(lambda: source.receive(limit=20, wait=0, lease=LEASE, alone=alone))
             settlements: list[Acked | Released] = []
             for delivery in found:
                 told = stories.setdefault(delivery.message.id, set())

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.core.message import Lineage
 from deadletter.ports import Acked
 from deadletter.testing.fakes import FakeClock
@@ -13,9 +13,7 @@ FIFO = "orders.fifo"
 
 
 class TestFifo(SqsBench):
-    async def test_one_message_of_a_group_is_out_at_a_time(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_one_message_of_a_group_is_out_at_a_time(self, engine: SqsEngine) -> None:
         a = [a_message(key="a") for _ in range(3)]
         b = [a_message(key="b") for _ in range(3)]
         await self.sent(engine, *a, *b, to=FIFO)
@@ -46,9 +44,7 @@ class TestFifo(SqsBench):
         assert one.id in {d.message.id for d in later}
         assert two.id not in {d.message.id for d in later}
 
-    async def test_without_keys_the_whole_queue_is_in_order(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_without_keys_the_whole_queue_is_in_order(self, engine: SqsEngine) -> None:
         sending = await self.sent(engine, *(a_message() for _ in range(25)), to=FIFO)
         source = engine.broker.source(FIFO)
         seen = []
@@ -106,9 +102,7 @@ class TestFifo(SqsBench):
         assert [first.message, second.message] == [message, replayed]
         assert await drained(source) == []
 
-    async def test_a_delay_holds_back_its_group(
-        self, engine: SqsEngine, clock: FakeClock
-    ) -> None:
+    async def test_a_delay_holds_back_its_group(self, engine: SqsEngine, clock: FakeClock) -> None:
         (late,) = await self.sent(engine, a_message(key="a"), to=FIFO, delay=90_000)
         source = engine.broker.source(FIFO)
 

@@ -73,9 +73,7 @@ class SqsMachine(RuleBasedStateMachine):
         for standing in self.there.values():
             self._expire(standing)
         found = self._run(
-            self.engine.broker.source(BOX).receive(
-                limit=limit, wait=0, lease=LEASE, alone=alone
-            )
+            self.engine.broker.source(BOX).receive(limit=limit, wait=0, lease=LEASE, alone=alone)
         )
         assert len(found) <= (1 if alone else limit)
         for delivery in found:
@@ -203,9 +201,7 @@ def timed_sqs_server(started_servers: list[Server]) -> Iterator[Server]:
     yield from serve(TimedSqs, started_servers)
 
 
-def test_mailboxes_do_what_they_should_whatever_is_done(
-    timed_sqs_server: TimedSqs,
-) -> None:
+def test_mailboxes_do_what_they_should_whatever_is_done(timed_sqs_server: TimedSqs) -> None:
     SqsMachine.server = timed_sqs_server
 
     # Without shrinking, which would take minutes: an example is a new engine.

@@ -6,18 +6,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from deadletter.backends.sqs.attributes import TYPES, headers_of, native_attributes
-from deadletter.backends.sqs.engine import SqsEngine
-from deadletter.backends.sqs.post import MISSING
-from deadletter.backends.sqs.wire import (
-    SLIP,
-    Slip,
+from deadletter.brokers.sqs.engine import SqsEngine
+from deadletter.brokers.sqs.message_format import (
+    ATTRIBUTE,
+    TYPES,
+    Envelope,
     entry_of,
+    envelope_of,
     fit,
+    headers_of,
     name_in,
+    native_attributes,
     read,
-    slip_of,
 )
+from deadletter.brokers.sqs.sender import MISSING
 from deadletter.core.errors import ConfigError, NotFound, Refused
 from deadletter.core.signing import Keys
 from deadletter.ports import PROCESS_KEYS, Acked, Fate
@@ -40,9 +42,7 @@ def files(directory: Path) -> list[Path]:
 class TestMessagesOfOthers(SqsBench):
     async def put(self, engine: SqsEngine, body: str, **more: Any) -> str:
         url = await made(engine, "orders")
-        sent = await engine.link.call(
-            "send_message", QueueUrl=url, MessageBody=body, **more
-        )
+        sent = await engine.service.call("send_message", QueueUrl=url, MessageBody=body, **more)
         return str(sent["MessageId"])
 
     async def test_they_are_read_as_they_are(self, engine: SqsEngine) -> None:
@@ -68,27 +68,23 @@ class TestMessagesOfOthers(SqsBench):
 
         assert again.message == first.message
         assert again.message.id == id_
-        assert (again.slip.attempts, again.slip.history) == (1, b"told")
-        theirs = {k: v for k, v in raw["MessageAttributes"].items() if k != SLIP}
+        assert (again.envelope.attempts, again.envelope.history) == (1, b"told")
+        theirs = {k: v for k, v in raw["MessageAttributes"].items() if k != ATTRIBUTE}
         assert theirs == OTHERS
 
-    async def test_a_replayed_one_has_its_attributes_again(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_a_replayed_one_has_its_attributes_again(self, engine: SqsEngine) -> None:
         await self.put(engine, "hello", MessageAttributes=OTHERS)
         message = (await self.received(engine)).message
 
         await self.sent(engine, message)
 
         attributes = (await self._raw(engine))["MessageAttributes"]
-        assert attributes.pop(SLIP)["DataType"] == "Binary"
+        assert attributes.pop(ATTRIBUTE)["DataType"] == "Binary"
         assert attributes == OTHERS
 
-    async def test_a_strange_attribute_of_our_name_hurts_nobody(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_a_strange_attribute_of_our_name_hurts_nobody(self, engine: SqsEngine) -> None:
         for junk in (b"\xc1", b"\x80", b"\x93\x01\x02\x03"):
-            attribute = {SLIP: {"DataType": "Binary", "BinaryValue": junk}}
+            attribute = {ATTRIBUTE: {"DataType": "Binary", "BinaryValue": junk}}
             id_ = await self.put(engine, "hello", MessageAttributes=attribute)
 
             delivery = await self.received(engine)
@@ -96,7 +92,7 @@ class TestMessagesOfOthers(SqsBench):
             assert delivery.message.id == id_
 
     async def _raw(self, engine: SqsEngine) -> Any:
-        answer = await engine.link.call(
+        answer = await engine.service.call(
             "receive_message",
             QueueUrl=await made(engine, "orders"),
             MessageAttributeNames=["All"],
@@ -122,9 +118,7 @@ class TestLargeMessages(SqsBench):
         assert delivery.message == again.message == message
         assert (kept, files(tmp_path)) == (1, [])
 
-    async def test_the_same_message_sent_twice_has_two_bodies(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_the_same_message_sent_twice_has_two_bodies(self, engine: SqsEngine) -> None:
         large = a_message(b"x" * 2_000_000)
         await self.sent(engine, large)
         await self.sent(engine, large)
@@ -162,9 +156,7 @@ class TestLargeMessages(SqsBench):
         self, engine: SqsEngine
     ) -> None:
         url = await made(engine, "orders")
-        await engine.link.call(
-            "send_message", QueueUrl=url, MessageBody="x" * 1_048_576
-        )
+        await engine.service.call("send_message", QueueUrl=url, MessageBody="x" * 1_048_576)
         source = engine.broker.source("orders")
         await release(source, await self.received(engine), history="told")
 
@@ -172,9 +164,7 @@ class TestLargeMessages(SqsBench):
 
         assert (again.attempt, again.history, again.suspect) == (2, "told", False)
 
-    async def test_a_body_that_is_gone_is_said_so(
-        self, engine: SqsEngine, tmp_path: Path
-    ) -> None:
+    async def test_a_body_that_is_gone_is_said_so(self, engine: SqsEngine, tmp_path: Path) -> None:
         await self.sent(engine, a_message(b"x" * 2_000_000))
         for file in files(tmp_path):
             file.unlink()
@@ -186,23 +176,22 @@ class TestLargeMessages(SqsBench):
     async def test_large_bodies_may_wait_on_s3(self, clock: FakeClock) -> None:
         url = url_of(self.server, claim_check="s3://large-bodies/here")
         engine = await opened(url, clock)
-        attic = engine.broker._post._attic  # type: ignore[attr-defined]
-        await attic._client.create_bucket(
-            Bucket="large-bodies",
-            CreateBucketConfiguration={"LocationConstraint": "eu-west-1"},
+        body_store = engine.broker._sender._body_store  # type: ignore[attr-defined]
+        await body_store._client.create_bucket(
+            Bucket="large-bodies", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
         )
         (message,) = await self.sent(engine, a_message(b"x" * 1_100_000))
-        kept = await attic._client.list_objects_v2(Bucket="large-bodies")
+        kept = await body_store._client.list_objects_v2(Bucket="large-bodies")
 
         delivery = await self.received(engine)
         await engine.broker.source("orders").settle([Acked(delivery)])
 
-        left = await attic._client.list_objects_v2(Bucket="large-bodies")
+        left = await body_store._client.list_objects_v2(Bucket="large-bodies")
         assert delivery.message == message
         assert [o["Key"][:5] for o in kept["Contents"]] == ["here/"]
         assert "Contents" not in left
         with pytest.raises(NotFound):
-            await attic.get("nothing")
+            await body_store.get("nothing")
         await engine.close()
 
     async def test_who_reads_without_the_place_is_told_to_name_it(
@@ -219,8 +208,8 @@ class TestLargeMessages(SqsBench):
 
 
 def test_a_claim_that_is_no_key_of_ours_is_not_followed() -> None:
-    slip = Slip(id=b"m", sent_at=a_message().sent_at, claim="../../etc/passwd")
-    entry = entry_of(a_message(), slip, group=None, queue="orders", keys=KEYS)
+    envelope = Envelope(id=b"m", sent_at=a_message().sent_at, claim="../../etc/passwd")
+    entry = entry_of(a_message(), envelope, group=None, queue="orders", keys=KEYS)
     raw = {
         "MessageId": "theirs",
         "ReceiptHandle": "h",
@@ -231,13 +220,13 @@ def test_a_claim_that_is_no_key_of_ours_is_not_followed() -> None:
     received = read(raw, "orders", KEYS)
 
     assert received.message.id == "theirs"
-    assert received.slip.claim == ""
+    assert received.envelope.claim == ""
 
 
 def test_a_slip_with_times_that_do_not_compare_is_none_of_ours() -> None:
     naive = a_message().sent_at.replace(tzinfo=None)
-    slip = Slip(id=b"m", sent_at=naive, due=naive)
-    entry = entry_of(a_message(), slip, group=None, queue="orders", keys=KEYS)
+    envelope = Envelope(id=b"m", sent_at=naive, due=naive)
+    entry = entry_of(a_message(), envelope, group=None, queue="orders", keys=KEYS)
     raw = {"MessageId": "theirs", "ReceiptHandle": "h", "Body": "x"}
 
     assert read({**raw, **entry}, "orders", KEYS).message.id == "theirs"
@@ -245,8 +234,8 @@ def test_a_slip_with_times_that_do_not_compare_is_none_of_ours() -> None:
 
 def test_attempts_that_none_of_us_has_signed_are_ignored() -> None:
     message = a_message()
-    slip = structs.replace(slip_of(message), attempts=99, history=b"lies")
-    entry = entry_of(message, slip, group=None, queue="orders", keys=KEYS)
+    envelope = structs.replace(envelope_of(message), attempts=99, history=b"lies")
+    entry = entry_of(message, envelope, group=None, queue="orders", keys=KEYS)
     raw = {
         "MessageId": "theirs",
         "ReceiptHandle": "h",
@@ -261,11 +250,11 @@ def test_attempts_that_none_of_us_has_signed_are_ignored() -> None:
         read({**raw, "Body": "another"}, "orders", KEYS),
     ):
         assert lie.unsigned
-        assert (lie.slip.attempts, lie.slip.history) == (0, b"")
+        assert (lie.envelope.attempts, lie.envelope.history) == (0, b"")
         assert lie.message.id == message.id
-    assert read(raw, "orders", KEYS).slip.attempts == 99
+    assert read(raw, "orders", KEYS).envelope.attempts == 99
     # What SQS has moved by itself was signed for the queue it came from.
-    assert read(moved, "orders-dlq", KEYS).slip.attempts == 99
+    assert read(moved, "orders-dlq", KEYS).envelope.attempts == 99
 
 
 def test_headers_that_cannot_be_attributes_stay_headers() -> None:
@@ -285,8 +274,8 @@ def test_ten_attributes_of_others_leave_room_for_ours() -> None:
     ten = {f"a{i}": {"DataType": "String", "StringValue": "x"} for i in range(10)}
     message = a_message(headers=headers_of(ten))
 
-    slip = slip_of(message)
-    entry = entry_of(message, slip, group=None, queue="orders", keys=KEYS)
+    envelope = envelope_of(message)
+    entry = entry_of(message, envelope, group=None, queue="orders", keys=KEYS)
 
     assert len(entry["MessageAttributes"]) == 10
     assert len(message.headers) == 11

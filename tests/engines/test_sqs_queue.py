@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.backends.sqs.engine import SqsEngine
+from deadletter.brokers.sqs.engine import SqsEngine
 from deadletter.ports import Acked, Engine, QueueOptions, Released
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.queue_bench import LEASE, a_message, info, soon
@@ -24,9 +24,7 @@ class TestSqs(SqsBench, QueueContract, OptionsContract):
         yield engine
         await engine.close()
 
-    async def test_counts_tell_where_everything_is(
-        self, engine: Engine, clock: FakeClock
-    ) -> None:
+    async def test_counts_tell_where_everything_is(self, engine: Engine, clock: FakeClock) -> None:
         """As elsewhere, but for how old the oldest is, which SQS does not tell."""
         await self.sent(engine)
         await self.lost(engine, clock)

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from deadletter import App, DLQPolicy
-from deadletter.assembly.engines import opened
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.kafka.errors import in_our_words
+from deadletter.brokers.kafka.errors import from_code
 from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Unavailable
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.engines import opened
+from deadletter.wiring.foreign import opened_foreign
 from servers import Server
 from servers.fixtures import serve
 from servers.secure import (
@@ -44,25 +44,19 @@ WITH_TLS = {
 
 def each(kinds: Sequence[type[Secure]]) -> list[Any]:
     return [
-        pytest.param(
-            kind, id=kind.name, marks=pytest.mark.xdist_group(f"{kind.name}_server")
-        )
+        pytest.param(kind, id=kind.name, marks=pytest.mark.xdist_group(f"{kind.name}_server"))
         for kind in kinds
     ]
 
 
 @pytest.fixture(scope="module", params=each(KINDS))
-def server(
-    request: pytest.FixtureRequest, started_servers: list[Server]
-) -> Iterator[Secure]:
+def server(request: pytest.FixtureRequest, started_servers: list[Server]) -> Iterator[Secure]:
     for server in serve(request.param, started_servers):
         yield cast("Secure", server)
 
 
 @pytest.fixture(autouse=True)
-def what_the_libraries_leave_open(
-    request: pytest.FixtureRequest,
-) -> Iterator[None]:
+def what_the_libraries_leave_open(request: pytest.FixtureRequest) -> Iterator[None]:
     """MongoDB's forgets the socket of a handshake that failed."""
     yield
     if "mongodb" in request.node.name:
@@ -146,9 +140,7 @@ async def test_the_dead_letters_of_others_are_drained_over_it(server: Secure) ->
     ],
 )
 @pytest.mark.parametrize("file", ["/nowhere/ca.pem", "/"])
-async def test_a_file_that_cannot_be_read_is_told(
-    url: str, named: str, file: str
-) -> None:
+async def test_a_file_that_cannot_be_read_is_told(url: str, named: str, file: str) -> None:
     if url.startswith("kafka"):
         file = "/nowhere/ca.pem"  # there it may be a directory
     with pytest.raises(ConfigError) as caught:
@@ -159,9 +151,7 @@ async def test_a_file_that_cannot_be_read_is_told(
 
 
 @pytest.mark.parametrize("scheme", ["tls", "amqps"])
-async def test_a_key_without_its_certificate_is_refused(
-    scheme: str, tmp_path: Path
-) -> None:
+async def test_a_key_without_its_certificate_is_refused(scheme: str, tmp_path: Path) -> None:
     (key := tmp_path / "key.pem").touch()
 
     with pytest.raises(ConfigError, match="certfile"):
@@ -169,9 +159,7 @@ async def test_a_key_without_its_certificate_is_refused(
 
 
 @pytest.mark.parametrize("scheme", ["tls", "amqps"])
-async def test_a_file_that_is_no_certificate_is_told(
-    scheme: str, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_no_certificate_is_told(scheme: str, tmp_path: Path) -> None:
     (file := tmp_path / "ca.pem").write_text("hello")
 
     with pytest.raises(ConfigError, match="no certificate"):
@@ -181,7 +169,7 @@ async def test_a_file_that_is_no_certificate_is_told(
 def test_trouble_with_tls_while_a_worker_runs_may_pass() -> None:
     code = KafkaError._SSL
 
-    assert isinstance(in_our_words(KafkaError(code), "polling"), Unavailable)
+    assert isinstance(from_code(KafkaError(code), "polling"), Unavailable)
 
 
 async def _open(url: str) -> None:

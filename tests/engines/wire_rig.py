@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from deadletter.assembly import open_engine
 from deadletter.core.message import Message
 from deadletter.ports import Engine
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.engines import open_engine
 
 from .proxy import HOST, FaultProxy, fault_proxy
 
@@ -150,9 +150,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def a_rig(
-    url: str, port: int, place: Path, office: str = ""
-) -> AsyncIterator[Rig]:
+async def a_rig(url: str, port: int, place: Path, office: str = "") -> AsyncIterator[Rig]:
     """A worker behind a proxy to that server, which is good for now."""
     engine = await open_engine(url, office=office or None)
     try:

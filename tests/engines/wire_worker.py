@@ -9,7 +9,7 @@ import sys
 from hashlib import sha256
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import Fixed
 from deadletter.core.policy import DLQPolicy
 
@@ -20,11 +20,7 @@ effects = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 @app.handler(
-    "orders",
-    policy=DLQPolicy(max_attempts=50, backoff=Fixed(0.5)),
-    lease=10.0,
-    slots=20,
-    grace=5.0,
+    "orders", policy=DLQPolicy(max_attempts=50, backoff=Fixed(0.5)), lease=10.0, slots=20, grace=5.0
 )
 async def handle(body: bytes) -> None:
     """Note which message it was, and whether it is whole."""

@@ -10,10 +10,10 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import Fixed
 from deadletter.core.policy import DLQPolicy
-from deadletter.runtime.context import Context
+from deadletter.runtime.handlers import Context
 from deadletter.system import SystemClock
 
 place, url, office = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

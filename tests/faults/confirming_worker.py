@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deadletter.assembly import App
-from deadletter.backends.sqlite.letters import SqliteLetters
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
+from deadletter.stores.sqlite.letters import SqliteLetters
 
 PLACE = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 

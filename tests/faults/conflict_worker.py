@@ -5,11 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DLQPolicy
-from deadletter.runtime import once
+from deadletter.runtime import idempotency as once
 
 once.BUSY_PAUSE = 0.2
 PLACE = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()

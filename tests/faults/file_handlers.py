@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
-from deadletter.runtime.context import Context
+from deadletter.runtime.handlers import Context
 
 PLACE = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 HOLD = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
@@ -76,10 +76,7 @@ IN_THREADS: dict[str, Callable[[], None]] = {
     "connect": connect,
     "vacuum": vacuum,
 }
-ON_LOOP: dict[str, Callable[[], None]] = {
-    "fork-exit": fork_and_exit,
-    "fork-stay": fork_and_stay,
-}
+ON_LOOP: dict[str, Callable[[], None]] = {"fork-exit": fork_and_exit, "fork-stay": fork_and_stay}
 
 
 async def touch(kind: str) -> None:
@@ -97,12 +94,7 @@ def note(line: str) -> None:
     os.write(effects, f"{line}\n".encode())
 
 
-@app.handler(
-    "work",
-    policy=DLQPolicy(max_attempts=100, backoff=NoBackoff()),
-    lease=LEASE,
-    slots=8,
-)
+@app.handler("work", policy=DLQPolicy(max_attempts=100, backoff=NoBackoff()), lease=LEASE, slots=8)
 async def handle(body: dict[str, str], context: Context) -> None:
     """Touch the file, send a copy, and note what was acknowledged."""
     number, kind = body["number"], body["kind"]

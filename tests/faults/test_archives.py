@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import opened
 from deadletter.core.letter import DeadLetter
-from deadletter.office.archive_reader import check, read_letters
+from deadletter.office.archive import check, read_letters
+from deadletter.wiring.engines import opened
 from office.making import make_letter, make_letters
 from office.test_archive import archive_of
 
@@ -44,16 +44,10 @@ def test_killed_exports_and_imports_leave_nothing_half_done(
     exporting = ("export", "--url", f"sqlite:///{here}", "--out", str(file))
     importing = ("import", str(file), "--url", f"sqlite:///{there}")
 
-    cut = [
-        _kill(exporting, lambda: _size(file), draw.randrange(500_000))
-        for _ in range(kills)
-    ]
+    cut = [_kill(exporting, lambda: _size(file), draw.randrange(500_000)) for _ in range(kills)]
     assert not file.exists()
     assert _run(exporting) == 0
-    taken = [
-        _kill(importing, lambda: _count(there), draw.randrange(300))
-        for _ in range(kills)
-    ]
+    taken = [_kill(importing, lambda: _count(there), draw.randrange(300)) for _ in range(kills)]
     assert _run(importing) == 0
 
     assert asyncio.run(_all(there)) == {letter.id: letter for letter in letters}
@@ -62,9 +56,7 @@ def test_killed_exports_and_imports_leave_nothing_half_done(
 
 
 @pytest.mark.faults
-def test_no_damage_to_an_archive_goes_unnoticed(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_no_damage_to_an_archive_goes_unnoticed(request: pytest.FixtureRequest) -> None:
     rounds = 3_000 if request.config.getoption("--long") else 300
     draw = random.Random(SEED)
     letters = [make_letter(n, body=draw.randbytes(50)) for n in range(30)]

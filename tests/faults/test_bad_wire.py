@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines.postgresql_time import a_database
 from engines.wire_rig import Rig, a_rig
 from servers.fixtures import needing, needing_postgresql
@@ -26,10 +26,7 @@ async def test_a_bad_wire_neither_wedges_a_worker_nor_reaches_its_handlers(
     is_long = request.config.getoption("--long")
     flips = 500 if is_long else 4
     server = request.getfixturevalue(f"{kind}_server")
-    async with (
-        a_database(server.url) as url,
-        a_rig(url, server.port, tmp_path) as rig,
-    ):
+    async with a_database(server.url) as url, a_rig(url, server.port, tmp_path) as rig:
         await rig.send(50)
         await rig.seconds_until_handled(within=30)
 
@@ -38,10 +35,7 @@ async def test_a_bad_wire_neither_wedges_a_worker_nor_reaches_its_handlers(
         rig.proxy.flip = None
         drained = await rig.seconds_until_ended(within=60)
         await eventually(rig.is_ready, within=20)
-        print(
-            f"{rig.sent} sent, {rig.proxy.flips} bits turned, drained {drained:.1f} s"
-            " later"
-        )
+        print(f"{rig.sent} sent, {rig.proxy.flips} bits turned, drained {drained:.1f} s later")
         if is_long:
             await _fall_silent(rig)
 
@@ -68,8 +62,7 @@ async def test_turned_bits_leave_no_message_with_nobody(
         rig.proxy.flip = None
         drained = await rig.seconds_until_ended(within=60 + flips / 5)
         print(
-            f"{kind}: {rig.sent} sent, {rig.proxy.flips} bits turned, drained"
-            f" {drained:.1f} s later"
+            f"{kind}: {rig.sent} sent, {rig.proxy.flips} bits turned, drained {drained:.1f} s later"
         )
         assert await rig.stop(within=30) == 0, "STOPPED BADLY"
         assert not rig.handled()["mangled"], "MANGLED"

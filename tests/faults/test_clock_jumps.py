@@ -16,8 +16,8 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.testing.waiting import eventually
+from deadletter.app import App
+from deadletter.testing.fakes import eventually
 from servers import PostgreSQL, Redis, Server
 from servers.common import Missing
 from servers.fixtures import do_without
@@ -115,8 +115,7 @@ class Setting(NamedTuple):
 def working(setting: Setting) -> Iterator[None]:
     with (setting.place / "stderr").open("ab") as stderr:
         worker = subprocess.Popen(
-            [sys.executable, SCRIPT, setting.place, setting.url, setting.office],
-            stderr=stderr,
+            [sys.executable, SCRIPT, setting.place, setting.url, setting.office], stderr=stderr
         )
     try:
         yield

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 
 SCRIPT = Path(__file__).parent / "file_handlers.py"
 SEED = 20261117
@@ -103,9 +103,7 @@ class Scene:
         command = [sys.executable, "-m", "deadletter.cli", "--url"]
         while not self._is_over.is_set():
             subprocess.run(
-                [*command, f"sqlite:///{self.file}", "stats"],
-                stdout=subprocess.DEVNULL,
-                check=True,
+                [*command, f"sqlite:///{self.file}", "stats"], stdout=subprocess.DEVNULL, check=True
             )
             self.visits += 1
 
@@ -113,9 +111,7 @@ class Scene:
 def lines(place: Path, kind: str) -> list[list[str]]:
     file = place / "effects"
     text = file.read_text() if file.exists() else ""
-    return [
-        words[1:] for line in text.splitlines() if (words := line.split())[0] == kind
-    ]
+    return [words[1:] for line in text.splitlines() if (words := line.split())[0] == kind]
 
 
 @pytest.mark.faults

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.message import Message
 from deadletter.office.replay import Replay
 from deadletter.office.verify import verify
 from deadletter.ports import Acked, Engine, Fate
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from faults.worker_processes import Workers, drained
 
 SCRIPT = Path(__file__).parent / "conflict_worker.py"
@@ -69,9 +69,7 @@ async def _storm(place: Path, ids: int, kills: int) -> dict[str, int]:
     assert len(kept) == len(letters), "DOUBLE LETTER"
     conflicts = {letter.id for letter in letters if letter.head.conflict}
     assert found.conflicts.total >= len(conflicts) > 0
-    assert changed <= {
-        letter.message.body for letter in letters if letter.head.conflict
-    }
+    assert changed <= {letter.message.body for letter in letters if letter.head.conflict}
     return {
         "bodies sent": len(sent),
         "bodies handled": len(handled),
@@ -111,15 +109,11 @@ async def _replay_changed(engine: Engine) -> set[bytes]:
     """Send letters back through somebody who puts other bodies into the copies."""
     assert engine.letters is not None
     replay = Replay(engine.letters, engine.broker, SystemClock(), SystemDice())
-    campaign = await replay.start(
-        "is:open reason:attempts-exhausted", BY, to="relay", limit=40
-    )
+    campaign = await replay.start("is:open reason:attempts-exhausted", BY, to="relay", limit=40)
     await replay.run(campaign.id)
     relay, changed = engine.broker.source("relay"), list[Message]()
     while copies := await relay.receive(limit=20, wait=0.2, lease=30):
-        some = [
-            replace(one.message, body=one.message.body + b" changed") for one in copies
-        ]
+        some = [replace(one.message, body=one.message.body + b" changed") for one in copies]
         await engine.broker.sink("work").send(some)
         await relay.settle([Acked(one, Fate.HANDLED) for one in copies])
         changed += some

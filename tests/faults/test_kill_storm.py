@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.decision import Reason
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import QueueInfo
@@ -126,11 +126,7 @@ async def _letters(place: Path) -> list[DeadLetter]:
 
 
 def _judge(
-    kinds: list[str],
-    letters: list[DeadLetter],
-    queue: QueueInfo,
-    effects: str,
-    kills: int,
+    kinds: list[str], letters: list[DeadLetter], queue: QueueInfo, effects: str, kills: int
 ) -> None:
     by_message = Counter(letter.head.message_id for letter in letters)
     dead = {int(name.removeprefix("m-")): name for name in by_message}

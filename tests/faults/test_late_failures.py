@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.care import Care
+from deadletter.app import App
+from deadletter.core.campaign import Campaign, CampaignState, Care, Outcome
 from deadletter.core.letter import By, State
 from deadletter.office.replay import ITSELF, Replay
 from deadletter.office.verify import verify
@@ -34,9 +33,7 @@ def test_copies_that_fail_after_they_were_confirmed_have_failed(
     campaign, late, deaths = asyncio.run(_lose_acks(tmp_path, letters))
     report = [sys.executable, "-m", "deadletter.cli", "replay", "report", campaign.id]
     url = f"sqlite:///{tmp_path}/office.db"
-    shown = subprocess.run(
-        [*report, "--url", url], capture_output=True, text=True, check=False
-    )
+    shown = subprocess.run([*report, "--url", url], capture_output=True, text=True, check=False)
 
     print(f"\n{deaths} workers died, {late} copies failed after they were confirmed")
     assert campaign.state is CampaignState.PAUSED

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.cli.running import run
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query import parse, show
 from deadletter.core.query.ast import Op, Term
-from deadletter.core.query.pattern import literal
+from deadletter.core.query.fields import literal
 from office.making import make_letter
 
 SEED = 20261118

@@ -48,10 +48,7 @@ class Victim:
                 stdout=log,
                 stderr=log,
             )
-        async with (
-            asyncio.timeout(60),
-            httpx.AsyncClient(base_url=self.address) as http,
-        ):
+        async with asyncio.timeout(60), httpx.AsyncClient(base_url=self.address) as http:
             while True:
                 assert self._process.returncode is None, self._log.read_text()
                 try:
@@ -107,11 +104,7 @@ class Load:
                 batch = [next(self._numbers) for _ in range(draw.randint(1, 10))]
                 items = [{"utf8": str(number)} for number in batch]
                 said = await self.call(
-                    http,
-                    "queue.produce",
-                    queue_name="jobs",
-                    request_timeout="5s",
-                    items=items,
+                    http, "queue.produce", queue_name="jobs", request_timeout="5s", items=items
                 )
                 if said is not None:
                     self.acknowledged |= set(batch)
@@ -147,15 +140,11 @@ class Load:
             return
         mine = {numbers[id_] for id_ in good}
         self.perhaps |= mine
-        said = await self._settle(
-            http, "complete", lent, ids=good, request_timeout="5s"
-        )
+        said = await self._settle(http, "complete", lent, ids=good, request_timeout="5s")
         if said is not None:
             self.completed.update(mine)
 
-    async def _settle(
-        self, http: httpx.AsyncClient, verb: str, lent: Any, **fields: Any
-    ) -> Any:
+    async def _settle(self, http: httpx.AsyncClient, verb: str, lent: Any, **fields: Any) -> Any:
         where = {"queue_name": "jobs", "partition": lent["partition"]}
         # A lease may have run out while the server was gone: that is said by these.
         fine = frozenset({400, 409, 454})
@@ -190,9 +179,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled_however_often_it_is_kille
     stop = asyncio.Event()
     try:
         async with asyncio.timeout(60 + 12 * kills), asyncio.TaskGroup() as group:
-            producers = [
-                group.create_task(load.produce(seed)) for seed in range(PRODUCERS)
-            ]
+            producers = [group.create_task(load.produce(seed)) for seed in range(PRODUCERS)]
             for number in range(CONSUMERS):
                 group.create_task(load.consume(f"consumer-{number}", stop))
             for _ in range(kills):

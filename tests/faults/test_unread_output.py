@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.ports import QueueInfo
 
 SHOP = """
 import sys
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 
@@ -60,9 +60,7 @@ def test_a_worker_whose_log_nobody_reads_works_and_stops(
             worker.kill()
             said, _ = worker.communicate()
 
-    print(
-        f"\n{count} buried unread, stopped in {stopped:.1f} s; {len(said)} bytes said"
-    )
+    print(f"\n{count} buried unread, stopped in {stopped:.1f} s; {len(said)} bytes said")
     assert code == 0
     assert queue.tally["buried"] == count
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.letter import State
 from deadletter.ports import QueueInfo
 
 SHOP = """
 import os, subprocess, threading, time
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 
@@ -60,9 +60,7 @@ def test_wrecked_workers_are_replaced_and_leave_nothing_behind(
     command = [sys.executable, "-m", "deadletter.cli", "--url", url]
     command += ["work", "wrecked_shop:app", "--processes", "2", "--quiet"]
     pids = tmp_path / "pids"
-    with subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as supervisor:
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as supervisor:
         try:
             began = time.monotonic()
             queue, buried = asyncio.run(_drained(url, bodies))

@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
-from deadletter.runtime.context import Context
+from deadletter.runtime.handlers import Context
 
 PLACE = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 
@@ -16,12 +16,7 @@ app = App(f"sqlite:///{PLACE}/fire.db")
 effects = os.open(PLACE / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-@app.handler(
-    "work",
-    policy=DLQPolicy(max_attempts=4, backoff=NoBackoff()),
-    lease=1.0,
-    slots=20,
-)
+@app.handler("work", policy=DLQPolicy(max_attempts=4, backoff=NoBackoff()), lease=1.0, slots=20)
 async def handle(body: dict[str, str], context: Context) -> None:
     """Do as the body says, and note it outside the system."""
     number, kind = body["number"], body["kind"]

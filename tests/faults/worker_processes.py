@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.ports import QueueInfo
 
 

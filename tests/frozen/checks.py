@@ -21,9 +21,7 @@ def check_office(dlq: Command, url: str) -> None:
     assert story["message"]["headers"] == ["tenant: eu"]
     audit = dlq(*at, "--json", "audit").documents
     assert {"note", "purge", "replay"} <= {entry["action"] for entry in audit}
-    assert [one["name"] for one in dlq(*at, "--json", "tokens", "list").documents] == [
-        "ada"
-    ]
+    assert [one["name"] for one in dlq(*at, "--json", "tokens", "list").documents] == ["ada"]
 
     resumed = dlq(*at, "replay", "resume", replays[0]["id"])
     assert resumed.code == 0, resumed

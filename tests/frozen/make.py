@@ -91,9 +91,7 @@ class Desk:
     def work(self) -> None:
         """Run the handlers for a while."""
         command = [sys.executable, "-m", "deadletter", "work", "shop:app"]
-        with subprocess.Popen(
-            command, cwd=self._folder, env=self._environment
-        ) as worker:
+        with subprocess.Popen(command, cwd=self._folder, env=self._environment) as worker:
             try:
                 worker.wait(WORKING)
             except subprocess.TimeoutExpired:
@@ -134,9 +132,7 @@ class Desk:
 
     def run(self, *command: str) -> None:
         """Run a program, which must succeed."""
-        subprocess.run(
-            command, cwd=self._folder, env=self._environment, check=True, timeout=60
-        )
+        subprocess.run(command, cwd=self._folder, env=self._environment, check=True, timeout=60)
 
 
 if __name__ == "__main__":

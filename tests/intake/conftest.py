@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.backends.memory import MemoryEngine
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import SeededDice
 from engines.conftest import every_server_is_back_afterwards

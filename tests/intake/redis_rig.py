@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.core.dialects import LINEAGE as LINEAGE_NAMES
-from deadletter.core.dialects import PACKED
-from deadletter.intake.redis import Frameworks
+from deadletter.brokers.redis.drain import Frameworks
+from deadletter.intake.dialects import LINEAGE as LINEAGE_NAMES
+from deadletter.intake.dialects import PACKED
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import raw, recorded
 from servers import Server
 

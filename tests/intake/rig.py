@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deadletter.assembly.foreign import WayBack
-from deadletter.backends.memory import MemoryEngine
-from deadletter.core.care import Care
-from deadletter.core.dialects import Trusted
+from deadletter.core.campaign import Care
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query.ast import EVERYTHING
+from deadletter.intake.dialects import Trusted
 from deadletter.office.replay import Replay
 from deadletter.ports import Drain, Foreign, LetterStore
-from deadletter.runtime.intake import Intake
+from deadletter.runtime.drain_loop import Intake
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import SeededDice
+from deadletter.wiring.foreign import WayBack
 
 RECORDED = Path(__file__).with_name("recorded")
 BY = By("tester")
@@ -48,9 +48,7 @@ def store(office: MemoryEngine) -> LetterStore:
     return office.letters
 
 
-async def drained(
-    drain: Drain, office: MemoryEngine, *sources: str
-) -> list[DeadLetter]:
+async def drained(drain: Drain, office: MemoryEngine, *sources: str) -> list[DeadLetter]:
     """Empty a place, whose headers may name these mailboxes; the letters as kept."""
     loop = intake(drain, office, *sources)
     ids: list[str] = []

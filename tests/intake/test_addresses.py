@@ -4,19 +4,16 @@ import socket
 
 import pytest
 
-from deadletter.assembly.engines import OWN
-from deadletter.assembly.foreign import opened_foreign
+from deadletter.brokers.kafka.address import read_url
+from deadletter.brokers.sqs.drain import URL as SQS_URL
 from deadletter.core.errors import ConfigError, Unavailable
-from deadletter.intake.addresses import (
-    is_called_dead,
-    near_names,
-    read_kafka,
-    read_sqs,
-)
+from deadletter.kit import is_called_dead, near_names
+from deadletter.wiring.engines import OWN
+from deadletter.wiring.foreign import opened_foreign
 
 # Engines that are no servers of others, or whose letters lie in the office itself.
-NOT_DRAINED = {"memory", "sqlite", "postgresql", "mongodb"}
-DRAINED_AS_REDIS = {"bullmq"}
+NOT_DRAINED = {"stores.memory", "stores.sqlite", "stores.postgresql", "stores.mongodb"}
+DRAINED_AS_REDIS = {"brokers.bullmq"}
 
 
 @pytest.fixture
@@ -80,11 +77,7 @@ async def test_the_list_of_what_can_be_drained_is_whole() -> None:
         async with opened_foreign("mysql://localhost"):
             pass
 
-    names = {
-        scheme
-        for scheme, home in OWN.items()
-        if home not in NOT_DRAINED | DRAINED_AS_REDIS
-    }
+    names = {scheme for scheme, home in OWN.items() if home not in NOT_DRAINED | DRAINED_AS_REDIS}
     assert {"redis+unix", "amqps", "tls", "sqs+http"} <= names
     assert [one for one in names if f"{one}://" not in str(caught.value)] == []
 
@@ -92,17 +85,17 @@ async def test_the_list_of_what_can_be_drained_is_whole() -> None:
 def test_what_copies_keep_is_read_from_a_kafka_url() -> None:
     url = "kafka://localhost?keep=partition,timestamp&consumer=billing"
 
-    address = read_kafka(url)
+    address = read_url(url)
 
     assert address.keep == {"partition", "timestamp"}
     assert address.consumer == "billing"
     with pytest.raises(ConfigError, match="keep=offset is unknown"):
-        read_kafka("kafka://localhost?keep=offset")
+        read_url("kafka://localhost?keep=offset")
 
 
 def test_copies_go_unmarked_only_if_an_sqs_url_says_so() -> None:
-    assert not read_sqs("sqs://eu-west-1").unmarked
-    assert read_sqs("sqs://eu-west-1?unmarked=yes").unmarked
+    assert SQS_URL.read("sqs://eu-west-1").options.unmarked == "no"
+    assert SQS_URL.read("sqs://eu-west-1?unmarked=yes").options.unmarked == "yes"
 
 
 @pytest.mark.parametrize(

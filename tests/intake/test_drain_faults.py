@@ -10,11 +10,10 @@ from pamqp.commands import Basic
 from redis.asyncio import Redis
 
 from deadletter import App
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import SeededDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import SeededDice, eventually
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import intake, letters
 from servers import Server
 
@@ -68,9 +67,7 @@ async def test_rabbitmq_is_restarted_under_us(
     assert {one.head.revision for one in await letters(office)} == {0}
 
 
-async def test_redis_is_restarted_under_us(
-    redis_server: Server, office: MemoryEngine
-) -> None:
+async def test_redis_is_restarted_under_us(redis_server: Server, office: MemoryEngine) -> None:
     if not redis_server.ours:
         pytest.skip("that server is not ours to stop")
     client: Any = Redis.from_url(redis_server.url)

@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.kafka.drain import Kafka
 from deadletter.core.errors import NotFound, Refused, Unavailable
 from deadletter.core.letter import DeadLetter, State
-from deadletter.intake.kafka import Kafka
 from deadletter.ports import Kept
+from deadletter.stores.memory import MemoryEngine
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, intake, letters, sent_back, store
 from servers.kafka import Kafka as Broker
 
@@ -147,9 +147,7 @@ async def test_what_is_not_forgotten_comes_again_as_the_same_letter(
     assert letter == held
 
 
-async def test_looking_commits_nothing(
-    kafka: Kafka, topics: Topics, office: MemoryEngine
-) -> None:
+async def test_looking_commits_nothing(kafka: Kafka, topics: Topics, office: MemoryEngine) -> None:
     topics.put_dead(b"look", *range(5))
 
     looking = intake(kafka.drain(topics.dead), office)
@@ -170,9 +168,7 @@ async def test_many_are_drained_a_batch_at_a_time(
         assert await drained(kafka.drain(topics.dead), office) == []
 
 
-async def test_dead_letter_topics_are_found_by_their_names(
-    kafka: Kafka, topics: Topics
-) -> None:
+async def test_dead_letter_topics_are_found_by_their_names(kafka: Kafka, topics: Topics) -> None:
     assert topics.dead in await kafka.places()
     assert topics.name not in await kafka.places()
 
@@ -182,7 +178,7 @@ async def test_wrong_names_and_addresses_say_what_to_do(
 ) -> None:
     with pytest.raises(NotFound, match="no topic 'nowhere'"):
         await kafka.drain("nowhere").take(1)
-    monkeypatch.setattr("deadletter.intake.kafka._ANSWER", 0.5)
+    monkeypatch.setattr("deadletter.brokers.kafka.connection._OPENING", 0.5)
     with pytest.raises(Unavailable, match="is Kafka running"):
         async with opened_foreign("kafka://127.0.0.1:1"):
             pass

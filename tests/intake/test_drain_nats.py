@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from nats.js import api
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.nats.drain import ADVISORIES, STREAM, Nats
 from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
 from deadletter.core.letter import State
-from deadletter.intake.nats import ADVISORIES, STREAM, Nats
+from deadletter.stores.memory import MemoryEngine
+from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message
-from deadletter.testing.waiting import eventually
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, intake, letters, sent_back
 from servers import Server
 
@@ -25,8 +25,8 @@ _numbers = count(1)
 async def server(nats_server: Server) -> AsyncIterator[Nats]:
     async with opened_foreign(nats_server.url) as foreign:
         assert isinstance(foreign, Nats)
-        for info in await foreign.jetstream.streams_info():
-            await foreign.jetstream.delete_stream(info.config.name or "")
+        for info in await foreign.link.client.jetstream().streams_info():
+            await foreign.link.client.jetstream().delete_stream(info.config.name or "")
         drain = foreign.drain(ADVISORIES)  # listens from now on
         await drain.depth()
         await drain.close()
@@ -38,7 +38,7 @@ class Work:
 
     def __init__(self, server: Nats, retention: api.RetentionPolicy) -> None:
         number = next(_numbers)
-        self.js = server.jetstream
+        self.js = server.link.client.jetstream()
         self.stream, self.subject = f"WORK{number}", f"work{number}.new"
         self.retention = retention
         self.pull: Any = None
@@ -140,6 +140,30 @@ async def test_what_limits_had_removed_is_told_all_the_same(
     assert "removed it" in letter.head.reason_text
 
 
+async def test_nothing_is_missed_while_no_drain_runs(
+    server: Nats, work: Work, office: MemoryEngine
+) -> None:
+    for n in range(12):
+        await work.js.publish(work.subject, b"%d" % n)
+        await work.die()
+
+    found = await drained(server.drain(ADVISORIES), office)
+
+    assert sorted(int(letter.message.body) for letter in found) == list(range(12))
+    assert await work.said() == 0
+
+
+async def test_a_second_stream_of_advisories_is_a_config_error(
+    server: Nats, office: MemoryEngine
+) -> None:
+    js = server.link.client.jetstream()
+    await js.delete_stream(STREAM)
+    await js.add_stream(name="OTHER", subjects=["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>"])
+
+    with pytest.raises(ConfigError, match="delete it, or drain it instead"):
+        await server.drain(ADVISORIES).take(1)
+
+
 async def test_a_dead_stream_is_drained_and_read(
     server: Nats, nats_server: Server, work: Work, office: MemoryEngine
 ) -> None:
@@ -165,7 +189,6 @@ async def test_a_dead_stream_is_drained_and_read(
 async def test_wrong_names_and_addresses_say_what_to_do(
     server: Nats, nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.intake.nats._PATIENCE", 1.0)
     with pytest.raises(NotFound, match="no stream 'NOWHERE'"):
         await server.drain("NOWHERE").take(1)
     with pytest.raises(ConfigError, match="user and password"):
@@ -181,14 +204,15 @@ async def test_a_client_that_the_library_has_closed_is_replaced(
 ) -> None:
     number = next(_numbers)
     stream = f"ORDERS{number}-DLQ"
-    await server.jetstream.add_stream(name=stream, subjects=[f"dead{number}"])
+    await server.link.client.jetstream().add_stream(name=stream, subjects=[f"dead{number}"])
     sink, drain = server.sink(f"dead{number}"), server.drain(stream)
     await sink.send([a_message(id="m-1")])
     assert len(await drained(drain, office)) == 1
 
+    client = server.link.client
     # What the server cannot read, as when it was changed on the way.
-    server._client._transport.write(b"PUX dead 4\r\nbody\r\n")  # type: ignore[union-attr]
-    await eventually(lambda: server._client.is_closed)
+    client._transport.write(b"PUX dead 4\r\nbody\r\n")  # type: ignore[union-attr]
+    await eventually(lambda: client.is_closed)
     await sink.send([a_message(id="m-2")])
 
     assert len(await drained(drain, office)) == 1

@@ -12,16 +12,16 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.rabbitmq import drain_properties as amqp_properties
+from deadletter.brokers.rabbitmq.drain import RabbitMQ, near_names
 from deadletter.core.decision import Reason
-from deadletter.core.dialects import Origin
-from deadletter.core.dialects.origin import marked
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
 from deadletter.core.letter import State
 from deadletter.core.message import Message
-from deadletter.intake import amqp_properties
-from deadletter.intake.rabbitmq import RabbitMQ, near_names
+from deadletter.core.origin import marked
+from deadletter.intake.dialects import Origin
+from deadletter.stores.memory import MemoryEngine
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, intake, letters, raw, recorded, sent_back
 from servers import Server
 
@@ -59,9 +59,7 @@ class Queues:
         """Put what a framework wrote into a queue."""
         for message in recorded(name)["messages"]:
             header = ContentHeader()
-            header.unmarshal(
-                ContentHeader().marshal()[:12] + raw(message["properties"])
-            )
+            header.unmarshal(ContentHeader().marshal()[:12] + raw(message["properties"]))
             await self.channel.basic_publish(
                 raw(message["body"]), routing_key=queue, properties=header.properties
             )
@@ -113,10 +111,7 @@ async def test_what_a_consumer_rejected_becomes_a_letter_of_its_queue(
 
 
 async def test_a_letter_goes_back_with_its_properties_as_they_were(
-    rabbit: RabbitMQ,
-    rabbitmq_server: Server,
-    queues: Queues,
-    office: MemoryEngine,
+    rabbit: RabbitMQ, rabbitmq_server: Server, queues: Queues, office: MemoryEngine
 ) -> None:
     headers: dict[str, Any] = {"n": 7, "list": [1, None, {"a": True}], "t": "ü"}
     await queues.put(
@@ -304,7 +299,7 @@ async def test_a_misspelt_queue_is_an_error_with_similar_names(
 
 
 async def test_an_unknown_way_back_is_an_error(rabbitmq_server: Server) -> None:
-    with pytest.raises(ConfigError, match="back=exchange"):
+    with pytest.raises(ConfigError, match="back in the RabbitMQ URL must be exchange or queue"):
         async with opened_foreign(f"{rabbitmq_server.url}?back=home"):
             pass
 
@@ -347,9 +342,7 @@ def test_tables_that_are_very_deep_are_shown_in_part() -> None:
 def test_a_letter_of_an_older_version_goes_back_with_its_properties() -> None:
     header = b"\0\x3c" + b"\0" * 10
     header += amqp_properties.Properties(plain={"priority": b"\x07"}).written()
-    message = marked(
-        Message(id="m", body=b"", sent_at=NOW), Origin("rabbitmq", "dead", raw=header)
-    )
+    message = marked(Message(id="m", body=b"", sent_at=NOW), Origin("rabbitmq", "dead", raw=header))
 
     properties = amqp_properties.read(b"\0" * 12 + amqp_properties.written(message))
 
@@ -358,18 +351,13 @@ def test_a_letter_of_an_older_version_goes_back_with_its_properties() -> None:
 
 
 def test_a_letter_without_its_properties_goes_back_with_its_headers() -> None:
-    message = Message(
-        id="m", body=b"", sent_at=NOW, headers=(("tenant", b"eu"), ("odd", b"\xff"))
-    )
+    message = Message(id="m", body=b"", sent_at=NOW, headers=(("tenant", b"eu"), ("odd", b"\xff")))
 
     written = amqp_properties.written(message)
 
     properties = amqp_properties.read(b"\0" * 12 + written)
     assert properties is not None
-    assert dict(properties.headers or ()) == {
-        "tenant": b"S\0\0\0\x02eu",
-        "odd": b"S\0\0\0\x01\xff",
-    }
+    assert dict(properties.headers or ()) == {"tenant": b"S\0\0\0\x02eu", "odd": b"S\0\0\0\x01\xff"}
     assert properties.text("message_id") == "m"
     assert properties.plain["delivery_mode"] == b"\x02"
 

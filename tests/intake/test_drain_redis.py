@@ -11,23 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.redis.drain import Frameworks
 from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
-from deadletter.intake.redis import Frameworks
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import SeededDice
-from intake.redis_rig import (
-    LINEAGE,
-    LINEAGE_TEXTS,
-    client,
-    frameworks,
-    restore,
-    without_lineage,
-)
+from deadletter.wiring.foreign import opened_foreign
+from intake.redis_rig import LINEAGE, LINEAGE_TEXTS, client, frameworks, restore, without_lineage
 from intake.rig import drained, intake, letters, sent_back
 from servers import Server
 
@@ -35,9 +28,7 @@ __all__ = ["client", "frameworks"]
 
 
 class TestRQ:
-    async def letter(
-        self, client: Any, frameworks: Frameworks, office: MemoryEngine
-    ) -> DeadLetter:
+    async def letter(self, client: Any, frameworks: Frameworks, office: MemoryEngine) -> DeadLetter:
         await restore(client, "rq")
         [letter] = await drained(frameworks.drain("rq:pictures"), office)
         return letter
@@ -65,11 +56,7 @@ class TestRQ:
         assert letter.message.body == await client.hget("rq:job:thumb-1", "data")
 
     async def test_a_job_is_queued_again_as_it_was(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         letter = await self.letter(client, frameworks, office)
         before = await client.hgetall("rq:job:thumb-1")
@@ -110,11 +97,7 @@ class TestBullMQ:
         assert not await client.exists("bull:mail:failed", "bull:mail:w1")
 
     async def test_jobs_wait_again_with_their_attempts_to_be_made_anew(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await self.letters(client, frameworks, office)
 
@@ -137,11 +120,7 @@ class TestBullMQ:
         assert await client.zrange("bull:mail:marker", 0, -1) == [b"0"]
 
     async def test_a_paused_queue_of_an_older_version_has_a_list_of_its_own(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await self.letters(client, frameworks, office)
         meta = {"version": "bullmq:5.1.0", "paused": "1"}
@@ -153,24 +132,16 @@ class TestBullMQ:
         assert not await client.exists("bull:mail:marker")
 
     async def test_whatever_bytes_a_job_has_it_has_when_it_is_back(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         rng = Random(14)
         jobs = {}
         for number in range(60):
             id_ = b"%d-" % number + rng.randbytes(rng.randrange(8))
             jobs[id_] = {
-                b"data": rng.choice(
-                    [b'{"a":1.0}', b"null", rng.randbytes(40), b"\xff"]
-                ),
+                b"data": rng.choice([b'{"a":1.0}', b"null", rng.randbytes(40), b"\xff"]),
                 b"name": rng.randbytes(5),
-                b"opts": rng.choice(
-                    [b"{}", b'{"lifo":true}', rng.randbytes(9), b"[1]"]
-                ),
+                b"opts": rng.choice([b"{}", b'{"lifo":true}', rng.randbytes(9), b"[1]"]),
                 b"timestamp": b"1794971188907",
                 b"odd \x00 field": rng.randbytes(3),
             }
@@ -191,19 +162,13 @@ class TestBullMQ:
 
 class TestDramatiq:
     async def test_a_dead_message_becomes_a_letter_and_goes_back_byte_for_byte(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await restore(client, "dramatiq_redis")
         [(name, body)] = (await client.hgetall("dramatiq:default.XQ.msgs")).items()
 
         [letter] = await drained(frameworks.drain("dramatiq:default"), office)
-        gone = not await client.exists(
-            "dramatiq:default.XQ", "dramatiq:default.XQ.msgs"
-        )
+        gone = not await client.exists("dramatiq:default.XQ", "dramatiq:default.XQ.msgs")
         await sent_back(frameworks, redis_server.url, office)
 
         assert gone
@@ -221,11 +186,7 @@ class TestDramatiq:
 
 class TestCelery:
     async def test_a_task_becomes_a_letter_and_goes_back_byte_for_byte(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await restore(client, "celery_redis")
         [envelope] = await client.lrange("celery", 0, -1)
@@ -254,11 +215,7 @@ class TestCelery:
         assert letter.head.source == "celery:dead"
 
     async def test_tasks_of_every_priority_are_found(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await restore(client, "celery_redis")
         [envelope] = await client.lrange("celery", 0, -1)
@@ -280,11 +237,7 @@ class TestCelery:
     ],
 )
 async def test_what_is_no_task_is_kept_as_malformed_and_goes_back_too(
-    client: Any,
-    frameworks: Frameworks,
-    redis_server: Server,
-    office: MemoryEngine,
-    rubbish: bytes,
+    client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine, rubbish: bytes
 ) -> None:
     await client.lpush("dead", rubbish)
 
@@ -299,11 +252,7 @@ async def test_what_is_no_task_is_kept_as_malformed_and_goes_back_too(
 
 @pytest.mark.parametrize(
     ("key", "place"),
-    [
-        ("rq:failed:q", "rq:q"),
-        ("bull:q:failed", "bullmq:q"),
-        ("dramatiq:q.XQ", "dramatiq:q"),
-    ],
+    [("rq:failed:q", "rq:q"), ("bull:q:failed", "bullmq:q"), ("dramatiq:q.XQ", "dramatiq:q")],
 )
 async def test_a_job_whose_contents_are_gone_is_kept_all_the_same(
     client: Any, frameworks: Frameworks, office: MemoryEngine, key: str, place: str
@@ -320,11 +269,7 @@ async def test_a_job_whose_contents_are_gone_is_kept_all_the_same(
     "place", ["celery:celery", "dramatiq:default", "rq:pictures", "bullmq:mail"]
 )
 async def test_keys_of_ours_are_gone_after_a_week(
-    client: Any,
-    frameworks: Frameworks,
-    redis_server: Server,
-    office: MemoryEngine,
-    place: str,
+    client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine, place: str
 ) -> None:
     kind = place.partition(":")[0]
     await restore(client, f"{kind}_redis" if kind in {"celery", "dramatiq"} else kind)
@@ -338,9 +283,7 @@ async def test_keys_of_ours_are_gone_after_a_week(
     assert 604_000 < await client.ttl(ours) <= 604_800
 
 
-async def test_places_are_found_by_their_keys(
-    client: Any, frameworks: Frameworks
-) -> None:
+async def test_places_are_found_by_their_keys(client: Any, frameworks: Frameworks) -> None:
     for name in ("rq", "bullmq", "dramatiq_redis", "celery_redis"):
         await restore(client, name)
 
@@ -370,7 +313,7 @@ async def test_wrong_names_and_addresses_say_what_to_do(
     client: Any, frameworks: Frameworks, redis_server: Server
 ) -> None:
     await client.set("celery", "text")
-    with pytest.raises(ConfigError, match="no queue of that framework"):
+    with pytest.raises(ConfigError, match="not a queue of that framework"):
         await frameworks.drain("celery:celery").take(1)
     with pytest.raises(ConfigError, match="rq:QUEUE"):
         frameworks.drain("orders")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.sqs.drain import SqsAccount
 from deadletter.core.decision import Reason
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import State
-from deadletter.intake.sqs import Sqs
+from deadletter.stores.memory import MemoryEngine
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, intake, letters, sent_back, store
 from servers import Server
 
@@ -26,16 +26,16 @@ def url(sqs_server: Server) -> str:
 
 
 @pytest.fixture
-async def sqs(url: str) -> AsyncIterator[Sqs]:
+async def sqs(url: str) -> AsyncIterator[SqsAccount]:
     async with opened_foreign(url) as foreign:
-        assert isinstance(foreign, Sqs)
+        assert isinstance(foreign, SqsAccount)
         yield foreign
 
 
 class Queues:
     """A queue and the dead queue that SQS moves its messages to."""
 
-    def __init__(self, sqs: Sqs) -> None:
+    def __init__(self, sqs: SqsAccount) -> None:
         self.sqs = sqs
         self.name = f"orders{next(_names)}"
         self.dead = f"{self.name}-dlq"
@@ -45,17 +45,13 @@ class Queues:
         dead = await self.attributes(self.dead)
         policy = {"deadLetterTargetArn": dead["QueueArn"], "maxReceiveCount": "2"}
         await self.sqs.call(
-            "create_queue",
-            QueueName=self.name,
-            Attributes={"RedrivePolicy": json.dumps(policy)},
+            "create_queue", QueueName=self.name, Attributes={"RedrivePolicy": json.dumps(policy)}
         )
         return self
 
     async def attributes(self, name: str) -> dict[str, str]:
         answer = await self.sqs.call(
-            "get_queue_attributes",
-            QueueUrl=await self.sqs.url(name),
-            AttributeNames=["All"],
+            "get_queue_attributes", QueueUrl=await self.sqs.url(name), AttributeNames=["All"]
         )
         return dict(answer["Attributes"])
 
@@ -84,12 +80,12 @@ class Queues:
 
 
 @pytest.fixture
-async def queues(sqs: Sqs) -> Queues:
+async def queues(sqs: SqsAccount) -> Queues:
     return await Queues(sqs).make()
 
 
 async def test_what_sqs_gave_up_on_becomes_a_letter_of_its_queue(
-    sqs: Sqs, queues: Queues, office: MemoryEngine
+    sqs: SqsAccount, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send(
         '{"order": 1}',
@@ -109,15 +105,13 @@ async def test_what_sqs_gave_up_on_becomes_a_letter_of_its_queue(
     assert await sqs.drain(queues.dead).depth() == 0
 
 
-async def test_dead_queues_are_found_by_who_names_them(
-    sqs: Sqs, queues: Queues
-) -> None:
+async def test_dead_queues_are_found_by_who_names_them(sqs: SqsAccount, queues: Queues) -> None:
     assert queues.dead in await sqs.places()
     assert queues.name not in await sqs.places()
 
 
 async def test_a_letter_goes_back_as_it_was(
-    sqs: Sqs, url: str, queues: Queues, office: MemoryEngine
+    sqs: SqsAccount, url: str, queues: Queues, office: MemoryEngine
 ) -> None:
     attributes = {
         "sum": {"DataType": "Number.int", "StringValue": "42"},
@@ -138,7 +132,7 @@ async def test_a_letter_goes_back_as_it_was(
 
 
 async def test_a_copy_that_dies_again_returns_to_its_letter(
-    sqs: Sqs, url: str, queues: Queues, office: MemoryEngine
+    sqs: SqsAccount, url: str, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send("again")
     await queues.die()
@@ -154,7 +148,7 @@ async def test_a_copy_that_dies_again_returns_to_its_letter(
 
 
 async def test_what_is_taken_twice_is_one_letter_that_died_once(
-    sqs: Sqs, queues: Queues, office: MemoryEngine
+    sqs: SqsAccount, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send("once")
     await queues.die()
@@ -171,7 +165,7 @@ async def test_what_is_taken_twice_is_one_letter_that_died_once(
 
 
 async def test_looking_leaves_everything_where_it_is(
-    sqs: Sqs, queues: Queues, office: MemoryEngine
+    sqs: SqsAccount, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send("look")
     await queues.die()
@@ -183,6 +177,6 @@ async def test_looking_leaves_everything_where_it_is(
     assert await sqs.drain(queues.dead).depth() == 1
 
 
-async def test_a_queue_that_is_not_there_is_named(sqs: Sqs) -> None:
+async def test_a_queue_that_is_not_there_is_named(sqs: SqsAccount) -> None:
     with pytest.raises(NotFound, match="no queue 'nowhere'"):
         await sqs.drain("nowhere").take(1)

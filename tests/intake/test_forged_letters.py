@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pamqp.commands import Basic
 
 from core.dialect_rig import read
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
 from deadletter.core.letter_mail import to_message
 from deadletter.ports import Foreign, Move
+from deadletter.stores.memory import MemoryEngine
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import drained, sent_back, store
 from servers import Server
 from servers.sqs import Sqs
@@ -113,20 +113,13 @@ async def on_sqs(server: Server, name: str) -> tuple[str, Put]:
         ) as client:
             made = await client.create_queue(QueueName=queue)
             await client.send_message(
-                QueueUrl=made["QueueUrl"],
-                MessageBody="body",
-                MessageAttributes=attributes,
+                QueueUrl=made["QueueUrl"], MessageBody="body", MessageAttributes=attributes
             )
 
     return f"sqs+http://{keys}@{place}?region={Sqs.region}", put
 
 
-_BROKERS = {
-    "rabbitmq": on_rabbitmq,
-    "kafka": on_kafka,
-    "nats": on_nats,
-    "sqs": on_sqs,
-}
+_BROKERS = {"rabbitmq": on_rabbitmq, "kafka": on_kafka, "nats": on_nats, "sqs": on_sqs}
 
 
 @pytest.fixture(params=sorted(_BROKERS))

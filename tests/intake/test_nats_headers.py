@@ -2,11 +2,11 @@
 
 import pytest
 
-from deadletter.core.dialects import Found, letter_of
+from deadletter.brokers.nats.headers import Slip, block_of, pack, read_block
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
 from deadletter.core.signing import Keys
-from deadletter.intake.nats_headers import Slip, block_of, pack, read_block
+from deadletter.intake.dialects import Found, letter_of
 from deadletter.testing.fakes import START
 
 KEYS = Keys(b"k" * 32)
@@ -20,12 +20,7 @@ def kept(raw: bytes) -> Message:
     """The message of a letter, drained from a stream."""
     headers, odd = read_block(raw)
     found = Found(
-        kind="nats",
-        place="DLQ",
-        id="DLQ/1",
-        body=b"body",
-        headers=headers,
-        raw=pack(Slip(odd)),
+        kind="nats", place="DLQ", id="DLQ/1", body=b"body", headers=headers, raw=pack(Slip(odd))
     )
     return letter_of(found, START, KEYS).message
 
@@ -84,8 +79,7 @@ def test_what_was_asked_of_the_server_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("a:b", b"1"), ("a", b"1\r\nb: 2"), ("a\nb", b"1"), ("a b", b"1")],
+    ("name", "value"), [("a:b", b"1"), ("a", b"1\r\nb: 2"), ("a\nb", b"1"), ("a b", b"1")]
 )
 def test_a_header_that_would_be_another_is_refused(name: str, value: bytes) -> None:
     with pytest.raises(Refused, match="does not take the header"):

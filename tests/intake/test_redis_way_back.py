@@ -6,21 +6,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from deadletter.assembly.foreign import WayBack
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.redis.drain import Frameworks
+from deadletter.core.campaign import Verdict
 from deadletter.core.message import Lineage
-from deadletter.core.verdicts import Verdict
-from deadletter.intake.redis import Frameworks
 from deadletter.office.replay import Replay
 from deadletter.ports import CopyState, SentCopy
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import SeededDice
-from intake.redis_rig import (
-    client,
-    frameworks,
-    restore,
-    without_lineage,
-)
+from deadletter.wiring.foreign import WayBack
+from intake.redis_rig import client, frameworks, restore, without_lineage
 from intake.rig import drained, letters, sent_back, store
 from servers import Server
 
@@ -64,11 +59,7 @@ class TestOnTheWayBack:
 
     @pytest.mark.parametrize(
         ("name", "place"),
-        [
-            ("rq", "rq:pictures"),
-            ("dramatiq_redis", "dramatiq:default"),
-            ("bullmq", "bullmq:mail"),
-        ],
+        [("rq", "rq:pictures"), ("dramatiq_redis", "dramatiq:default"), ("bullmq", "bullmq:mail")],
     )
     @pytest.mark.parametrize("is_named_by_place", [False, True])
     async def test_a_copy_that_waits_is_known_to_be_there(
@@ -101,11 +92,7 @@ class TestOnTheWayBack:
         assert waiting == [CopyState.THERE]
 
     async def test_tasks_name_the_queue_that_they_go_to(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await restore(client, "celery_redis")
         [envelope] = await client.lrange("celery", 0, -1)
@@ -122,11 +109,7 @@ class TestOnTheWayBack:
         assert told["headers"]["retries"] == 0
 
     async def test_a_task_never_goes_back_into_its_dead_queue_unasked(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await client.lpush("dead", b"{}")
         await drained(frameworks.drain("celery:dead"), office)
@@ -137,11 +120,7 @@ class TestOnTheWayBack:
         assert await client.llen("dead") == 0
 
     async def test_tasks_of_one_list_go_back_oldest_first(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         bodies = [b"%d" % number for number in range(50)]
         for body in bodies:
@@ -153,17 +132,11 @@ class TestOnTheWayBack:
         assert (await client.lrange("dead", 0, -1))[::-1] == bodies
 
     async def test_an_expiry_that_is_over_is_a_verdict_and_stays_behind(
-        self,
-        client: Any,
-        frameworks: Frameworks,
-        redis_server: Server,
-        office: MemoryEngine,
+        self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         await restore(client, "celery_redis")
         [envelope] = await client.lrange("celery", 0, -1)
-        past = envelope.replace(
-            b'"expires": null', b'"expires": "2020-01-01T00:00:00+00:00"'
-        )
+        past = envelope.replace(b'"expires": null', b'"expires": "2020-01-01T00:00:00+00:00"')
         await client.lset("celery", 0, past)
         await drained(frameworks.drain("celery:celery"), office)
         back = WayBack(frameworks, redis_server.url)

@@ -10,12 +10,12 @@ from nats.js import api
 from pamqp.commands import Basic
 from redis import Redis
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.nats.drain import Nats
+from deadletter.brokers.sqs.drain import SqsAccount
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import DeadLetter
-from deadletter.intake.nats import Nats
-from deadletter.intake.sqs import Sqs
+from deadletter.stores.memory import MemoryEngine
+from deadletter.wiring.foreign import opened_foreign
 from intake.rig import BY, drained, letters, sent_back, store
 from servers import Server
 
@@ -42,10 +42,7 @@ async def test_a_deleted_rabbitmq_queue_does_not_stop_another(
     async with opened_foreign(url) as foreign:
         for queue in ("refusing-a", "refusing-b"):
             dead = f"{queue}.dead"
-            arguments: Any = {
-                "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": dead,
-            }
+            arguments: Any = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
             await channel.queue_declare(dead, durable=True)
             await channel.queue_declare(queue, durable=True, arguments=arguments)
             for n in range(2):
@@ -78,11 +75,11 @@ async def test_a_message_that_nats_refuses_does_not_stop_the_others(
     async with opened_foreign(nats_server.url) as foreign:
         assert isinstance(foreign, Nats)
         for name, subject in (("REFUSINGDLQ", "rdead"), ("REFUSING", "rback")):
-            await foreign.jetstream.add_stream(
+            await foreign.link.client.jetstream().add_stream(
                 api.StreamConfig(name=name, subjects=[subject], max_msg_size=2_000)
             )
         for n in range(3):
-            await foreign.jetstream.publish("rdead", b"%d" % n)
+            await foreign.link.client.jetstream().publish("rdead", b"%d" % n)
         found = await drained(foreign.drain("REFUSINGDLQ"), office)
         one = next(letter for letter in found if letter.message.body == b"1")
         await edit(office, one, body=b"x" * 3_000)
@@ -90,9 +87,9 @@ async def test_a_message_that_nats_refuses_does_not_stop_the_others(
         await sent_back(foreign, nats_server.url, office, to="rback")
 
         told = await outcomes(office)
-        info = await foreign.jetstream.stream_info("REFUSING")
+        info = await foreign.link.client.jetstream().stream_info("REFUSING")
         for name in ("REFUSINGDLQ", "REFUSING"):
-            await foreign.jetstream.delete_stream(name)
+            await foreign.link.client.jetstream().delete_stream(name)
     assert {told[b"0"][0], told[b"2"][0]} == {Outcome.SENT}
     assert told[b"1"][0] is Outcome.REFUSED
     assert "size" in told[b"1"][1]
@@ -105,7 +102,7 @@ async def test_a_body_that_sqs_refuses_does_not_stop_the_others(
     place = sqs_server.url.removeprefix("http://")
     url = f"sqs+http://test:test@{place}?region=eu-west-1"
     async with opened_foreign(url) as foreign:
-        assert isinstance(foreign, Sqs)
+        assert isinstance(foreign, SqsAccount)
         for name in ("refusing-dlq", "refusing"):
             await foreign.call("create_queue", QueueName=name)
         dead = await foreign.url("refusing-dlq")

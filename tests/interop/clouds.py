@@ -27,20 +27,19 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, Phase, settings
 
 from cli.conftest import Command
-from deadletter.assembly import opened
-from deadletter.assembly.foreign import WayBack, Ways, opened_foreign
-from deadletter.backends.memory import MemoryEngine
-from deadletter.core.campaign import Campaign
-from deadletter.core.care import Care
-from deadletter.core.dialects import Trusted
+from deadletter.brokers.sqs import drain as sqs
+from deadletter.core.campaign import Campaign, Care
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query.ast import EVERYTHING
-from deadletter.intake import sqs
+from deadletter.intake.dialects import Trusted
 from deadletter.office.replay import Replay
 from deadletter.ports import Drain, Foreign, LetterStore, SentCopy
-from deadletter.runtime.intake import Intake
+from deadletter.runtime.drain_loop import Intake
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock, SystemDice
+from deadletter.wiring.engines import opened
+from deadletter.wiring.foreign import WayBack, Ways, opened_foreign
 from intake.rig import intake
 
 POINTS = 20
@@ -57,8 +56,8 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         "interop.clouds",
-        "deadletter.backends.sqlite",
-        *(f"deadletter.intake.{name}" for name in ("sqs", "nats", "kafka")),
+        "deadletter.stores.sqlite",
+        *(f"deadletter.brokers.{name}.drain" for name in ("sqs", "nats", "kafka")),
     ]
 )
 # Whoever starts a process asks for the exit codes of all others, too. A code can be
@@ -118,9 +117,7 @@ class WatchedWays(Ways):
 class Foe:
     """One dead place, an office of its own, and how long what is taken is hidden."""
 
-    def __init__(
-        self, url: str, place: str, folder: Path, *, source: str, **hidden: float
-    ) -> None:
+    def __init__(self, url: str, place: str, folder: Path, *, source: str, **hidden: float) -> None:
         self.url = url
         self.place = place
         self.office = f"sqlite:///{folder / place}.db"
@@ -331,6 +328,6 @@ def _session() -> Any:
 def _be_quick(foe: Foe) -> None:
     sqs.get_session = _session
     scheme = foe.url.partition("://")[0].partition("+")[0]
-    module = import_module(f"deadletter.intake.{scheme}")
+    module = import_module(f"deadletter.brokers.{scheme}.drain")
     for name, value in foe.hidden.items():
         setattr(module, name, value)

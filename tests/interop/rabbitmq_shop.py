@@ -27,15 +27,10 @@ class Shop:
     def declare(self, queue: str, *, dead: str | None = None, **more: Any) -> None:
         arguments = {**self.kind, **more}
         if dead is not None:
-            arguments |= {
-                "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": dead,
-            }
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
         self.channel.queue_declare(queue, durable=True, arguments=arguments)
 
-    def send(
-        self, body: bytes, *, exchange: str = "", key: str = "", **properties: Any
-    ) -> None:
+    def send(self, body: bytes, *, exchange: str = "", key: str = "", **properties: Any) -> None:
         self.channel.basic_publish(
             exchange,
             key or self.name,

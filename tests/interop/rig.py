@@ -24,12 +24,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from deadletter.assembly import foreign as foreign_servers
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.cli import drain, replay, show, way_back
+from deadletter.cli import drain, replay
+from deadletter.cli import letters as show
+from deadletter.cli import replay_care as way_back
 from deadletter.cli.exit_codes import ExitCode
 from deadletter.cli.running import run
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring import foreign as foreign_servers
+from deadletter.wiring.foreign import opened_foreign
 from servers import Missing, Server
 from servers.fixtures import do_without
 from servers.node import HERE as SCRIPTS
@@ -57,12 +59,7 @@ class Shop:
     """An application on a framework, in processes of its own."""
 
     def __init__(
-        self,
-        framework: str,
-        server: Server,
-        folder: Path,
-        module: str = "",
-        kind: str = "",
+        self, framework: str, server: Server, folder: Path, module: str = "", kind: str = ""
     ) -> None:
         if find_spec(framework) is None:
             do_without(Missing(f"{framework} is not installed: make setup"))
@@ -201,11 +198,7 @@ class NodeShop(Shop):
         super().__init__("redis", server, folder)
         self._environment["BULLMQ_HOME"] = f"{HOME}/"
         self._node = str(node.program)
-        self._told = {
-            **connection(server.url),
-            "queue": "shop",
-            "folder": str(folder),
-        }
+        self._told = {**connection(server.url), "queue": "shop", "folder": str(folder)}
 
     def send(self, *orders: str) -> None:
         self._run(*self.command(json.dumps({**self._told, "orders": orders})))
@@ -360,8 +353,7 @@ async def halt_and_go_on(shop: Shop, system: System, outcome: str) -> None:
             with shop.following("shop", system.place):
                 halted = shop.says(*replay, "--canary", "2", "--presume", "60s")
                 await eventually(
-                    lambda: len(shop.letters("is:pending")) == len(orders),
-                    within=PATIENCE,
+                    lambda: len(shop.letters("is:pending")) == len(orders), within=PATIENCE
                 )
                 _check_halted(shop, *halted)
                 shop.broken.unlink()

@@ -16,19 +16,17 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from deadletter.assembly import open_engine
-from deadletter.assembly.foreign import Ways, opened_foreign
-from deadletter.core.campaign import Campaign, Outcome
-from deadletter.core.care import Care
+from deadletter.brokers.redis.frameworks.bullmq import BullMQ
+from deadletter.core.campaign import Campaign, Care, Outcome, Verdict
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Lineage
 from deadletter.core.query.ast import EVERYTHING
-from deadletter.core.verdicts import Verdict
-from deadletter.intake.shelves.bullmq import BullMQ
 from deadletter.office.replay import Replay
 from deadletter.ports import CopyState, LetterStore, OutcomeProbe, SentCopy
-from deadletter.runtime.intake import Intake
+from deadletter.runtime.drain_loop import Intake
 from deadletter.system import SystemClock, SystemDice
+from deadletter.wiring.engines import open_engine
+from deadletter.wiring.foreign import Ways, opened_foreign
 from interop.rig import NodeShop, System, halt_and_go_on
 from servers import Server
 from servers.node import HOME, Node, connection
@@ -40,13 +38,7 @@ SPARE = 6
 ROOT = Path(__file__).parents[2]
 _WRITTEN = "redis://localhost:6379"  # on the page
 BY = By("tester")
-ODD = {
-    "to": "ä\u2028\U0001f600",
-    "price": 1.5,
-    "big": 2**53,
-    "none": None,
-    "list": [[], {}],
-}
+ODD = {"to": "ä\u2028\U0001f600", "price": 1.5, "big": 2**53, "none": None, "list": [[], {}]}
 
 
 class Shop:
@@ -119,9 +111,7 @@ class Shop:
             begun = [one for one in page if str(one.query) == query]
             care = Care(key_order=False, include=tuple(include))
             campaign = (
-                begun[-1]
-                if begun
-                else await replay.start(query, BY, care=care, through="shop")
+                begun[-1] if begun else await replay.start(query, BY, care=care, through="shop")
             )
             await replay.run(campaign.id)
             return await replay.status(campaign.id)
@@ -195,9 +185,7 @@ async def test_dies_twice_and_is_done_once(shop: Shop) -> None:
     assert states == (CopyState.THERE, CopyState.DEAD, CopyState.HANDLED)
 
 
-async def test_the_outcome_of_a_job_that_was_removed_is_read_from_events(
-    shop: Shop,
-) -> None:
+async def test_the_outcome_of_a_job_that_was_removed_is_read_from_events(shop: Shop) -> None:
     for end, way in (("complete", "removeOnComplete"), ("fail", "removeOnFail")):
         [id_] = await shop.add({"name": "n", "data": 1})
         await shop.work("fail", 1)
@@ -229,19 +217,14 @@ async def test_a_live_job_of_the_same_id_is_never_overwritten(shop: Shop) -> Non
 
     assert refused.counts[Outcome.REFUSED] == 1
     assert (open_again.head.state, live["data"]) == (State.PENDING, "new")
-    assert {(one["id"], one["data"]) for one in done} == {
-        ("w-1", "new"),
-        ("w-1-replay-2", "old"),
-    }
+    assert {(one["id"], one["data"]) for one in done} == {("w-1", "new"), ("w-1-replay-2", "old")}
     assert copy["opts"]["jobId"] == "w-1"
     [letter] = await shop.all_letters()
     assert await shop.state_of(letter) is CopyState.HANDLED
 
 
 async def test_ids_in_use_are_a_verdict_before_anything_is_sent(shop: Shop) -> None:
-    jobs = [
-        {"name": "n", "data": id_, "opts": {"jobId": id_}} for id_ in ("w-1", "w-2")
-    ]
+    jobs = [{"name": "n", "data": id_, "opts": {"jobId": id_}} for id_ in ("w-1", "w-2")]
     await shop.add(*jobs)
     await shop.work("fail", 2)
     await shop.drain()
@@ -275,9 +258,7 @@ async def test_a_job_that_a_killed_drain_left_behind_is_not_in_use(shop: Shop) -
     assert plan.verdicts == {Verdict.READY: 1}
 
 
-async def test_a_copy_under_a_new_id_that_dies_returns_to_its_letter(
-    shop: Shop,
-) -> None:
+async def test_a_copy_under_a_new_id_that_dies_returns_to_its_letter(shop: Shop) -> None:
     job = {"name": "n", "data": "old", "opts": {"jobId": "w-1"}}
     await shop.add(job)
     await shop.work("fail", 1)
@@ -293,9 +274,7 @@ async def test_a_copy_under_a_new_id_that_dies_returns_to_its_letter(
 
 
 @pytest.mark.parametrize("parent_first", [True, False])
-async def test_children_of_a_flow_go_before_their_parent(
-    shop: Shop, parent_first: bool
-) -> None:
+async def test_children_of_a_flow_go_before_their_parent(shop: Shop, parent_first: bool) -> None:
     fails = {"failParentOnFailure": True}
     children = [
         {"name": "child", "queueName": "kids", "data": 1, "opts": fails},
@@ -320,11 +299,11 @@ async def test_children_of_a_flow_go_before_their_parent(
 async def test_what_somebody_retries_while_it_is_drained_stays(shop: Shop) -> None:
     [id_] = await shop.add({"name": "n", "data": 1})
     await shop.work("fail", 1)
-    shelf = BullMQ()
-    [found] = await shelf.read(shop.client, "mail", 10, ())
+    framework = BullMQ()
+    [found] = await framework.read(shop.client, "mail", 10, ())
     await shop.node.run("retry", **shop.where, queue="mail", ids=[id_])
 
-    await shelf.forget(shop.client, "mail", [found.receipt])
+    await framework.forget(shop.client, "mail", [found.receipt])
 
     [done] = await shop.work("complete", 1)
     assert (done["id"], done["data"]) == (id_, 1)
@@ -347,9 +326,7 @@ async def test_the_recipe_works_as_it_is_written(shop: Shop, tmp_path: Path) -> 
     (tmp_path / "node_modules").symlink_to(HOME / "node_modules")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    (bin_ / "dlq").write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m deadletter.cli "$@"'
-    )
+    (bin_ / "dlq").write_text(f'#!/bin/sh\nexec {sys.executable} -m deadletter.cli "$@"')
     (bin_ / "dlq").chmod(0o755)
     environ = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
 
@@ -379,10 +356,7 @@ async def test_the_recipe_works_as_it_is_written(shop: Shop, tmp_path: Path) -> 
 
 async def test_killed_at_twenty_points_of_both_ways(shop: Shop) -> None:
     queues = [f"q{number}" for number in range(KILLS + SPARE)]
-    jobs = [
-        {"name": "n", "data": {**ODD, "n": n}, "opts": {"jobId": f"j-{n}"}}
-        for n in range(4)
-    ]
+    jobs = [{"name": "n", "data": {**ODD, "n": n}, "opts": {"jobId": f"j-{n}"}} for n in range(4)]
     total = len(queues) * len(jobs)
     await shop.work("fail", total, queues, jobs=jobs)
     bodies = {
@@ -423,9 +397,7 @@ async def test_killed_at_twenty_points_of_both_ways(shop: Shop) -> None:
     assert counts == [len(jobs)] * len(queues)
 
 
-def killed_everywhere(
-    work: Callable[[str], Awaitable[object]], given: Sequence[str]
-) -> int:
+def killed_everywhere(work: Callable[[str], Awaitable[object]], given: Sequence[str]) -> int:
     """
     Kill processes with `kill -9` at evenly spaced steps; how many died.
 
@@ -454,9 +426,7 @@ def _forked(work: Callable[[str], Awaitable[object]], given: str, die_at: int) -
     return steps if code == 0 else -1
 
 
-def _live(
-    work: Callable[[str], Awaitable[object]], given: str, die_at: int, write: int
-) -> None:
+def _live(work: Callable[[str], Awaitable[object]], given: str, die_at: int, write: int) -> None:
     steps = 0
     try:
         loop = asyncio.SelectorEventLoop()

@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from docs.reading import ROOT, blocks, commands
 from servers import Server
 
@@ -140,9 +140,7 @@ async def test_the_recipe_for_celery(
     start, order, drain, _, mend, replay, again = recipe.commands
 
     with recipe.worker(start):
-        await eventually(
-            lambda: "ready." in (tmp_path / "worker.log").read_text(), within=PATIENCE
-        )
+        await eventually(lambda: "ready." in (tmp_path / "worker.log").read_text(), within=PATIENCE)
         recipe.run(order)
         await eventually(holds(broker, "mail.dead", 1), within=PATIENCE)
     recipe.run(drain)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from deadletter.core.replaying import CopyState
+from deadletter.core.replay_rules import CopyState
 from interop.redis_copies import emptied, state_of_copy
 from interop.rig import Shop, System, halt_and_go_on, live_and_die, survive_kills
 from servers import Server

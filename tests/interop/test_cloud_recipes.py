@@ -18,9 +18,7 @@ RECIPES = ROOT / "docs" / "recipes"
 PATIENCE = 90.0  # seconds for a command
 
 
-def follow(
-    page: str, title: str, folder: Path, here: dict[str, str], **environ: str
-) -> list[str]:
+def follow(page: str, title: str, folder: Path, here: dict[str, str], **environ: str) -> list[str]:
     """Write the files of a section, type its commands; what each of them said."""
     section = (RECIPES / page).read_text().split(f"\n## {title}\n")[1]
     environment = {
@@ -63,9 +61,7 @@ def test_sqs(sqs_server: Server, tmp_path: Path) -> None:
         "AWS_SECRET_ACCESS_KEY": "test",
     }
 
-    said = follow(
-        "sqs.md", "A queue with a dead-letter queue", tmp_path, {}, **settings
-    )
+    said = follow("sqs.md", "A queue with a dead-letter queue", tmp_path, {}, **settings)
 
     assert said[-1] == "handled o-1 for eu\n"
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deadletter.core.replaying import CopyState
+from deadletter.core.replay_rules import CopyState
 from interop.redis_copies import emptied, state_of_copy
 from interop.rig import Shop, System, halt_and_go_on, live_and_die, survive_kills
 from servers import Server
@@ -21,9 +21,7 @@ NAMESPACED = System(
 )
 
 
-async def test_messages_die_twice_and_are_done_once(
-    redis_server: Server, tmp_path: Path
-) -> None:
+async def test_messages_die_twice_and_are_done_once(redis_server: Server, tmp_path: Path) -> None:
     emptied(redis_server)
     shop = Shop("dramatiq", redis_server, tmp_path, NAMESPACED.module)
 
@@ -39,17 +37,13 @@ async def test_messages_die_twice_and_are_done_once(
     assert state is CopyState.HANDLED
 
 
-async def test_a_canary_halts_and_is_confirmed(
-    redis_server: Server, tmp_path: Path
-) -> None:
+async def test_a_canary_halts_and_is_confirmed(redis_server: Server, tmp_path: Path) -> None:
     emptied(redis_server)
     shop = Shop("dramatiq", redis_server, tmp_path)
 
     await halt_and_go_on(shop, DRAMATIQ, "confirmed")
 
 
-async def test_messages_survive_kills_on_both_ways(
-    redis_server: Server, tmp_path: Path
-) -> None:
+async def test_messages_survive_kills_on_both_ways(redis_server: Server, tmp_path: Path) -> None:
     emptied(redis_server)
     await survive_kills(Shop("dramatiq", redis_server, tmp_path), DRAMATIQ)

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from cli.conftest import Command, dlq
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.kafka import copy_search
 from deadletter.core.letter import State
-from deadletter.intake import kafka_copies
 from deadletter.ports import Arrival, CopyState, CopyTrace
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import SeededDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import SeededDice, eventually
+from deadletter.wiring.foreign import opened_foreign
 from intake.conftest import office
 from intake.rig import letters
 from interop.clouds import (
@@ -143,8 +142,7 @@ class Shop:
         """How many records the topic has."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "size"})
         ends = [
-            consumer.get_watermark_offsets(TopicPartition(self.name, n), 10)[1]
-            for n in range(2)
+            consumer.get_watermark_offsets(TopicPartition(self.name, n), 10)[1] for n in range(2)
         ]
         consumer.close()
         return sum(ends)
@@ -159,9 +157,7 @@ def of_producer(record: Any) -> Headers:
 
 
 NAMES = st.sampled_from(["tenant", "tag", "größe", "x"])
-HEADERS = st.lists(
-    st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=20))), max_size=5
-)
+HEADERS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=20))), max_size=5)
 VALUES = st.one_of(st.none(), st.binary(max_size=40))
 RECORDS = st.lists(st.tuples(VALUES, VALUES, HEADERS), min_size=4, max_size=10)
 
@@ -299,7 +295,7 @@ async def test_it_is_said_when_nobody_can_tell_whether_a_copy_arrived(
             return cast(CopyTrace, trace)
 
     before = await traced()
-    monkeypatch.setattr(kafka_copies, "MOST_READ", 9)
+    monkeypatch.setattr(copy_search, "MOST_READ", 9)
     too_long = await traced()
     monkeypatch.undo()
     shop.delete_before(5)
@@ -363,9 +359,7 @@ def test_a_misspelt_topic_is_an_error_with_the_near_names(
     assert f"'{shop.dead}'" in ran.err
 
 
-async def test_dead_letter_topics_are_found_by_their_names(
-    kafka_server: Broker,
-) -> None:
+async def test_dead_letter_topics_are_found_by_their_names(kafka_server: Broker) -> None:
     shop = Shop(kafka_server)
     called = ("dlq-{}", "dlq.{}", "{}-dlq", "{}.DLT", "{}_dlq")
     topics = {name.format(f"pay{next(_numbers)}") for name in called}

@@ -19,17 +19,16 @@ from msgspec import structs
 from nats.js import api
 
 from cli.conftest import Command, dlq
-from deadletter.assembly import opened
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
+from deadletter.brokers.nats.drain import ADVISORIES, STREAM
 from deadletter.core.campaign import Outcome
-from deadletter.core.dialects import origin_of
 from deadletter.core.letter import State
-from deadletter.intake.nats import ADVISORIES, STREAM
+from deadletter.intake.dialects import origin_of
 from deadletter.ports import Arrival, CopyState, QueueOptions, SentCopy
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import SeededDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import SeededDice, eventually
+from deadletter.wiring.engines import opened
+from deadletter.wiring.foreign import opened_foreign
 from intake.conftest import office
 from intake.rig import letters
 from interop.clouds import (
@@ -67,9 +66,7 @@ class Shop:
 
     async def make(self) -> "Shop":
         await self.js.add_stream(
-            name=self.stream,
-            subjects=[self.subject],
-            retention=api.RetentionPolicy.WORK_QUEUE,
+            name=self.stream, subjects=[self.subject], retention=api.RetentionPolicy.WORK_QUEUE
         )
         await self.js.add_stream(name=self.dead, subjects=[self.dead_subject])
         config = api.ConsumerConfig(durable_name="worker", max_deliver=2, ack_wait=0.1)
@@ -176,10 +173,7 @@ async def test_every_message_goes_back_as_its_producer_sent_it(
             await taken_in(foreign.drain(ADVISORIES), office, number)
             await sent_back(foreign, nats_server.url, office)
 
-    found = [
-        (of_producer(b64decode(raw.hdrs)), raw.data or b"")
-        for raw in await shop.contents()
-    ]
+    found = [(of_producer(b64decode(raw.hdrs)), raw.data or b"") for raw in await shop.contents()]
     await client.close()
     wanted = [(block(*lines), body) for lines, body in messages]
     assert sorted(found) == sorted(wanted)
@@ -354,10 +348,7 @@ async def test_copies_of_long_ago_are_looked_for_before_they_are_sent_again(
 
     assert found == [Arrival.MISSING]  # the server drops it
     unknown = Arrival.UNKNOWABLE if is_queue else Arrival.LOST
-    assert later == [
-        Arrival.ARRIVED,
-        Arrival.UNKNOWABLE if is_queue else Arrival.MISSING,
-    ]
+    assert later == [Arrival.ARRIVED, Arrival.UNKNOWABLE if is_queue else Arrival.MISSING]
     assert gone == [unknown]
 
 

@@ -17,17 +17,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from deadletter.assembly.foreign import WayBack, opened_foreign
-from deadletter.backends.memory import MemoryEngine
-from deadletter.core.campaign import Outcome
-from deadletter.core.care import Care
+from deadletter.brokers.rabbitmq import drain_properties as amqp_properties
+from deadletter.brokers.rabbitmq.drain_journal import Marks
+from deadletter.core.campaign import Care, Outcome
 from deadletter.core.letter import State
 from deadletter.core.message import Lineage, Message
-from deadletter.intake import amqp_properties
-from deadletter.intake.amqp_journal import Marks
 from deadletter.office.replay import Replay
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import SeededDice
+from deadletter.wiring.foreign import WayBack, opened_foreign
 from intake.rig import BY, drained, intake, letters, sent_back, store
 from interop.rabbitmq_shop import KINDS, Shop
 from servers import Server
@@ -57,9 +56,7 @@ def office() -> MemoryEngine:
 # Draining.
 
 
-async def test_equal_messages_without_ids_are_all_kept(
-    shop: Shop, office: MemoryEngine
-) -> None:
+async def test_equal_messages_without_ids_are_all_kept(shop: Shop, office: MemoryEngine) -> None:
     for _ in range(100):
         shop.send(b"same")
     shop.reject(100)
@@ -118,9 +115,7 @@ async def test_two_drains_at_once_keep_each_message_once(
     assert len(await letters(office)) == 60
 
 
-async def test_a_drain_takes_no_more_than_it_is_asked_for(
-    shop: Shop, office: MemoryEngine
-) -> None:
+async def test_a_drain_takes_no_more_than_it_is_asked_for(shop: Shop, office: MemoryEngine) -> None:
     for number in range(4):
         shop.send(b"body", key=shop.dead, message_id=str(number))
 
@@ -198,9 +193,7 @@ async def test_letters_go_straight_into_their_queue_if_the_url_says_so(
     assert classic.depth(others) == 0
 
 
-async def test_a_copy_that_leads_nowhere_was_not_sent(
-    classic: Shop, office: MemoryEngine
-) -> None:
+async def test_a_copy_that_leads_nowhere_was_not_sent(classic: Shop, office: MemoryEngine) -> None:
     exchange = f"{classic.name}.events"
     classic.channel.exchange_declare(exchange, "topic", durable=True)
     classic.channel.queue_bind(classic.name, exchange, "order.#")
@@ -222,9 +215,7 @@ async def test_a_copy_that_leads_nowhere_was_not_sent(
     assert states == {b"order.eu": State.REPLAYING, b"order.us": State.PENDING}
 
 
-async def test_a_missing_exchange_says_what_to_do(
-    classic: Shop, office: MemoryEngine
-) -> None:
+async def test_a_missing_exchange_says_what_to_do(classic: Shop, office: MemoryEngine) -> None:
     exchange = f"{classic.name}.events"
     classic.channel.exchange_declare(exchange, "fanout", durable=True)
     classic.channel.queue_bind(classic.name, exchange)
@@ -280,8 +271,7 @@ def _sized(data: bytes) -> bytes:
 
 def _table(entries: dict[str, bytes]) -> bytes:
     named = (
-        bytes((len(name.encode()),)) + name.encode() + value
-        for name, value in entries.items()
+        bytes((len(name.encode()),)) + name.encode() + value for name, value in entries.items()
     )
     return b"F" + _sized(b"".join(named))
 
@@ -294,21 +284,15 @@ NUMBERS = {
     b"I": st.integers(-(2**31), 2**31 - 1).map(struct.Struct(">i").pack),
     b"i": st.integers(0, 2**32 - 1).map(struct.Struct(">I").pack),
     b"l": st.integers(-(2**63), 2**63 - 1).map(struct.Struct(">q").pack),
-    b"f": st.floats(width=32, allow_nan=False, allow_infinity=False).map(
-        struct.Struct(">f").pack
-    ),
-    b"d": st.floats(allow_nan=False, allow_infinity=False).map(
-        struct.Struct(">d").pack
-    ),
+    b"f": st.floats(width=32, allow_nan=False, allow_infinity=False).map(struct.Struct(">f").pack),
+    b"d": st.floats(allow_nan=False, allow_infinity=False).map(struct.Struct(">d").pack),
     b"t": st.booleans().map(struct.Struct(">?").pack),
     b"T": st.integers(0, 2**32).map(struct.Struct(">Q").pack),
     b"V": st.just(b""),
     b"D": st.tuples(st.integers(0, 9), st.integers(0, 2**31 - 1)).map(
         lambda pair: struct.pack(">BI", *pair)
     ),
-    b"S": st.text(st.characters(codec="utf-8"), max_size=8).map(
-        lambda text: _sized(text.encode())
-    ),
+    b"S": st.text(st.characters(codec="utf-8"), max_size=8).map(lambda text: _sized(text.encode())),
     b"x": st.binary(max_size=8).map(_sized),
 }
 names = st.text("abcxyz-ü", min_size=1, max_size=8)
@@ -358,9 +342,7 @@ class _Encoded(pika.BasicProperties):  # type: ignore[misc]
 
 @given(
     st.lists(
-        st.tuples(st.dictionaries(names, fields, max_size=5), properties),
-        min_size=20,
-        max_size=40,
+        st.tuples(st.dictionaries(names, fields, max_size=5), properties), min_size=20, max_size=40
     )
 )
 @settings(
@@ -394,9 +376,9 @@ async def _peeked(shop: Shop, number: int) -> dict[bytes, bytes]:
     """Headers of messages as they travel, by their bodies; all stay there."""
     from pamqp import commands as spec
 
-    from deadletter.amqp.address import read_url
-    from deadletter.amqp.connection import connect
-    from deadletter.amqp.frames import Content
+    from deadletter.brokers.amqp.address import read_url
+    from deadletter.brokers.amqp.connection import connect
+    from deadletter.brokers.amqp.frames import Content
 
     connection = await connect(read_url(shop.url))
     channel = await connection.channel()
@@ -426,14 +408,10 @@ def _comparable(header: bytes) -> tuple[dict[str, bytes], list[tuple[str, bytes]
     plain = {**read.plain}
     plain.pop("message_id", None) if "sha256-" in str(plain.get("message_id")) else None
     # The broker sorts headers by their names when a message dies.
-    return plain, sorted(
-        one for one in read.headers or () if not one[0].startswith("dlq-")
-    )
+    return plain, sorted(one for one in read.headers or () if not one[0].startswith("dlq-"))
 
 
-async def test_pika_reads_the_values_that_it_wrote(
-    shop: Shop, office: MemoryEngine
-) -> None:
+async def test_pika_reads_the_values_that_it_wrote(shop: Shop, office: MemoryEngine) -> None:
     headers = {
         "small": 7,
         "large": 2**40,

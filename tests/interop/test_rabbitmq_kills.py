@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from deadletter.amqp.connection import Connection
-from deadletter.assembly import App
-from deadletter.assembly.foreign import WayBack, opened_foreign
-from deadletter.core.care import Care
+from deadletter.app import App
+from deadletter.brokers.amqp.connection import Connection
+from deadletter.core.campaign import Care
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.query.ast import EVERYTHING
 from deadletter.office.replay import Replay
 from deadletter.ports import LetterStore
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import SeededDice
+from deadletter.wiring.foreign import WayBack, opened_foreign
 from intake.rig import BY
 from interop.rabbitmq_shop import KINDS, Shop
 from servers import Server
@@ -109,17 +109,12 @@ def fill(shop: Shop) -> None:
     shop.reject(12)
 
 
-FILLED = Counter(
-    [b"same"] * 4 + [b"%s%d" % (w, n) for w in (b"id", b"other") for n in range(4)]
-)
+FILLED = Counter([b"same"] * 4 + [b"%s%d" % (w, n) for w in (b"id", b"other") for n in range(4)])
 
 
 def draining(shop: Shop, office: Path) -> Callable[[Fuse], Awaitable[None]]:
     async def work(fuse: Fuse) -> None:
-        async with (
-            App(f"sqlite:///{office}") as app,
-            opened_foreign(shop.url) as foreign,
-        ):
+        async with App(f"sqlite:///{office}") as app, opened_foreign(shop.url) as foreign:
             letters = await app.letters()
             fuse.arm(letters, "keep")
             some = intake_of(foreign.drain(shop.dead), letters)
@@ -131,7 +126,7 @@ def draining(shop: Shop, office: Path) -> Callable[[Fuse], Awaitable[None]]:
 
 
 def intake_of(drain: Any, letters: LetterStore) -> Any:
-    from deadletter.runtime.intake import Intake
+    from deadletter.runtime.drain_loop import Intake
 
     return Intake(
         drain=drain,
@@ -149,9 +144,7 @@ async def kept_in(office: Path) -> list[DeadLetter]:
         return list(await letters.get([head.id for head in page.heads]))
 
 
-def test_a_drain_that_is_killed_loses_and_doubles_nothing(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_drain_that_is_killed_loses_and_doubles_nothing(shop: Shop, tmp_path: Path) -> None:
     fill(shop)
     steps = run_apart(draining(shop, tmp_path / "whole.db"))
 
@@ -169,14 +162,9 @@ def test_a_drain_that_is_killed_loses_and_doubles_nothing(
     assert shop.depth(shop.dead) == 0
 
 
-def sending(
-    shop: Shop, office: Path, *, is_first: bool
-) -> Callable[[Fuse], Awaitable[None]]:
+def sending(shop: Shop, office: Path, *, is_first: bool) -> Callable[[Fuse], Awaitable[None]]:
     async def work(fuse: Fuse) -> None:
-        async with (
-            App(f"sqlite:///{office}") as app,
-            opened_foreign(shop.url) as foreign,
-        ):
+        async with App(f"sqlite:///{office}") as app, opened_foreign(shop.url) as foreign:
             letters = await app.letters()
             way = WayBack(foreign, shop.url)
             replay = Replay(letters, way, SystemClock(), SystemDice())
@@ -191,9 +179,7 @@ def sending(
     return work
 
 
-def test_a_replay_that_is_killed_loses_and_doubles_nothing(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_replay_that_is_killed_loses_and_doubles_nothing(shop: Shop, tmp_path: Path) -> None:
     fill(shop)
     run_apart(draining(shop, tmp_path / "whole.db"))
     steps = run_apart(sending(shop, tmp_path / "whole.db", is_first=True))

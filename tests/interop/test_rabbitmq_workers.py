@@ -26,17 +26,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 def system(request: pytest.FixtureRequest, kind: str) -> System:
     name = str(request.param)
     return System(
-        framework=name,
-        module=f"{name}_shop",
-        place=f"{name}.{kind}.dead",
-        worker=WORKERS[name],
+        framework=name, module=f"{name}_shop", place=f"{name}.{kind}.dead", worker=WORKERS[name]
     )
 
 
 @pytest.fixture
-def shop(
-    rabbitmq_server: Server, system: System, kind: str, tmp_path: Path
-) -> Iterator[Shop]:
+def shop(rabbitmq_server: Server, system: System, kind: str, tmp_path: Path) -> Iterator[Shop]:
     """An application; its queues are gone afterwards."""
     yield Shop(system.framework, rabbitmq_server, tmp_path, system.module, kind)
     parameters = pika.URLParameters(rabbitmq_server.url)

@@ -10,19 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
+from deadletter.wiring.foreign import opened_foreign
 from interop.redis_copies import emptied
 from interop.rig import PATIENCE
 from servers import Server
 
 GUIDE = Path(__file__).parents[2] / "docs" / "recipes" / "redis.md"
 LOCAL = "redis://localhost/0"
-RECIPES = {
-    "Celery on Redis": "celery:dead",
-    "Dramatiq": "dramatiq:market:shop",
-    "RQ": "rq:shop",
-}
+RECIPES = {"Celery on Redis": "celery:dead", "Dramatiq": "dramatiq:market:shop", "RQ": "rq:shop"}
 
 
 def recipe(name: str, url: str) -> tuple[str, list[list[str]]]:
@@ -31,18 +27,12 @@ def recipe(name: str, url: str) -> tuple[str, list[list[str]]]:
     [code] = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     [typed] = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     lines = typed.replace(LOCAL, url).splitlines()
-    return code.replace(LOCAL, url), [
-        shlex.split(line, comments=True) for line in lines
-    ]
+    return code.replace(LOCAL, url), [shlex.split(line, comments=True) for line in lines]
 
 
-def started(
-    words: list[str], folder: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
+def started(words: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """A command under way, whose output nobody needs."""
-    return subprocess.Popen(
-        words, cwd=folder, env=environment, stdout=subprocess.DEVNULL
-    )
+    return subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.conftest import Command, dlq
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.backends.memory import MemoryEngine
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.letter import State
+from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import SeededDice
+from deadletter.wiring.foreign import opened_foreign
 from intake.conftest import office
 from intake.rig import letters
 from interop.clouds import (
@@ -78,11 +78,7 @@ class Shop:
 
     def send(self, body: str, **more: Any) -> None:
         if self.is_fifo:
-            more = {
-                "MessageGroupId": "g",
-                "MessageDeduplicationId": f"d{next(_numbers)}",
-                **more,
-            }
+            more = {"MessageGroupId": "g", "MessageDeduplicationId": f"d{next(_numbers)}", **more}
         self.client.send_message(QueueUrl=self.url, MessageBody=body, **more)
 
     def receive(self, *, hide: int = 0, url: str = "") -> list[dict[str, Any]]:
@@ -101,9 +97,7 @@ class Shop:
         found: list[dict[str, Any]] = []
         while some := self.receive(hide=30):
             for one in some:
-                self.client.delete_message(
-                    QueueUrl=self.url, ReceiptHandle=one["ReceiptHandle"]
-                )
+                self.client.delete_message(QueueUrl=self.url, ReceiptHandle=one["ReceiptHandle"])
             found += some
         return found
 
@@ -278,11 +272,7 @@ async def test_a_group_goes_back_oldest_first_and_under_ids_of_its_own(
 
     found = shop.take_all()
     for group in ("g0", "g1"):
-        bodies = [
-            int(one["Body"])
-            for one in found
-            if one["Attributes"]["MessageGroupId"] == group
-        ]
+        bodies = [int(one["Body"]) for one in found if one["Attributes"]["MessageGroupId"] == group]
         assert bodies == sorted(bodies)
     assert sorted(int(one["Body"]) for one in found) == list(range(25))
 
@@ -351,9 +341,7 @@ def test_the_command_says_which_copies_may_arrive_twice(
     assert len(shop.take_all()) == 3
 
 
-def test_what_an_interrupted_drain_holds_is_said(
-    sqs_server: Server, dlq: Command
-) -> None:
+def test_what_an_interrupted_drain_holds_is_said(sqs_server: Server, dlq: Command) -> None:
     shop = Shop(sqs_server)
     for number in range(3):
         shop.send(str(number))
@@ -368,9 +356,7 @@ def test_what_an_interrupted_drain_holds_is_said(
     assert dlq("--json", "drain", shop.address, shop.dead).document["in_flight"] == 3
 
 
-def test_a_misspelt_queue_is_an_error_with_the_near_names(
-    sqs_server: Server, dlq: Command
-) -> None:
+def test_a_misspelt_queue_is_an_error_with_the_near_names(sqs_server: Server, dlq: Command) -> None:
     shop = Shop(sqs_server)
 
     ran = dlq("drain", shop.address, shop.dead.replace("dlq", "dql"))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deadletter.assembly import open_engine
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.wiring.engines import open_engine
 from office.making import NOW
 
 
@@ -27,9 +27,7 @@ async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, office_clock: FakeClock
 ) -> AsyncIterator[Engine]:
     urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/office.db"}
-    engine = await open_engine(
-        urls[request.param], clock=office_clock, dice=SeededDice(7)
-    )
+    engine = await open_engine(urls[request.param], clock=office_clock, dice=SeededDice(7))
     yield engine
     await engine.close()
 

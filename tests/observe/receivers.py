@@ -20,9 +20,7 @@ class Hook:
     headers: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
-    async def talk(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.split("\r\n")[1:-2]
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
@@ -50,9 +48,7 @@ class PostOffice:
     to: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # to us, line by line
 
-    async def talk(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def say(line: str) -> None:
             writer.write(f"{line}\r\n".encode())
 

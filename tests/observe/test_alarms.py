@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deadletter.core.events import LetterHandled
-from deadletter.observe.alarms import alarms
+from deadletter.observe.alerts import alarms
 from deadletter.observe.cloudwatch import CloudWatch
 
 # What the service says of a value: ASCII, something in it, no colon in front.

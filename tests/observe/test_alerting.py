@@ -14,11 +14,11 @@ from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Alerted, AlertFailed, Event
 from deadletter.core.letter import GroupStatus, Standing, State
-from deadletter.observe import alerting
-from deadletter.observe.alerting import Alerting
+from deadletter.observe import alerts as alerting
+from deadletter.observe.alerts import Alerting
 from deadletter.ports import Engine, LetterStore, Move
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.letters_windows import a_window
+from deadletter.testing.letters_filing import a_window
 from observe.receivers import Hook, PostOffice, listening
 from office.making import BY, NOW, make_letter
 
@@ -44,11 +44,7 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def make(
-    hook: Hook,
-    engine: Engine,
-    store: LetterStore,
-    office_clock: FakeClock,
-    events: list[Event],
+    hook: Hook, engine: Engine, store: LetterStore, office_clock: FakeClock, events: list[Event]
 ) -> Make:
     def make(*, with_ledger: bool = True, **more: Any) -> Alerting:
         target = AlertTarget(kind=TargetKind.WEBHOOK, to=hook.url)
@@ -65,11 +61,7 @@ def make(
 
 
 def told(hook: Hook) -> list[dict[str, Any]]:
-    return [
-        alert
-        for body in hook.bodies
-        for alert in msgspec.json.decode(body)["data"]["alerts"]
-    ]
+    return [alert for body in hook.bodies for alert in msgspec.json.decode(body)["data"]["alerts"]]
 
 
 def kinds(hook: Hook) -> list[str]:
@@ -115,9 +107,7 @@ async def test_a_mailbox_that_is_held_back_is_told_once(
     assert "KeyError" not in alert["id"]
 
 
-async def test_nothing_of_a_message_is_told(
-    make: Make, hook: Hook, store: LetterStore
-) -> None:
+async def test_nothing_of_a_message_is_told(make: Make, hook: Hook, store: LetterStore) -> None:
     letter = make_letter(
         1,
         body=b"BODY-SECRET",
@@ -134,9 +124,7 @@ async def test_nothing_of_a_message_is_told(
     assert all(b"SECRET" not in body for body in hook.bodies)
 
 
-async def test_two_servers_tell_once(
-    make: Make, hook: Hook, store: LetterStore
-) -> None:
+async def test_two_servers_tell_once(make: Make, hook: Hook, store: LetterStore) -> None:
     await store.keep([make_letter(n, error_type=f"E{n}") for n in range(5)])
     servers = [make() for _ in range(4)]
 
@@ -174,9 +162,7 @@ async def test_a_group_that_grows_is_told_of_and_again_if_it_goes_on(
     make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock
 ) -> None:
     await store.keep([make_letter(0, died=timedelta(days=2))])
-    watch = make(
-        new_groups=False, growing=10, growing_within=300, unreviewed=0, again=3600
-    )
+    watch = make(new_groups=False, growing=10, growing_within=300, unreviewed=0, again=3600)
     await watch.look()
     for turn in range(3):  # 4 letters a minute: too few at first
         office_clock.advance(60)
@@ -247,18 +233,12 @@ async def test_a_flood_is_told_and_hides_no_new_group(
 
 @pytest.mark.parametrize("status", [GroupStatus.MUTED, GroupStatus.SNOOZED])
 async def test_who_does_not_want_to_know_is_not_told(
-    make: Make,
-    hook: Hook,
-    store: LetterStore,
-    office_clock: FakeClock,
-    status: GroupStatus,
+    make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock, status: GroupStatus
 ) -> None:
     await store.keep([make_letter(n, died=timedelta(days=3)) for n in range(200)])
     [group] = await store.groups()
     until = office_clock.now() + timedelta(days=1)
-    hush = Standing(
-        status=status, until=until if status is GroupStatus.SNOOZED else None
-    )
+    hush = Standing(status=status, until=until if status is GroupStatus.SNOOZED else None)
     await store.set_group(group.fingerprint, hush, BY)
 
     await make(growing_within=10 * 86_400).look()
@@ -293,9 +273,7 @@ async def test_letters_nobody_looked_at_are_told_of_by_source(
     alert = told(hook)[0]
     assert (alert["source"], alert["count"]) == ("orders", 3)
     assert alert["first_seen"] == "2029-12-30T10:00:00Z"
-    assert alert["text"] == (
-        "3 letters of orders waited for more than 1 day and nobody has looked"
-    )
+    assert alert["text"] == ("3 letters of orders waited for more than 1 day and nobody has looked")
 
 
 async def test_what_could_not_be_told_is_told_later_under_the_same_id(
@@ -311,9 +289,7 @@ async def test_what_could_not_be_told_is_told_later_under_the_same_id(
     await watch.look()
 
     assert failed == [
-        AlertFailed(
-            mailbox="", target="webhook", alerts=1, text="127.0.0.1: answered 500"
-        )
+        AlertFailed(mailbox="", target="webhook", alerts=1, text="127.0.0.1: answered 500")
     ]
     assert events[1:] == [Alerted(mailbox="", target="webhook", alerts=1)]
     assert len(hook.bodies) == 4  # three tries, and the one that was taken
@@ -367,9 +343,7 @@ async def test_one_target_that_is_down_does_not_repeat_what_others_were_told(
     assert len(post.mails) == 1
 
 
-async def test_a_flood_of_causes_is_one_notice(
-    make: Make, hook: Hook, store: LetterStore
-) -> None:
+async def test_a_flood_of_causes_is_one_notice(make: Make, hook: Hook, store: LetterStore) -> None:
     await store.keep([make_letter(n, error_type=f"E{n}") for n in range(150)])
 
     await make().look()

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from deadletter.core.letter import Group, State
-from deadletter.observe import arrivals
-from deadletter.observe.arrivals import Arrivals
+from deadletter.observe import observers as arrivals
+from deadletter.observe.observers import Arrivals
 from office.making import NOW
 
 
@@ -54,9 +54,7 @@ def test_a_group_that_was_not_among_the_latest_for_a_while_is_not_forgotten() ->
     assert counted(seen, group(total=8, age=60)) == {"f1": 3}
 
 
-def test_memory_is_bounded_and_keeps_those_seen_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_is_bounded_and_keeps_those_seen_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "KEPT", 3)
     seen = Arrivals(NOW)
     for name in "abcd":

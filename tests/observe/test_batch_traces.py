@@ -10,12 +10,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from deadletter import App
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
-from deadletter.observe.batch_traces import MOST_LINKS
-from deadletter.observe.traces import traced
+from deadletter.observe.traces import MOST_LINKS, traced
 from deadletter.ports import Acked, Settlement
 from deadletter.runtime.handlers import around
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from observe.test_traces import PARENT, TRACE, Spans, delivery
 from office.making import NOW
 
@@ -43,9 +41,7 @@ class Fed:
             raise self._error
         return [True] * len(settlements)
 
-    async def extend(
-        self, deliveries: Sequence[Delivery], *, lease: float
-    ) -> Sequence[bool]:
+    async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
         return [True] * len(deliveries)
 
 

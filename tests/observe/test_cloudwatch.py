@@ -11,7 +11,7 @@ import pytest
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import LetterHandled, OutOfReach
 from deadletter.core.letter import State
-from deadletter.observe.alarms import alarms
+from deadletter.observe.alerts import alarms
 from deadletter.observe.cloudwatch import CloudWatch, cloudwatch, put_alarms
 from deadletter.ports import LetterStore, Move
 from observe.test_metrics import buried, retried
@@ -78,17 +78,13 @@ async def sum_of(client: Any, metric: str, **dimensions: str) -> dict[str, float
     }
 
 
-async def test_the_three_numbers_r0_111_to_r0_113(
-    client: Any, store: LetterStore
-) -> None:
+async def test_the_three_numbers_r0_111_to_r0_113(client: Any, store: LetterStore) -> None:
     await store.keep([make_letter(n) for n in range(4)])
     watch = CloudWatch()
     for event in [buried(), buried(), retried(charged=True)]:
         watch(event)
     for seconds in (0.5, 1.5):
-        watch(
-            LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=seconds, age=60)
-        )
+        watch(LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=seconds, age=60))
 
     await watch.publish(client, store)
 
@@ -147,10 +143,7 @@ async def test_alarms_are_made_once_and_tell_the_topic(client: Any) -> None:
     [depth] = [alarm for alarm in found if alarm["Namespace"] == "AWS/SQS"]
     assert depth["MetricName"] == "ApproximateNumberOfMessagesVisible"
     assert depth["Dimensions"] == [{"Name": "QueueName", "Value": "orders-dlq"}]
-    assert (depth["Threshold"], depth["ComparisonOperator"]) == (
-        0,
-        "GreaterThanThreshold",
-    )
+    assert (depth["Threshold"], depth["ComparisonOperator"]) == (0, "GreaterThanThreshold")
 
 
 async def test_what_could_not_be_sent_is_sent_next_time(

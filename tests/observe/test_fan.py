@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from deadletter.core.events import Event, Received
-from deadletter.observe.fan import fan_out
+from deadletter.observe.observers import fan_out
 
 EVENT = Received(mailbox="orders", count=3)
 
@@ -47,9 +47,7 @@ def test_it_is_complained_about_once_and_not_once_per_event(
     assert len(caplog.records) == 1
 
 
-def test_a_log_that_fails_as_well_hurts_nobody_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_log_that_fails_as_well_hurts_nobody_either(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 

@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.parser import text_string_to_metric_families
 
 from deadletter.core.events import Received
-from deadletter.observe.exposition import Counted
-from deadletter.observe.gathering import gathered
+from deadletter.observe.metrics import Counted
+from deadletter.observe.observers import gathered
 
 
 def told(sent: int, box: str) -> bytes:
@@ -27,10 +27,7 @@ def test_each_number_says_which_process_it_is_of() -> None:
     }
     bare = [s for s in families["bare"].samples if s.name == "bare_total"]
     assert sent == {"0": 3, "1": 5}
-    assert [(s.labels, s.value) for s in bare] == [
-        ({"process": "0"}, 3),
-        ({"process": "1"}, 5),
-    ]
+    assert [(s.labels, s.value) for s in bare] == [({"process": "0"}, 3), ({"process": "1"}, 5)]
     assert families["took"].type == "histogram"
     assert text.count("# TYPE sent_total ") == 1  # a family stands in one place
 

@@ -22,8 +22,7 @@ from deadletter.core.events import (
     WorkerStarted,
 )
 from deadletter.core.failure import Failure, Trouble
-from deadletter.observe.lines import LEVELS, fields_of, line, name_of
-from deadletter.observe.logs import log_events
+from deadletter.observe.logs import LEVELS, fields_of, line, log_events, name_of
 
 FAILURE = Failure(
     trouble=Trouble.TRANSIENT,
@@ -70,16 +69,9 @@ def lines_of(*events: Event) -> list[Line]:
 
 
 def retried(text: str = "no", mailbox: str = "orders") -> Retried:
-    failure = Failure(
-        trouble=Trouble.TRANSIENT, code="TIMEOUT", error_type="E", text=text
-    )
+    failure = Failure(trouble=Trouble.TRANSIENT, code="TIMEOUT", error_type="E", text=text)
     return Retried(
-        mailbox=mailbox,
-        message_id="m",
-        attempt=1,
-        delay=1.0,
-        charged=True,
-        failure=failure,
+        mailbox=mailbox, message_id="m", attempt=1, delay=1.0, charged=True, failure=failure
     )
 
 
@@ -206,12 +198,7 @@ def test_what_was_left_out_is_counted(clock: Clock) -> None:
     observe(BURIED)
 
     left_out = {"kind": "retried", "mailbox": "orders", "lines": 5}
-    assert [name for _, name, _ in lines] == [
-        "retried",
-        "retried",
-        "left-out",
-        "buried",
-    ]
+    assert [name for _, name, _ in lines] == ["retried", "retried", "left-out", "buried"]
     assert lines[2][2] == left_out
 
 

@@ -6,15 +6,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from deadletter.core.events import (
-    LetterHandled,
-    LetterRefused,
-    Received,
-    Succeeded,
-    WorkerStarted,
-)
+from deadletter.core.events import LetterHandled, LetterRefused, Received, Succeeded, WorkerStarted
 from deadletter.core.letter import State
-from deadletter.observe.meters import DESTINATION, Meters
+from deadletter.observe.telemetry import DESTINATION, Meters
 from observe.test_metrics import buried, failed, failure, retried
 
 
@@ -63,19 +57,13 @@ def test_what_is_claimed_and_handled_goes_by_the_conventions_names(
     assert (process.count, process.sum) == (1, 0.25)
 
 
-def test_the_seven_of_the_mailbox_system_r3_76_to_r3_82(
-    meters: Meters, readings: Readings
-) -> None:
+def test_the_seven_of_the_mailbox_system_r3_76_to_r3_82(meters: Meters, readings: Readings) -> None:
     meters(buried())
     for action in ["processed", "replayed", "replayed", "discarded"]:
         meters(
-            LetterHandled(
-                mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action
-            )
+            LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action)
         )
-    meters.show_letters(
-        {"orders": {State.PENDING: 3, State.QUARANTINED: 1, State.CLOSED: 9}}
-    )
+    meters.show_letters({"orders": {State.PENDING: 3, State.QUARANTINED: 1, State.CLOSED: 9}})
 
     assert [p.value for p in readings("dlq.messages.sent")] == [1]
     assert sum(p.value for p in readings("dlq.messages.processed")) == 4
@@ -101,9 +89,7 @@ def test_errors_are_counted_by_their_classification_r0_113(
     assert errors.attributes["dlq.trouble"] == "transient"
 
 
-def test_failed_attempts_are_timed_too_by_their_error(
-    meters: Meters, readings: Readings
-) -> None:
+def test_failed_attempts_are_timed_too_by_their_error(meters: Meters, readings: Readings) -> None:
     meters(Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.25))
     meters(retried(charged=True, seconds=900.0))
     meters(buried(seconds=1.0))

@@ -44,15 +44,11 @@ def metrics(registry: CollectorRegistry) -> Metrics:
 
 
 def failure(error_type: str = "builtins.TimeoutError") -> Failure:
-    return Failure(
-        trouble=Trouble.TRANSIENT, code="TIMEOUT", error_type=error_type, text="no"
-    )
+    return Failure(trouble=Trouble.TRANSIENT, code="TIMEOUT", error_type=error_type, text="no")
 
 
 def buried(
-    error_type: str = "builtins.TimeoutError",
-    mailbox: str = "orders",
-    seconds: float = 0.0,
+    error_type: str = "builtins.TimeoutError", mailbox: str = "orders", seconds: float = 0.0
 ) -> Event:
     return Buried(
         mailbox=mailbox,
@@ -81,12 +77,7 @@ def retried(*, charged: bool, seconds: float = 0.0) -> Event:
 
 def failed(seconds: float = 0.0) -> Event:
     return FailedForGood(
-        mailbox="orders",
-        message_id="m",
-        attempt=1,
-        text="no",
-        failure=failure(),
-        seconds=seconds,
+        mailbox="orders", message_id="m", attempt=1, text="no", failure=failure(), seconds=seconds
     )
 
 
@@ -134,9 +125,7 @@ def test_errors_are_counted_by_their_classification_r0_113(
     assert registry.get_sample_value("dlq_errors_total", labels) == 2
 
 
-def test_handlers_are_timed_however_they_end(
-    metrics: Metrics, registry: CollectorRegistry
-) -> None:
+def test_handlers_are_timed_however_they_end(metrics: Metrics, registry: CollectorRegistry) -> None:
     metrics(Succeeded(mailbox="orders", message_id="m", attempt=1, seconds=0.25))
     metrics(retried(charged=True, seconds=900.0))
     metrics(retried(charged=False, seconds=2.0))
@@ -145,18 +134,11 @@ def test_handlers_are_timed_however_they_end(
 
     taken = {
         outcome: registry.get_sample_value(
-            "dlq_handler_duration_seconds_sum",
-            {"mailbox": "orders", "outcome": outcome},
+            "dlq_handler_duration_seconds_sum", {"mailbox": "orders", "outcome": outcome}
         )
         for outcome in ("succeeded", "retried", "spared", "buried", "failed")
     }
-    assert taken == {
-        "succeeded": 0.25,
-        "retried": 900,
-        "spared": 2,
-        "buried": 3,
-        "failed": 4,
-    }
+    assert taken == {"succeeded": 0.25, "retried": 900, "spared": 2, "buried": 3, "failed": 4}
 
 
 def test_what_no_handler_was_run_for_is_not_timed(
@@ -172,15 +154,9 @@ def test_dlq_consumers_are_counted_and_timed_r3_77_to_r3_82(
 ) -> None:
     for action in ["processed", "replayed", "discarded", "hostile\nlabel"]:
         metrics(
-            LetterHandled(
-                mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action
-            )
+            LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action)
         )
-    metrics(
-        LetterRefused(
-            mailbox="orders-dlq", letter_id="l", delay=3600, failure=failure()
-        )
-    )
+    metrics(LetterRefused(mailbox="orders-dlq", letter_id="l", delay=3600, failure=failure()))
 
     for action in ["processed", "replayed", "discarded", "refused", "other"]:
         labels = {"mailbox": "orders-dlq", "action": action}
@@ -236,11 +212,7 @@ def test_an_office_that_cannot_keep_a_letter_is_to_be_paged_on(
         (LeaseLost(mailbox="o", message_id="m", attempt=1), "lease-lost", 1),
         (HandlerStuck(mailbox="o", message_id="m", seconds=900), "handler-stuck", 1),
         (SuspectsFound(mailbox="o", lost=7), "suspects-found", 7),
-        (
-            ReplyFailed(mailbox="o", message_id="m", reply_to="r", text="no"),
-            "reply-failed",
-            1,
-        ),
+        (ReplyFailed(mailbox="o", message_id="m", reply_to="r", text="no"), "reply-failed", 1),
         (LoopDied(mailbox="", loop="sweep", text="no"), "loop-died", 1),
         (Stalled(mailbox="", loop="sweep", seconds=720), "stalled", 1),
     ],
@@ -260,9 +232,7 @@ def test_hostile_names_do_not_explode_the_series_s26(
     for n in range(100_000):
         metrics(buried(error_type=f"evil.Error{n}"))
 
-    series = [
-        line for line in generate_latest(registry).splitlines() if line[:1] != b"#"
-    ]
+    series = [line for line in generate_latest(registry).splitlines() if line[:1] != b"#"]
     assert len(series) < 2000
     labels = {
         "source": "orders",
@@ -281,9 +251,7 @@ def test_neither_do_combinations_of_names_that_are_each_allowed(
         metrics(buried(error_type=f"evil.Error{n % 150}", mailbox=f"box-{n // 150}"))
 
     name = b"dlq_messages_dead_lettered_total{"
-    series = [
-        line for line in generate_latest(registry).splitlines() if line.startswith(name)
-    ]
+    series = [line for line in generate_latest(registry).splitlines() if line.startswith(name)]
     assert 1_000 < len(series) <= 1_000 + 200
     counted = sum(float(line.rpartition(b" ")[2]) for line in series)
     assert counted == 20_000
@@ -318,9 +286,7 @@ def test_dlq_consumers_are_counted_under_the_other_names_too_r3_78_to_r3_82(
 ) -> None:
     for action in ["processed", "replayed", "replayed", "discarded"]:
         metrics(
-            LetterHandled(
-                mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action
-            )
+            LetterHandled(mailbox="orders-dlq", letter_id="l", seconds=2, age=100, action=action)
         )
 
     box = {"mailbox": "orders-dlq"}

@@ -14,13 +14,7 @@ from deadletter.core.letter import By, GroupStatus, Standing, State
 from deadletter.observe.office_metrics import OfficeMetrics
 from deadletter.office.replay import Replay
 from deadletter.office.verify import mismatch
-from deadletter.ports import (
-    Engine,
-    LetterStore,
-    Move,
-    QueueOptions,
-    ReplaySettled,
-)
+from deadletter.ports import Engine, LetterStore, Move, QueueOptions, ReplaySettled
 from deadletter.testing.fakes import FakeClock, SeededDice
 from office.making import BY, NOW, make_letter
 
@@ -64,9 +58,7 @@ async def test_depth_counts_what_needs_somebody_under_both_names_r1_47_r3_80(
 ) -> None:
     letters = [make_letter(n) for n in range(4)]
     await store.keep(letters)
-    closed = Move(
-        ids=(letters[0].id,), old=frozenset({State.PENDING}), new=State.CLOSED
-    )
+    closed = Move(ids=(letters[0].id,), old=frozenset({State.PENDING}), new=State.CLOSED)
     await store.move(closed, BY)
 
     await office.refresh()
@@ -89,10 +81,7 @@ async def test_the_depth_of_a_node_goes_by_its_own_id_r1_47(
 
 
 async def test_the_longest_wait_for_an_outcome_shows_by_source(
-    office: OfficeMetrics,
-    registry: CollectorRegistry,
-    store: LetterStore,
-    office_clock: FakeClock,
+    office: OfficeMetrics, registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
 ) -> None:
     letter = make_letter()
     await store.keep([letter])
@@ -113,10 +102,7 @@ async def test_the_longest_wait_for_an_outcome_shows_by_source(
 
 
 async def test_the_oldest_unreviewed_letter_shows_its_age_by_source(
-    office: OfficeMetrics,
-    registry: CollectorRegistry,
-    store: LetterStore,
-    office_clock: FakeClock,
+    office: OfficeMetrics, registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
 ) -> None:
     await store.keep(
         [
@@ -129,9 +115,7 @@ async def test_the_oldest_unreviewed_letter_shows_its_age_by_source(
     await office.refresh()
     before = value(registry, "dlq_oldest_unreviewed_age_seconds", source="orders")
     mails = value(registry, "dlq_oldest_unreviewed_age_seconds", source="mails")
-    oldest = Move(
-        ids=(make_letter(1).id,), old=frozenset({State.PENDING}), new=State.REVIEWED
-    )
+    oldest = Move(ids=(make_letter(1).id,), old=frozenset({State.PENDING}), new=State.REVIEWED)
     await store.move(oldest, BY)
     office_clock.advance(60)  # it is not searched for with every scrape
     await office.refresh()
@@ -156,10 +140,7 @@ async def test_groups_are_counted_by_how_they_stand(
 
 
 async def test_arrivals_show_even_if_a_consumer_empties_the_queue_at_once(
-    office: OfficeMetrics,
-    registry: CollectorRegistry,
-    store: LetterStore,
-    office_clock: FakeClock,
+    office: OfficeMetrics, registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
 ) -> None:
     await office.refresh()
     for number in range(5):  # kept and purged between two looks
@@ -269,10 +250,7 @@ async def test_an_office_that_is_away_is_down_and_its_numbers_stay(
 
 
 async def test_what_does_not_add_up_shows(
-    registry: CollectorRegistry,
-    store: LetterStore,
-    engine: Engine,
-    office_clock: FakeClock,
+    registry: CollectorRegistry, store: LetterStore, engine: Engine, office_clock: FakeClock
 ) -> None:
     missing = 0
 

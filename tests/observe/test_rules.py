@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deadletter.core.alerts import RULES
+from deadletter.observe.alerts import prometheus_rules
 from deadletter.observe.dashboard import PANELS, dashboard
 from deadletter.observe.metrics import Metrics
 from deadletter.observe.office_metrics import OfficeMetrics
-from deadletter.observe.rules import prometheus_rules
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import make_letter
@@ -121,10 +121,7 @@ def test_a_rule_that_is_wrong_is_found_out(
 
 
 async def test_prometheus_has_nothing_to_say_against_the_metrics(
-    promtool: Path,
-    registry: CollectorRegistry,
-    store: LetterStore,
-    office_clock: FakeClock,
+    promtool: Path, registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
 ) -> None:
     Metrics(registry)
     await store.keep([make_letter(1)])
@@ -158,9 +155,7 @@ def test_every_metric_the_dashboard_names_exists(every_metric: set[str]) -> None
     assert used - every_metric == set()
 
 
-def test_every_query_of_the_dashboard_can_be_read(
-    promtool: Path, tmp_path: Path
-) -> None:
+def test_every_query_of_the_dashboard_can_be_read(promtool: Path, tmp_path: Path) -> None:
     lines = ["groups:", "  - name: panels", "    rules:"]
     for number, panel in enumerate(PANELS):
         for letter, query in zip("abcd", panel.queries.values(), strict=False):

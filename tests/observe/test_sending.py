@@ -9,12 +9,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from deadletter import App
 from deadletter.core.errors import Unavailable
-from deadletter.core.message import Delivery
-from deadletter.core.tracing import span_of
-from deadletter.observe.sending import TracedSending, traced_sending
+from deadletter.core.message import Delivery, span_of
+from deadletter.observe.telemetry import TracedSending, traced_sending
 from deadletter.observe.traces import traced
 from deadletter.sync import SyncApp
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from observe.test_meters import Readings
 from observe.test_traces import PARENT, TRACE, Spans
 
@@ -116,9 +115,7 @@ async def test_many_at_once_are_one_span(
     assert sent.value == 3
 
 
-async def test_sends_are_counted_and_timed(
-    sending: TracedSending, readings: Readings
-) -> None:
+async def test_sends_are_counted_and_timed(sending: TracedSending, readings: Readings) -> None:
     async with App("memory://", sending=sending) as app:
         await app.send("orders", b"a")
         await app.send("orders", b"b")
@@ -136,9 +133,7 @@ async def test_sends_are_counted_and_timed(
     assert duration.sum > 0
 
 
-def test_without_awaiting_it_is_the_same_trace(
-    spans: Spans, sending: TracedSending
-) -> None:
+def test_without_awaiting_it_is_the_same_trace(spans: Spans, sending: TracedSending) -> None:
     tracer = spans.provider.get_tracer("shop")
     with (
         SyncApp(App("memory://", sending=sending)) as shop,

@@ -17,13 +17,12 @@ from deadletter import App, DLQPolicy, GiveUp, NoBackoff
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Buried, Event, Retried
 from deadletter.core.letter import By, State
-from deadletter.core.message import Delivery, Lineage, Message
-from deadletter.core.tracing import marked, span_of
-from deadletter.observe.lines import fields_of
+from deadletter.core.message import Delivery, Lineage, Message, marked, span_of
+from deadletter.observe.logs import fields_of
 from deadletter.observe.traces import carried, traced
 from deadletter.office.replay import Replay
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from office.making import NOW, make_letter
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -78,9 +77,7 @@ async def test_an_attempt_is_a_span_in_the_trace_of_its_producer(spans: Spans) -
 
 
 @pytest.mark.parametrize("odd", [None, "", "nonsense", "00-0-0-0", "\x00" * 100])
-async def test_a_message_without_a_trace_begins_one(
-    spans: Spans, odd: str | None
-) -> None:
+async def test_a_message_without_a_trace_begins_one(spans: Spans, odd: str | None) -> None:
     @traced(spans.provider)
     async def handle(_: Delivery) -> None: ...
 
@@ -90,9 +87,7 @@ async def test_a_message_without_a_trace_begins_one(
     assert spans()[0].parent is None
 
 
-async def test_a_failed_attempt_says_what_type_of_error_and_marks_it(
-    spans: Spans,
-) -> None:
+async def test_a_failed_attempt_says_what_type_of_error_and_marks_it(spans: Spans) -> None:
     @traced(spans.provider)
     async def handle(_: Delivery) -> None:
         raise ValueError("card 4111 1111 1111 1111")
@@ -124,9 +119,7 @@ async def test_a_handlers_say_in_its_own_fate_is_no_error(spans: Spans) -> None:
     assert spans()[0].status.status_code is StatusCode.UNSET
 
 
-async def test_a_replay_begins_a_trace_and_links_to_where_it_was_sent(
-    spans: Spans,
-) -> None:
+async def test_a_replay_begins_a_trace_and_links_to_where_it_was_sent(spans: Spans) -> None:
     @traced(spans.provider)
     async def handle(_: Delivery) -> None: ...
 
@@ -214,9 +207,7 @@ async def test_from_a_producer_to_its_grave_and_back(
             await eventually(lambda: any(isinstance(e, Buried) for e in events))
             first, second = spans("process orders")
             broken = False
-            replay = Replay(
-                letters, engine.broker, SystemClock(), SystemDice(), engine.ledger
-            )
+            replay = Replay(letters, engine.broker, SystemClock(), SystemDice(), engine.ledger)
             campaign = await replay.start("is:pending", By("anna", "the bank is open"))
             await replay.run(campaign.id)
             await eventually(lambda: len(spans("process orders")) == 3)

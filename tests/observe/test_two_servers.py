@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deadletter.assembly import opened
 from deadletter.core.alerts import Alerts, AlertTarget, TargetKind
-from deadletter.observe.alerting import Alerting
+from deadletter.observe.alerts import Alerting
 from deadletter.system import SystemClock
+from deadletter.wiring.engines import opened
 from engines.postgresql_time import a_database
 from observe.receivers import Hook, listening
 from office.making import make_letter
@@ -58,8 +58,6 @@ async def test_people_hear_of_it_once(url: str) -> None:
             await asyncio.gather(*(server.look() for server in servers))
 
     told = [
-        alert["id"]
-        for body in hook.bodies
-        for alert in msgspec.json.decode(body)["data"]["alerts"]
+        alert["id"] for body in hook.bodies for alert in msgspec.json.decode(body)["data"]["alerts"]
     ]
     assert len(told) == len(set(told)) == 2 * CAUSES

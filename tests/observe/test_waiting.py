@@ -16,9 +16,7 @@ async def test_of_nothing_there_is_none(store: LetterStore) -> None:
     assert await oldest_pending(store, "orders", NOW) is None
 
 
-async def test_of_a_few_it_is_exact_and_those_looked_at_do_not_count(
-    store: LetterStore,
-) -> None:
+async def test_of_a_few_it_is_exact_and_those_looked_at_do_not_count(store: LetterStore) -> None:
     await store.keep(
         [
             make_letter(1, died=timedelta(days=9), state=State.REVIEWED),
@@ -42,9 +40,9 @@ async def test_of_a_few_it_is_exact_and_those_looked_at_do_not_count(
 async def test_of_many_it_is_close_to_the_truth(
     store: LetterStore, many: int, oldest: timedelta
 ) -> None:
-    letters = [
-        make_letter(n, died=timedelta(seconds=5 + 7 * n)) for n in range(many)
-    ] + [make_letter(many + 1, died=oldest)]
+    letters = [make_letter(n, died=timedelta(seconds=5 + 7 * n)) for n in range(many)] + [
+        make_letter(many + 1, died=oldest)
+    ]
     await store.keep(letters)
 
     found = await oldest_pending(store, "orders", NOW)
@@ -57,9 +55,7 @@ async def test_of_many_it_is_close_to_the_truth(
 
 async def test_of_many_that_died_together_long_ago_too(store: LetterStore) -> None:
     # The first look further back finds nothing: the truth lies in between.
-    await store.keep(
-        [make_letter(n, died=timedelta(seconds=10_000 + n)) for n in range(1_500)]
-    )
+    await store.keep([make_letter(n, died=timedelta(seconds=10_000 + n)) for n in range(1_500)])
 
     found = await oldest_pending(store, "orders", NOW)
 

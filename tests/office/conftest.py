@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import open_engine
 from deadletter.office.replay import Replay
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.wiring.engines import open_engine
 from office.making import NOW
 
 

@@ -13,23 +13,23 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.cli.letters import head_fields
 from deadletter.core.burial import burial
-from deadletter.core.care import Care
+from deadletter.core.campaign import Care
 from deadletter.core.decision import Bury, Reason
 from deadletter.core.documents import encode_document
-from deadletter.core.escaping import spelled
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import LONGEST_TEXT, RESERVED, Message
 from deadletter.core.query import parse, show
 from deadletter.core.query.ast import Op, Term
-from deadletter.core.query.pattern import literal
+from deadletter.core.query.fields import literal
+from deadletter.core.text import spelled
 from deadletter.office.archive import ArchiveHead, write_archive
+from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
-from deadletter.office.taking_in import TakenIn, take_in_archive
 from deadletter.ports import Acked, Engine, LetterStore
 from deadletter.system import SystemClock, SystemDice
 from office.making import BY, NOW
@@ -91,9 +91,7 @@ async def _buried(app: App, mailbox: str) -> list[DeadLetter]:
     source = engine.broker.source(mailbox)
     deliveries = await source.receive(limit=100, wait=15, lease=60)
     assert deliveries
-    failure = Failure(
-        trouble=Trouble.PERMANENT, code="NO", error_type="ValueError", text="no"
-    )
+    failure = Failure(trouble=Trouble.PERMANENT, code="NO", error_type="ValueError", text="no")
     letters = [
         burial(
             delivery,
@@ -116,8 +114,7 @@ async def _listed(store: LetterStore, mailbox: str, letters: list[DeadLetter]) -
     page = await office.search(f"source:{mailbox}", limit=100)
     told = [json.loads(encode_document(head_fields(head))) for head in page.heads]
     assert {one["id"]: (one["message_id"], one["key"]) for one in told} == {
-        one.id: (one.message.id, one.message.key and spelled(one.message.key))
-        for one in letters
+        one.id: (one.message.id, one.message.key and spelled(one.message.key)) for one in letters
     }
     for letter in letters:
         term = show(Term("message", Op.IS, (literal(letter.message.id),)))

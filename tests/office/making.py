@@ -97,8 +97,6 @@ def make_letter(
 def make_letters(count: int, **different: Any) -> list[DeadLetter]:
     """Several of them, each a second older than the one before."""
     return [
-        make_letter(
-            number, **{"died": timedelta(minutes=3, seconds=number), **different}
-        )
+        make_letter(number, **{"died": timedelta(minutes=3, seconds=number), **different})
         for number in range(1, count + 1)
     ]

@@ -15,8 +15,5 @@ async def received(engine: Engine, mailbox: str = "orders") -> Sequence[Delivery
 async def confirm(store: LetterStore, deliveries: Sequence[Delivery]) -> None:
     lineages = [one.message.lineage for one in deliveries if one.message.lineage]
     await store.settle_replays(
-        [
-            ReplaySettled(one.letter_id, one.generation, Outcome.CONFIRMED)
-            for one in lineages
-        ]
+        [ReplaySettled(one.letter_id, one.generation, Outcome.CONFIRMED) for one in lineages]
     )

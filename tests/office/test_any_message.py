@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from deadletter.assembly import App
+from deadletter.app import App
 from office.journey import batches, travel
 
 
 @pytest.fixture(params=["memory to sqlite", "sqlite to memory"])
-async def apps(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[tuple[App, App]]:
+async def apps(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[App, App]]:
     urls = ["memory://", f"sqlite:///{tmp_path}/office.db"]
     if request.param.startswith("sqlite"):
         urls.reverse()

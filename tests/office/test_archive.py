@@ -7,10 +7,15 @@ from msgspec import structs
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Lineage
-from deadletter.office import archive_reader
-from deadletter.office.archive import ArchiveHead, small_archives, write_archive
-from deadletter.office.archive_reader import check, read_letters
-from deadletter.office.taking_in import TakenIn, take_in_archive
+from deadletter.office import archive as archive_reader
+from deadletter.office.archive import (
+    ArchiveHead,
+    check,
+    read_letters,
+    small_archives,
+    write_archive,
+)
+from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter, make_letters
 
@@ -26,9 +31,7 @@ def problems(file: io.BytesIO) -> list[str]:
     return [str(problem) for problem in check(file).problems]
 
 
-async def test_what_is_exported_is_imported_byte_for_byte(
-    store: LetterStore,
-) -> None:
+async def test_what_is_exported_is_imported_byte_for_byte(store: LetterStore) -> None:
     letters = [
         make_letter(1, body=bytes(range(256)), headers={"x": b"\xff\x00"}),
         make_letter(2, state=State.CLOSED, key="k"),
@@ -89,9 +92,7 @@ async def test_an_import_says_where_letters_came_from(store: LetterStore) -> Non
 async def test_nothing_claims_to_be_under_way(store: LetterStore) -> None:
     letter = make_letter(state=State.REPLAYING)
     lineage = Lineage(letter_id="x" * 24, generation=9, campaign="c")
-    letter = structs.replace(
-        letter, message=structs.replace(letter.message, lineage=lineage)
-    )
+    letter = structs.replace(letter, message=structs.replace(letter.message, lineage=lineage))
 
     (taken,) = read_letters(archive_of(letter))
 
@@ -114,10 +115,7 @@ LINES = [
         b'{"format":"deadletter-letters","version":99,"exported_at":"2030-01-01T00:00:00Z"}',
         "version 99",
     ),
-    (
-        b'{"format":"other","version":1,"exported_at":"2030-01-01T00:00:00Z"}',
-        "not the first line",
-    ),
+    (b'{"format":"other","version":1,"exported_at":"2030-01-01T00:00:00Z"}', "not the first line"),
 ]
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter
-from deadletter.office.archive import ArchiveHead, SealCheck, write_archive
-from deadletter.office.archive_reader import Checkup, Damaged, check
-from deadletter.office.taking_in import TakenIn, take_in_archive
+from deadletter.office.archive import ArchiveHead, Checkup, Damaged, SealCheck, check, write_archive
+from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter, make_letters
 from office.test_archive import HEAD, archive_of
@@ -109,9 +108,7 @@ async def test_the_intact_letters_of_a_damaged_archive_can_be_salvaged(
     assert taken.added + taken.known == intact
     assert taken.wrong
     assert any(problem in str(one) for one in taken.problems)
-    assert sum(sum(one.values()) for one in (await store.counts()).values()) == min(
-        intact, 20
-    )
+    assert sum(sum(one.values()) for one in (await store.counts()).values()) == min(intact, 20)
 
 
 def test_problems_are_counted_and_the_first_are_named() -> None:
@@ -129,9 +126,7 @@ def test_problems_are_counted_and_the_first_are_named() -> None:
     assert checkup.problems[0].letter == make_letters(50)[0].id
 
 
-async def test_archives_without_checksums_are_not_taken_silently(
-    store: LetterStore,
-) -> None:
+async def test_archives_without_checksums_are_not_taken_silently(store: LetterStore) -> None:
     letters = make_letters(3)
     head = {"format": "deadletter-letters", "version": 1, "exported_at": NOW}
     lines = [msgspec.json.encode(one) + b"\n" for one in (head, *letters)]
@@ -146,9 +141,7 @@ async def test_archives_without_checksums_are_not_taken_silently(
     assert (taken.added, taken.wrong) == (3, 1)
 
 
-async def test_an_archive_says_what_it_is_and_holds_plain_json(
-    store: LetterStore,
-) -> None:
+async def test_an_archive_says_what_it_is_and_holds_plain_json(store: LetterStore) -> None:
     letters = make_letters(2)
     await store.keep(letters)
     file = io.BytesIO()
@@ -164,17 +157,13 @@ async def test_an_archive_says_what_it_is_and_holds_plain_json(
         "engine": "sqlite",
         "query": "is:pending",
     }
-    assert [one["letter"]["head"]["id"] for one in middle] == [
-        letter.id for letter in letters
-    ]
+    assert [one["letter"]["head"]["id"] for one in middle] == [letter.id for letter in letters]
     assert last["letters"] == 2
     file.seek(0)
     assert check(file) == Checkup(intact=2)
 
 
-async def test_letters_with_half_a_character_are_exported_exactly(
-    store: LetterStore,
-) -> None:
+async def test_letters_with_half_a_character_are_exported_exactly(store: LetterStore) -> None:
     odd = [
         make_letter(1, message_id="a\udc80\0\ufdd0"),
         make_letter(2, message_id="\ufdd0dc80", key="k\udfff"),

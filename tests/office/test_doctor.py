@@ -21,16 +21,12 @@ async def checked(engine: Engine, clock: FakeClock) -> dict[str, Check]:
 async def test_a_new_engine_is_well(engine: Engine, clock: FakeClock) -> None:
     checks = await checked(engine, clock)
 
-    assert {name for name, check in checks.items() if check.health is Health.FAIL} == (
-        set()
-    )
+    assert {name for name, check in checks.items() if check.health is Health.FAIL} == (set())
     assert {"versions", "durability", "reachable", "integrity", "clock"} <= set(checks)
     assert checks["integrity"].health is Health.OK
 
 
-async def test_an_engine_that_forgets_is_named(
-    engine: Engine, clock: FakeClock
-) -> None:
+async def test_an_engine_that_forgets_is_named(engine: Engine, clock: FakeClock) -> None:
     durable = engine.features.engine == "sqlite"
 
     check = (await checked(engine, clock))["durability"]
@@ -38,9 +34,7 @@ async def test_an_engine_that_forgets_is_named(
     assert (check.health is Health.OK) == durable
 
 
-async def test_locks_that_can_be_dropped_are_named(
-    engine: Engine, clock: FakeClock
-) -> None:
+async def test_locks_that_can_be_dropped_are_named(engine: Engine, clock: FakeClock) -> None:
     if not isinstance(engine, LocksFile):
         assert "file locks" not in await checked(engine, clock)
         return
@@ -78,17 +72,13 @@ async def test_letters_that_wait_long_for_an_outcome_are_named(
     clock.advance(3 * 3600)
     stale = (await checked(engine, clock))["replays"]
 
-    assert fresh == Check(
-        "replays", Health.OK, "1 letter waits for the outcome of a replay."
-    )
+    assert fresh == Check("replays", Health.OK, "1 letter waits for the outcome of a replay.")
     assert stale.health is Health.WARN
     assert "the oldest for 3h" in stale.text
     assert "--unconfirmed" in stale.text
 
 
-async def test_mailboxes_without_a_worker_are_named(
-    engine: Engine, clock: FakeClock
-) -> None:
+async def test_mailboxes_without_a_worker_are_named(engine: Engine, clock: FakeClock) -> None:
     await engine.broker.create(QueueOptions(name="dead"))
     await engine.broker.create(QueueOptions(name="orders", dead_queue="dead"))
     for name in ("dead", "orders"):
@@ -117,10 +107,7 @@ async def test_letters_of_the_future_are_named(
 
 @pytest.mark.parametrize(
     ("apart", "said"),
-    [
-        (timedelta(hours=2), "2h0m0s ahead of"),
-        (timedelta(hours=-2), "2h0m0s behind"),
-    ],
+    [(timedelta(hours=2), "2h0m0s ahead of"), (timedelta(hours=-2), "2h0m0s behind")],
 )
 def test_a_server_whose_clock_differs_is_named(apart: timedelta, said: str) -> None:
     check = doctor._server_clock(NOW + apart, NOW)
@@ -130,9 +117,7 @@ def test_a_server_whose_clock_differs_is_named(apart: timedelta, said: str) -> N
     assert doctor._server_clock(NOW, NOW).health is Health.OK
 
 
-async def test_messages_of_lost_workers_are_named(
-    engine: Engine, clock: FakeClock
-) -> None:
+async def test_messages_of_lost_workers_are_named(engine: Engine, clock: FakeClock) -> None:
     await engine.broker.sink("orders").send([Message(id="m", body=b"", sent_at=NOW)])
     await engine.broker.source("orders").receive(limit=1, wait=0, lease=10)
     clock.advance(11)
@@ -162,8 +147,7 @@ async def test_a_mailbox_that_takes_messages_away_is_named(
 
 
 @pytest.mark.parametrize(
-    ("said", "health"),
-    [([], Health.OK), (["a rule drops orders"], Health.FAIL)],
+    ("said", "health"), [([], Health.OK), (["a rule drops orders"], Health.FAIL)]
 )
 async def test_rules_of_operators_that_get_in_the_way_are_named(
     engine: Engine,
@@ -185,10 +169,7 @@ async def test_rules_of_operators_that_get_in_the_way_are_named(
 
 @pytest.mark.parametrize("kind", [ConfigError, Unavailable])
 async def test_rules_that_cannot_be_seen_are_a_warning_in_words(
-    engine: Engine,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: type[Exception],
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     async def overruled() -> Sequence[str]:
         raise kind("look at them by hand")
@@ -213,9 +194,7 @@ def queue(name: str, dead_queue: str | None = None) -> QueueInfo:
         ([queue("a", "b")], "does not exist"),
     ],
 )
-def test_dead_queues_that_cannot_be_are_named(
-    queues: Sequence[QueueInfo], problem: str
-) -> None:
+def test_dead_queues_that_cannot_be_are_named(queues: Sequence[QueueInfo], problem: str) -> None:
     check = doctor._topology(queues)
 
     assert check.health is Health.FAIL
@@ -294,10 +273,7 @@ async def test_a_flood_of_groups_is_named(
 
 
 async def test_a_large_office_is_not_said_to_be_sound_unchecked(
-    engine: Engine,
-    store: LetterStore,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: Engine, store: LetterStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "VERIFIED", 3)
     await store.keep([make_letter(n) for n in range(4)])

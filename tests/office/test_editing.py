@@ -8,12 +8,11 @@ from deadletter.core.editing import Changes
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import State
 from deadletter.core.message import Message
-from deadletter.office.archive import write_archive
-from deadletter.office.archive_reader import check
+from deadletter.office.archive import check, write_archive
+from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.office.diff import MOST_BYTES, MOST_LINES, Difference, differences
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
-from deadletter.office.taking_in import TakenIn, take_in_archive
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, NOW, make_letter
@@ -37,7 +36,9 @@ async def test_an_edit_changes_what_is_given_and_nothing_else(
     letter = make_letter(1, headers={"tenant": "eu"}, key="k")
     await store.keep([letter])
 
-    edited = await Letters(store, clock).edit(letter.id[:8], Changes(key=None), BY)
+    letters = Letters(store, clock)
+    head = await letters.edit(letter.id[:8], Changes(key=None), BY)
+    edited = await letters.get(head.id)
 
     assert edited.message == structs.replace(letter.message, key=None)
     assert edited.original == letter.message
@@ -61,14 +62,14 @@ async def test_a_replay_sends_the_edited_message_under_its_own_id(
     letter = make_letter(body=b"broken", idempotency_key="once")
     await store.keep([letter])
     changes = Changes(body=b"mended", headers=(("tenant", b"\xff"),), key="k")
-    edited = await Letters(store, clock).edit(letter.id, changes, BY)
+    letters = Letters(store, clock)
+    await letters.edit(letter.id, changes, BY)
+    edited = await letters.get(letter.id)
 
     campaign = await replay.begin([letter.id], BY, query="it")
     await replay.run(campaign.id)
 
-    (delivery,) = await engine.broker.source("orders").receive(
-        limit=5, wait=0, lease=60
-    )
+    (delivery,) = await engine.broker.source("orders").receive(limit=5, wait=0, lease=60)
     assert structs.replace(delivery.message, lineage=None) == edited.message
     assert delivery.message.dedup_id == "m-1~1"
 
@@ -82,9 +83,7 @@ async def test_an_archive_holds_what_died_beside_what_it_became(
     letters = Letters(store, clock)
     await letters.edit(letter.id, Changes(body=b"mended", key="k"), BY)
     if state is not State.PENDING:
-        await (letters.close if state is State.CLOSED else letters.discard)(
-            [letter.id], BY
-        )
+        await (letters.close if state is State.CLOSED else letters.discard)([letter.id], BY)
     (before,) = await store.get([letter.id])
     file = io.BytesIO()
     await write_archive(store, [letter.id], file, HEAD)
@@ -121,9 +120,7 @@ async def test_a_letter_kept_apart_is_imported_with_its_edit(
 
 def test_an_archive_cannot_pretend_an_edit_of_another_message() -> None:
     letter = make_letter()
-    forged = structs.replace(
-        letter, original=structs.replace(letter.message, reply_to="elsewhere")
-    )
+    forged = structs.replace(letter, original=structs.replace(letter.message, reply_to="elsewhere"))
 
     (problem,) = check(archive_of(forged)).problems
 
@@ -147,27 +144,16 @@ def test_json_is_compared_field_by_field_and_as_it_was_written() -> None:
 
 
 def test_a_difference_of_layout_alone_is_shown_as_it_is() -> None:
-    assert diffed(a_message(b"[1]"), a_message(b"[1]\r\n"))["body"] == [
-        "-[1]",
-        "+[1]\r",
-        "+",
-    ]
+    assert diffed(a_message(b"[1]"), a_message(b"[1]\r\n"))["body"] == ["-[1]", "+[1]\r", "+"]
 
 
 def test_what_is_no_text_is_compared_in_digits() -> None:
-    assert diffed(a_message(b"\xff\x00"), a_message(b"ok"))["body"] == [
-        "-ff 00",
-        "+6f 6b",
-    ]
+    assert diffed(a_message(b"\xff\x00"), a_message(b"ok"))["body"] == ["-ff 00", "+6f 6b"]
 
 
 def test_secrets_are_masked_and_still_differ() -> None:
-    before = a_message(
-        b'{"password": "one"}', headers=(("authorization", b"a"), ("b", b"c"))
-    )
-    after = a_message(
-        b'{"password": "two"}', headers=(("authorization", b"z"), ("b", b"c"))
-    )
+    before = a_message(b'{"password": "one"}', headers=(("authorization", b"a"), ("b", b"c")))
+    after = a_message(b'{"password": "two"}', headers=(("authorization", b"z"), ("b", b"c")))
 
     masked = diffed(before, after)
     revealed = diffed(before, after, reveal=True)
@@ -205,9 +191,7 @@ def test_secrets_among_bytes_are_masked_and_still_differ() -> None:
     after = a_message(b"\xff password=hunter3")
 
     assert differences(before, after) == (Difference(part="body", lines=(), cut=True),)
-    assert b"hunter3".hex(" ")[:8] in "".join(
-        diffed(before, after, reveal=True)["body"]
-    )
+    assert b"hunter3".hex(" ")[:8] in "".join(diffed(before, after, reveal=True)["body"])
 
 
 @pytest.mark.parametrize(

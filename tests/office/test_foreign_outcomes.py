@@ -6,21 +6,19 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
-from deadletter.assembly.foreign import Ways, server_label
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.care import Care
-from deadletter.core.dialects import Origin
-from deadletter.core.dialects.origin import marked
+from deadletter.core.campaign import Campaign, CampaignState, Care, Outcome, Verdict
 from deadletter.core.errors import ConfigError, Conflict, Refused, Unavailable
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Lineage, Message
-from deadletter.core.replaying import Arrival, CopyState
-from deadletter.core.verdicts import Verdict
+from deadletter.core.origin import marked
+from deadletter.core.replay_rules import Arrival, CopyState
+from deadletter.intake.dialects import Origin
 from deadletter.office.outcomes import confirm_messages, settle_all
-from deadletter.office.posting import copy_of
 from deadletter.office.replay import Replay
+from deadletter.office.replay_steps import copy_of
 from deadletter.ports import CopyTrace, KeyRing, LetterStore, ReplaySettled, SentCopy
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.wiring.foreign import Ways, server_label
 
 from .making import make_letter
 
@@ -98,12 +96,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-def replay(
-    store: LetterStore, server: Server, clock: FakeClock, dice: SeededDice
-) -> Replay:
-    return Replay(
-        store, Server(), clock, dice, ways=OneWay(server), presume_after=600.0
-    )
+def replay(store: LetterStore, server: Server, clock: FakeClock, dice: SeededDice) -> Replay:
+    return Replay(store, Server(), clock, dice, ways=OneWay(server), presume_after=600.0)
 
 
 def drained(number: int, server: str = "shop", source: str = "orders") -> DeadLetter:
@@ -204,11 +198,7 @@ async def test_what_the_server_knows_counts_before_what_is_presumed(
 ) -> None:
     await keep(store, *(drained(n) for n in range(1, 5)))
     server.probe = server
-    server.states = {
-        "m-1": CopyState.HANDLED,
-        "m-2": CopyState.THERE,
-        "m-3": CopyState.DEAD,
-    }
+    server.states = {"m-1": CopyState.HANDLED, "m-2": CopyState.THERE, "m-3": CopyState.DEAD}
     await sent(replay)
 
     at_once = await replay.settle_others()
@@ -323,17 +313,13 @@ async def test_messages_are_confirmed_by_their_ids(
     clock.advance(601)
     await replay.settle_others()  # presumed: news still counts
 
-    found = await confirm_messages(
-        store, ["m-1", "m-*", "m-3", "m-1"], BY, sources=["orders"]
-    )
+    found = await confirm_messages(store, ["m-1", "m-*", "m-3", "m-1"], BY, sources=["orders"])
     again = await confirm_messages(store, ["m-1"], BY)
 
     assert (found.confirmed, found.unknown) == (1, ("m-*", "m-3"))
     assert (again.confirmed, again.unknown) == (0, ("m-1",))
     assert await counts(store) == {Outcome.CONFIRMED: 1, Outcome.PRESUMED: 2}
-    (act,) = [
-        one for one in await store.audit(target=ids[0]) if one.action == "confirm"
-    ]
+    (act,) = [one for one in await store.audit(target=ids[0]) if one.action == "confirm"]
     assert act.actor == "tester"
 
 
@@ -368,11 +354,7 @@ async def test_a_server_is_asked_which_interrupted_copies_have_arrived(
     assert "the topic is too long" in acts[3][-1].reason
     assert "twice" in acts[4][-1].detail
     assert [one for n in (1, 2, 5, 6) for one in acts[n] if one.actor != BY.actor] == []
-    [said] = [
-        one
-        for one in await store.audit(target=campaign.id)
-        if one.actor == "deadletter"
-    ]
+    [said] = [one for one in await store.audit(target=campaign.id) if one.actor == "deadletter"]
     assert "1 letter is sent again" in said.detail
     assert said.reason == "the queue shows nothing"
 

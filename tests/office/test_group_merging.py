@@ -6,13 +6,7 @@ from msgspec.structs import replace
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.fingerprint import of_head
 from deadletter.core.letter import DeadLetter
-from deadletter.office.group_merging import (
-    list_rules,
-    merge_groups,
-    split_group,
-    undo_grouping,
-)
-from deadletter.office.groups import get_group
+from deadletter.office.groups import get_group, list_rules, merge_groups, split_group, undo_grouping
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, make_letter
@@ -60,9 +54,7 @@ async def test_merged_groups_stay_one_until_that_is_undone(
     assert await store.verify() == []
 
 
-async def test_a_group_is_split_by_a_search(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_a_group_is_split_by_a_search(store: LetterStore, clock: FakeClock) -> None:
     await store.keep([of("the bank is down", n, version=f"{n}.0") for n in range(4)])
     (name,) = await names(store)
 
@@ -80,21 +72,15 @@ async def test_a_group_is_split_by_a_search(
     assert await names(store) == {name: 5}
 
 
-async def test_groups_of_two_mailboxes_are_not_merged(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_groups_of_two_mailboxes_are_not_merged(store: LetterStore, clock: FakeClock) -> None:
     one, two = of("no", 1), of("no", 2, source="mails")
     await store.keep([one, two])
 
     with pytest.raises(Conflict, match="only groups of one mailbox"):
-        await merge_groups(
-            store, clock, one.head.fingerprint, [two.head.fingerprint], BY
-        )
+        await merge_groups(store, clock, one.head.fingerprint, [two.head.fingerprint], BY)
 
 
-async def test_groups_are_not_merged_in_a_circle(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_groups_are_not_merged_in_a_circle(store: LetterStore, clock: FakeClock) -> None:
     first, second = await two_groups(store)
     await merge_groups(store, clock, first, [second], BY)
 
@@ -112,9 +98,15 @@ async def test_what_changes_splits_no_group(
         await split_group(store, clock, first, query, BY)
 
 
-async def test_groups_of_others_are_out_of_reach(
-    store: LetterStore, clock: FakeClock
-) -> None:
+@pytest.mark.parametrize("query", ["n", "version:2.0 n", "!n", '"did not"', "*"])
+async def test_free_text_splits_no_group(store: LetterStore, clock: FakeClock, query: str) -> None:
+    first, _ = await two_groups(store)
+
+    with pytest.raises(ConfigError, match="text:"):
+        await split_group(store, clock, first, query, BY)
+
+
+async def test_groups_of_others_are_out_of_reach(store: LetterStore, clock: FakeClock) -> None:
     first, second = await two_groups(store)
 
     with pytest.raises(NotFound):

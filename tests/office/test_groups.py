@@ -23,17 +23,12 @@ async def test_the_largest_problem_comes_first(store: LetterStore) -> None:
 async def test_pages_of_several_mailboxes_are_one_list(store: LetterStore) -> None:
     for n in range(12):
         name, size = ("orders", "mails", "bills")[n % 3], 1 + n % 2
-        letters = [
-            make_letter(10 * n + k, source=name, fingerprint=f"1-{n}")
-            for k in range(size)
-        ]
+        letters = [make_letter(10 * n + k, source=name, fingerprint=f"1-{n}") for k in range(size)]
         await store.keep(letters)
 
     walked, after = [], None
     while len(walked) < 12:
-        page = await list_groups(
-            store, sources=("orders", "mails"), limit=3, after=after
-        )
+        page = await list_groups(store, sources=("orders", "mails"), limit=3, after=after)
         walked += page.groups
         after = page.after
         if after is None:
@@ -44,9 +39,7 @@ async def test_pages_of_several_mailboxes_are_one_list(store: LetterStore) -> No
     assert [line.open for line in walked] == [2] * 4 + [1] * 4
 
 
-async def test_groups_without_open_letters_are_shown_if_asked_for(
-    store: LetterStore,
-) -> None:
+async def test_groups_without_open_letters_are_shown_if_asked_for(store: LetterStore) -> None:
     await store.keep([make_letter(state=State.CLOSED)])
 
     assert await list_groups(store) == GroupPage(())
@@ -104,9 +97,7 @@ async def test_owner_and_note_stay_until_others_are_given(
     assert (changed.standing.owner, changed.standing.note) == (None, "no")
 
 
-async def test_a_group_is_found_by_the_beginning_of_its_name(
-    store: LetterStore,
-) -> None:
+async def test_a_group_is_found_by_the_beginning_of_its_name(store: LetterStore) -> None:
     prints = ("1-aa", "1-ab", "1-abc")
     await store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(prints)])
 

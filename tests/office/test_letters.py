@@ -20,9 +20,7 @@ async def states(store: LetterStore, *ids: str) -> list[State]:
     return [letter.head.state for letter in await store.get(ids)]
 
 
-async def test_a_search_finds_the_newest_first(
-    letters: Letters, store: LetterStore
-) -> None:
+async def test_a_search_finds_the_newest_first(letters: Letters, store: LetterStore) -> None:
     await store.keep([*make_letters(5), make_letter(9, source="payments")])
 
     page = await letters.search("source:orders", limit=3)
@@ -30,9 +28,7 @@ async def test_a_search_finds_the_newest_first(
     assert [head.message_id for head in page.heads] == ["m-1", "m-2", "m-3"]
 
 
-async def test_a_search_goes_on_where_it_stopped(
-    letters: Letters, store: LetterStore
-) -> None:
+async def test_a_search_goes_on_where_it_stopped(letters: Letters, store: LetterStore) -> None:
     await store.keep(make_letters(5))
     first = await letters.search(limit=3)
 
@@ -48,9 +44,7 @@ async def test_a_bad_search_points_at_the_token(letters: Letters) -> None:
     assert caught.value.at == len("is:pending ")
 
 
-async def test_relative_times_are_those_of_the_clock(
-    letters: Letters, store: LetterStore
-) -> None:
+async def test_relative_times_are_those_of_the_clock(letters: Letters, store: LetterStore) -> None:
     await store.keep([make_letter(1), make_letter(2, died=timedelta(days=3))])
 
     page = await letters.search("age:>1d")
@@ -115,15 +109,10 @@ async def test_review_moves_the_pending_and_says_why_not_the_others(
 
     assert (moved.asked, moved.moved) == (3, 1)
     assert moved.skipped == {"is closed": 1, "no longer there": 1}
-    assert await states(store, pending.id, closed.id) == [
-        State.REVIEWED,
-        State.CLOSED,
-    ]
+    assert await states(store, pending.id, closed.id) == [State.REVIEWED, State.CLOSED]
 
 
-async def test_many_letters_are_moved_in_batches(
-    letters: Letters, store: LetterStore
-) -> None:
+async def test_many_letters_are_moved_in_batches(letters: Letters, store: LetterStore) -> None:
     await store.keep(make_letters(1_203))
 
     moved = await letters.close(await letters.freeze("*"), BY)
@@ -132,9 +121,7 @@ async def test_many_letters_are_moved_in_batches(
     assert (await letters.counts())["orders"] == {State.CLOSED: 1_203}
 
 
-async def test_what_is_discarded_can_be_restored(
-    letters: Letters, store: LetterStore
-) -> None:
+async def test_what_is_discarded_can_be_restored(letters: Letters, store: LetterStore) -> None:
     letter = make_letter()
     await store.keep([letter])
 

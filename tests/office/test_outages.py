@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from deadletter.core.brake_window import WindowState
+from deadletter.core.brake import WindowState
 from deadletter.core.errors import NotFound
 from deadletter.office.doctor import Health, examine
-from deadletter.office.outages import list_outages, release_mailbox
+from deadletter.office.mailboxes import list_outages, release_mailbox
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.letters_windows import a_window
+from deadletter.testing.letters_filing import a_window
 from office.making import BY
 
 MINUTE = timedelta(minutes=1)
@@ -36,9 +36,7 @@ async def test_windows_of_one_cause_that_overlap_are_one_outage(
     assert one.window.cause == other.cause
 
 
-async def test_windows_that_lie_apart_are_two_outages(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_windows_that_lie_apart_are_two_outages(store: LetterStore, clock: FakeClock) -> None:
     now = clock.now()
     old = replace(a_window(1), opened_at=now - 60 * MINUTE, seen_at=now - 59 * MINUTE)
     new = replace(a_window(2), opened_at=now - MINUTE, seen_at=now)
@@ -52,9 +50,7 @@ async def test_windows_that_lie_apart_are_two_outages(
     assert await list_outages(store, clock, only=("mails",)) == []
 
 
-async def test_a_mailbox_that_is_not_held_back_is_not_released(
-    store: LetterStore,
-) -> None:
+async def test_a_mailbox_that_is_not_held_back_is_not_released(store: LetterStore) -> None:
     with pytest.raises(NotFound, match="is not open"):
         await release_mailbox(store, "orders", BY)
 

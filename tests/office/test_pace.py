@@ -1,4 +1,4 @@
-from deadletter.office.pace import Pace
+from deadletter.office.replay_steps import Pace
 from deadletter.testing.fakes import FakeClock
 
 

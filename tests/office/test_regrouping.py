@@ -5,12 +5,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from deadletter.core import regrouping
+from deadletter.core import grouping as regrouping
 from deadletter.core.errors import NotFound
 from deadletter.core.fingerprint import of_head
 from deadletter.core.letter import DeadLetter, GroupStatus, Standing
-from deadletter.office.groups import get_group
-from deadletter.office.regrouping import regroup_all, regroup_some
+from deadletter.office.groups import get_group, regroup_all, regroup_some
 from deadletter.ports import LetterStore
 from office.making import BY, NOW, make_letter
 
@@ -74,9 +73,7 @@ async def test_a_regrouping_that_was_stopped_goes_on(store: LetterStore) -> None
     assert await regroup_some(store, BY) == 0
 
 
-async def test_the_first_death_with_a_line_inherits_what_was_said(
-    store: LetterStore,
-) -> None:
+async def test_the_first_death_with_a_line_inherits_what_was_said(store: LetterStore) -> None:
     old = of("order 1 is unknown", 1)
     await store.keep([old])
     await store.set_group(OLD, Standing(status=GroupStatus.MUTED, since=NOW), BY)
@@ -99,6 +96,21 @@ async def test_an_old_name_says_what_became_of_its_letters(store: LetterStore) -
 
     with pytest.raises(NotFound, match=f"group {OLD} is gone: 1 letter to 2-"):
         await get_group(store, OLD)
+
+
+async def test_groups_named_after_a_frame_of_ours_do_without_it(store: LetterStore) -> None:
+    before, after = "2-63085a168bb799e5", of_head(of("not JSON", 1).head, "")
+    frame = "deadletter.runtime.decoding:_fit"
+    await store.keep([with_frame(of("not JSON", n), frame, before) for n in range(5)])
+    new = of("not JSON", 9, died=timedelta(minutes=5))
+    await store.keep([with_frame(new, "", after)])
+
+    assert await regroup_all(store, BY, batch=2) == 5
+
+    assert await names(store) == {after: 6}
+    assert await store.verify() == []
+    await store.keep([with_frame(of("not JSON", 10), "deadletter.new_place:_fit", after)])
+    assert await regroup_some(store, BY) == 0
 
 
 def with_frame(letter: DeadLetter, frame: str, name: str) -> DeadLetter:

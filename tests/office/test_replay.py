@@ -5,20 +5,13 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, Verdict
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Message
-from deadletter.core.verdicts import Verdict
 from deadletter.office.letters import Letters
 from deadletter.office.replay import Replay
-from deadletter.ports import (
-    Engine,
-    LedgerKey,
-    LedgerState,
-    LetterStore,
-    ReplaySettled,
-)
+from deadletter.ports import Engine, LedgerKey, LedgerState, LetterStore, ReplaySettled
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock, SeededDice
 from office.making import BY, NOW, make_letter, make_letters
@@ -87,9 +80,7 @@ async def test_all_letters_go_elsewhere_if_told_so(
     assert len(await received(engine, "orders.fixed")) == 2
 
 
-async def test_what_comes_later_is_not_part_of_it(
-    replay: Replay, store: LetterStore
-) -> None:
+async def test_what_comes_later_is_not_part_of_it(replay: Replay, store: LetterStore) -> None:
     await store.keep(make_letters(3))
     campaign = await replay.start("is:pending", BY)
     await store.keep([make_letter(99)])
@@ -184,11 +175,7 @@ async def test_a_copy_loses_an_expiry_that_is_over_and_no_other(
     catching = Replay(store, Catching(sent), FakeClock(NOW), SeededDice())  # type: ignore[arg-type]
     await catching.run(campaign.id)
 
-    assert {one.id: one.expires_at for one in sent} == {
-        "m-1": None,
-        "m-2": None,
-        "m-3": coming,
-    }
+    assert {one.id: one.expires_at for one in sent} == {"m-1": None, "m-2": None, "m-3": coming}
     (letter,) = await store.get([make_letter(1).id])
     assert letter.message.expires_at == past
 
@@ -210,9 +197,7 @@ async def test_preflight_has_a_verdict_for_every_letter(
     replay: Replay, engine: Engine, store: LetterStore
 ) -> None:
     assert engine.ledger is not None
-    await engine.broker.sink("orders").send(
-        [Message(id="other", body=b"", sent_at=NOW)]
-    )
+    await engine.broker.sink("orders").send([Message(id="other", body=b"", sent_at=NOW)])
     claims = await engine.ledger.begin([LedgerKey("orders", "done")], lease=60)
     await engine.ledger.finish([(claims[0], LedgerState.PROCESSED)], ttl=600)
     letters = {
@@ -250,9 +235,7 @@ async def test_waiting_ends_when_every_copy_has_an_outcome(
     async def consumer() -> None:
         await confirm(store, await received(engine))
 
-    done, _ = await asyncio.gather(
-        replay.wait_confirmed(campaign.id, timeout=60), consumer()
-    )
+    done, _ = await asyncio.gather(replay.wait_confirmed(campaign.id, timeout=60), consumer())
 
     assert done.counts == {Outcome.CONFIRMED: 1}
 
@@ -272,9 +255,7 @@ async def test_waiting_ends_when_the_time_is_over(
     assert left.counts == {Outcome.SENT: 1}
 
 
-async def test_a_rate_is_honoured(
-    engine: Engine, store: LetterStore, dice: SeededDice
-) -> None:
+async def test_a_rate_is_honoured(engine: Engine, store: LetterStore, dice: SeededDice) -> None:
     await store.keep(make_letters(12))
     replay = Replay(store, engine.broker, SystemClock(), dice)
     campaign = await replay.start("*", BY, rate=60)

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.care import Care
+from deadletter.core.campaign import Campaign, CampaignState, Care, Outcome
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.letter import By, State
 from deadletter.office.replay import ITSELF, Replay
-from deadletter.office.watch import PATIENCE
+from deadletter.office.replay_steps import PATIENCE
 from deadletter.ports import Engine, LetterStore, ReplaySettled
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from office.making import BY, make_letters
 from office.sending import received
 
@@ -23,16 +21,13 @@ from office.sending import received
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at outcomes are ten times as frequent."""
-    for module in ("replay", "watch"):
+    for module in ("replay", "replay_steps"):
         monkeypatch.setattr(f"deadletter.office.{module}.LOOK", 0.02)
 
 
 @asynccontextmanager
 async def consumer(
-    engine: Engine,
-    store: LetterStore,
-    fails: Callable[[int], bool],
-    clock: FakeClock | None = None,
+    engine: Engine, store: LetterStore, fails: Callable[[int], bool], clock: FakeClock | None = None
 ) -> AsyncIterator[list[int]]:
     """Settles copies as they come; gives how many there were each time."""
     seen: list[int] = []
@@ -59,9 +54,7 @@ async def consumer(
         task.cancel()
 
 
-async def ready(
-    replay: Replay, store: LetterStore, letters: int, care: Care
-) -> Campaign:
+async def ready(replay: Replay, store: LetterStore, letters: int, care: Care) -> Campaign:
     await store.keep(make_letters(letters))
     return await replay.start("is:pending", BY, care=care)
 
@@ -255,8 +248,7 @@ async def test_a_store_out_of_reach_is_no_reason_for_another_canary(
 
 
 @pytest.mark.parametrize(
-    "wish",
-    [{"rate": float("inf")}, {"rate": float("nan")}, {"rate": 1e9}, {"cap": 10**30}],
+    "wish", [{"rate": float("inf")}, {"rate": float("nan")}, {"rate": 1e9}, {"cap": 10**30}]
 )
 async def test_numbers_that_make_no_sense_are_never_kept(
     replay: Replay, store: LetterStore, wish: dict[str, Any]
@@ -269,9 +261,7 @@ async def test_numbers_that_make_no_sense_are_never_kept(
     assert await replay.latest() == []
 
 
-async def test_the_last_letter_is_not_waited_for(
-    replay: Replay, store: LetterStore
-) -> None:
+async def test_the_last_letter_is_not_waited_for(replay: Replay, store: LetterStore) -> None:
     campaign = await ready(replay, store, 1, Care())
 
     campaign = await asyncio.wait_for(replay.run(campaign.id, rate=0.01), 5)
@@ -291,9 +281,7 @@ async def test_a_share_that_was_said_holds_however_quick_sending_is(
     assert campaign.counts[Outcome.PLANNED] == 280
 
 
-async def test_care_that_makes_no_sense_is_never_kept(
-    replay: Replay, store: LetterStore
-) -> None:
+async def test_care_that_makes_no_sense_is_never_kept(replay: Replay, store: LetterStore) -> None:
     await store.keep(make_letters(2))
 
     with pytest.raises(ConfigError, match="canary"):
@@ -302,9 +290,7 @@ async def test_care_that_makes_no_sense_is_never_kept(
     assert await replay.latest() == []
 
 
-async def test_somebody_may_pause_it_while_it_waits(
-    replay: Replay, store: LetterStore
-) -> None:
+async def test_somebody_may_pause_it_while_it_waits(replay: Replay, store: LetterStore) -> None:
     campaign = await ready(replay, store, 9, Care(canary=5))
     running = asyncio.create_task(replay.run(campaign.id))
     await are_out(replay, campaign, 5)
@@ -319,9 +305,7 @@ async def test_when_nobody_works_it_says_so(
 ) -> None:
     campaign = await ready(replay, store, 9, Care(canary=5))
 
-    campaign = await replay.run(
-        campaign.id, on_wait=lambda _: clock.advance(seconds=PATIENCE)
-    )
+    campaign = await replay.run(campaign.id, on_wait=lambda _: clock.advance(seconds=PATIENCE))
 
     assert campaign.state is CampaignState.PAUSED
     last = (await store.audit(target=campaign.id, limit=10))[-1]

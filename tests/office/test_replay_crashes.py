@@ -5,10 +5,7 @@ import pytest
 from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.errors import Conflict
 from deadletter.office.replay import Replay
-from deadletter.ports import (
-    Engine,
-    LetterStore,
-)
+from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
 from office.making import BY, make_letter, make_letters
 from office.sending import confirm, received
@@ -92,9 +89,7 @@ async def test_a_stopped_replay_is_paused_and_resumed(
     campaign = await replay.start("*", BY)
     stop = asyncio.Event()
 
-    campaign = await replay.run(
-        campaign.id, stop=stop, on_progress=lambda _: stop.set()
-    )
+    campaign = await replay.run(campaign.id, stop=stop, on_progress=lambda _: stop.set())
     assert 0 < unsent(campaign) < 120
     campaign = await replay.pause(campaign.id, BY)
     assert campaign.state is CampaignState.PAUSED

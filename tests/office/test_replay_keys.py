@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.care import Care
+from deadletter.core.campaign import CampaignState, Care, Outcome
 from deadletter.office.replay import Replay
 from deadletter.ports import Engine, LedgerKey, LedgerState, LetterStore, ReplaySettled
 from office.making import BY, NOW, make_letter
@@ -18,7 +17,7 @@ from office.sending import received
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at outcomes are ten times as frequent."""
-    for module in ("replay", "watch"):
+    for module in ("replay", "replay_steps"):
         monkeypatch.setattr(f"deadletter.office.{module}.LOOK", 0.02)
 
 

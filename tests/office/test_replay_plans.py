@@ -7,8 +7,8 @@ import pytest
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.errors import Conflict
 from deadletter.core.letter import State
-from deadletter.office.campaigns import PLAN_DAYS
 from deadletter.office.replay import Replay
+from deadletter.office.selection import PLAN_DAYS
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, make_letters
@@ -23,9 +23,7 @@ async def planned(store: LetterStore, replay: Replay) -> Campaign:
     return await replay.begin(ids, BY, query="*", hold=True)
 
 
-async def test_the_letters_of_a_plan_are_free(
-    store: LetterStore, replay: Replay
-) -> None:
+async def test_the_letters_of_a_plan_are_free(store: LetterStore, replay: Replay) -> None:
     await planned(store, replay)
 
     other = await replay.start("is:pending", BY)

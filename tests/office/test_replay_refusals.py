@@ -4,20 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.care import Care
-from deadletter.core.errors import (
-    DeadLetterError,
-    NotFound,
-    PartlySent,
-    Refused,
-    Unavailable,
-)
+from deadletter.core.campaign import CampaignState, Care, Outcome
+from deadletter.core.errors import DeadLetterError, NotFound, PartlySent, Refused, Unavailable
 from deadletter.core.letter import By, State
 from deadletter.core.message import Message
 from deadletter.office.letters import Letters
-from deadletter.office.posting import send_each
 from deadletter.office.replay import Replay
+from deadletter.office.replay_steps import send_each
 from deadletter.ports import LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
 
@@ -56,9 +49,7 @@ class Box:
         if bad and not server.in_turn:
             raise Refused("a header is refused")
         sent: list[int] = []
-        refused: dict[int, DeadLetterError] = {
-            n: Refused("a header is refused") for n in bad
-        }
+        refused: dict[int, DeadLetterError] = {n: Refused("a header is refused") for n in bad}
         for place, one in enumerate(messages):
             if one.id == server.down_at:
                 raise PartlySent(sent=sent, refused=refused, cause=Unavailable("gone"))
@@ -75,16 +66,12 @@ def server() -> Server:
 
 
 @pytest.fixture
-def replay(
-    store: LetterStore, server: Server, clock: FakeClock, dice: SeededDice
-) -> Replay:
+def replay(store: LetterStore, server: Server, clock: FakeClock, dice: SeededDice) -> Replay:
     return Replay(store, server, clock, dice)
 
 
 async def keep(store: LetterStore, count: int, source: str = "orders") -> list[str]:
-    letters = [
-        make_letter(message_id=f"{source}-{n}", source=source) for n in range(count)
-    ]
+    letters = [make_letter(message_id=f"{source}-{n}", source=source) for n in range(count)]
     return [kept.id for kept in await store.keep(letters)]
 
 

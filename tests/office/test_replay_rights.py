@@ -12,7 +12,7 @@ from deadletter.office.replay import Replay
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from office.making import make_letters
 
 BO = By("bo", "", "p-bo")
@@ -73,11 +73,7 @@ async def paused(store: LetterStore, replay: Replay, campaign: str) -> bool:
 
 
 async def test_a_running_campaign_is_paused_with_the_reason(
-    store: LetterStore,
-    replay: Replay,
-    senders: list[ReplaySender],
-    rights: Rights,
-    campaign: str,
+    store: LetterStore, replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     await senders[0].send(campaign)
     await eventually(lambda: campaign in senders[0].under_way)
@@ -88,11 +84,7 @@ async def test_a_running_campaign_is_paused_with_the_reason(
 
 
 async def test_nothing_is_sent_for_one_who_may_not(
-    store: LetterStore,
-    replay: Replay,
-    senders: list[ReplaySender],
-    rights: Rights,
-    campaign: str,
+    store: LetterStore, replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     rights.lost.add("p-bo")
 
@@ -103,11 +95,7 @@ async def test_nothing_is_sent_for_one_who_may_not(
 
 
 async def test_one_who_takes_over_asks_first(
-    store: LetterStore,
-    replay: Replay,
-    senders: list[ReplaySender],
-    rights: Rights,
-    campaign: str,
+    store: LetterStore, replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     await senders[0].send(campaign)
     await senders[0].close()
@@ -121,11 +109,7 @@ async def test_one_who_takes_over_asks_first(
 
 
 async def test_somebody_else_may_let_it_run_on(
-    store: LetterStore,
-    replay: Replay,
-    senders: list[ReplaySender],
-    rights: Rights,
-    campaign: str,
+    store: LetterStore, replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     rights.lost.add("p-bo")
     await senders[0].send(campaign)
@@ -144,10 +128,7 @@ async def test_somebody_else_may_let_it_run_on(
 
 
 async def test_nothing_more_is_sent_while_nobody_can_tell(
-    replay: Replay,
-    senders: list[ReplaySender],
-    rights: Rights,
-    campaign: str,
+    replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     await senders[0].send(campaign)
     rights.is_away = True

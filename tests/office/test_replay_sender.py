@@ -11,8 +11,7 @@ from deadletter.office.replay import Replay
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.ports import Engine, LetterStore
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from office.making import BY, make_letters
 
 
@@ -28,12 +27,7 @@ async def crew(
     """Two servers of one office."""
     some = [
         ReplaySender(
-            replay,
-            engine.ledger,
-            name,
-            clock=SystemClock(),
-            observe=told.append,
-            lease=30.0,
+            replay, engine.ledger, name, clock=SystemClock(), observe=told.append, lease=30.0
         )
         for name in ("a", "b")
     ]
@@ -42,9 +36,7 @@ async def crew(
         await one.close()
 
 
-async def begun(
-    store: LetterStore, replay: Replay, *, rate: float | None = None
-) -> str:
+async def begun(store: LetterStore, replay: Replay, *, rate: float | None = None) -> str:
     await store.keep(make_letters(40))
     campaign = await replay.start("*", BY, rate=rate)
     return campaign.id
@@ -122,10 +114,7 @@ async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
 
 
 async def test_a_store_out_of_reach_is_waited_for(
-    store: LetterStore,
-    replay: Replay,
-    crew: list[ReplaySender],
-    monkeypatch: pytest.MonkeyPatch,
+    store: LetterStore, replay: Replay, crew: list[ReplaySender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = await begun(store, replay)
     real, calls = replay.run, 0
@@ -148,10 +137,7 @@ async def test_a_store_out_of_reach_is_waited_for(
 
 
 async def test_a_campaign_that_is_refused_is_paused_with_the_reason(
-    store: LetterStore,
-    replay: Replay,
-    crew: list[ReplaySender],
-    monkeypatch: pytest.MonkeyPatch,
+    store: LetterStore, replay: Replay, crew: list[ReplaySender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = await begun(store, replay)
 
@@ -199,10 +185,7 @@ async def test_a_mistake_of_ours_does_not_leave_a_campaign_lying(
 
 
 async def test_a_mistake_that_stays_pauses_the_campaign(
-    store: LetterStore,
-    replay: Replay,
-    crew: list[ReplaySender],
-    monkeypatch: pytest.MonkeyPatch,
+    store: LetterStore, replay: Replay, crew: list[ReplaySender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = await begun(store, replay)
 
@@ -239,17 +222,12 @@ async def test_a_start_that_is_refused_leaves_nothing_behind(
 
 
 async def test_nobody_sends_what_they_cannot_hold_any_more(
-    engine: Engine,
-    store: LetterStore,
-    replay: Replay,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: Engine, store: LetterStore, replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
     clock, ledger = FakeClock(), engine.ledger
     assert ledger is not None
-    sender = ReplaySender(
-        replay, ledger, "a", clock=clock, observe=lambda event: None, lease=0.03
-    )
+    sender = ReplaySender(replay, ledger, "a", clock=clock, observe=lambda event: None, lease=0.03)
     await sender.send(campaign)
 
     async def begin(*args: object, **options: object) -> object:

@@ -16,9 +16,7 @@ OLD = timedelta(days=91)
 async def test_only_finished_letters_past_their_time_go(
     store: LetterStore, clock: FakeClock
 ) -> None:
-    old = [
-        make_letter(number, state=state, died=OLD) for number, state in enumerate(State)
-    ]
+    old = [make_letter(number, state=state, died=OLD) for number, state in enumerate(State)]
     young = make_letters(20, source="young", state=State.CLOSED)
     await store.keep([*old, *young])
     retention = Retention(store, clock)
@@ -32,9 +30,7 @@ async def test_only_finished_letters_past_their_time_go(
     assert left >= OPEN
 
 
-async def test_a_clock_that_jumped_deletes_nothing(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_a_clock_that_jumped_deletes_nothing(store: LetterStore, clock: FakeClock) -> None:
     await store.keep([*make_letters(15, state=State.CLOSED), make_letter(99)])
     clock.step(400 * 86_400)
 
@@ -66,9 +62,7 @@ async def test_what_went_is_in_the_audit(store: LetterStore, clock: FakeClock) -
     assert (entry.actor, entry.reason) == ("anna", "because")
 
 
-def test_the_unreviewed_cannot_be_given_a_time(
-    store: LetterStore, clock: FakeClock
-) -> None:
+def test_the_unreviewed_cannot_be_given_a_time(store: LetterStore, clock: FakeClock) -> None:
     with pytest.raises(ConfigError, match="never expire"):
         Retention(store, clock, keep={State.PENDING: timedelta(days=1)})
 

@@ -29,9 +29,7 @@ FORMULAS = [
 @pytest.mark.parametrize("text", FORMULAS)
 async def test_no_cell_is_a_formula(text: str) -> None:
     out = io.StringIO()
-    head = make_letter(
-        error_text=text, error_type=text, reason_text=text, consumer=text
-    ).head
+    head = make_letter(error_text=text, error_type=text, reason_text=text, consumer=text).head
 
     await write_sheet(pages(head), out)
 

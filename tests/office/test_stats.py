@@ -10,9 +10,7 @@ from deadletter.testing.letters_bench import copy_that_died
 from office.making import NOW, make_letter
 
 
-async def test_everything_is_counted(
-    engine: Engine, store: LetterStore, clock: FakeClock
-) -> None:
+async def test_everything_is_counted(engine: Engine, store: LetterStore, clock: FakeClock) -> None:
     sink = engine.broker.sink("orders")
     await sink.send([Message(id=f"m-{n}", body=b"", sent_at=NOW) for n in range(3)])
     source = engine.broker.source("orders")

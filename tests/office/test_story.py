@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.campaign import Campaign, Outcome
-from deadletter.core.dialects import Origin
-from deadletter.core.dialects.origin import marked
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Lineage
+from deadletter.core.origin import marked
+from deadletter.intake.dialects import Origin
 from deadletter.office.letters import Letters
 from deadletter.office.story import Kind, reveal, tell
 from deadletter.ports import LetterStore, ReplaySettled, ReplayTaken
@@ -38,9 +38,7 @@ async def test_a_story_is_told_in_order(store: LetterStore, clock: FakeClock) ->
     assert not story.left_out
 
 
-async def test_a_drained_message_is_not_sent_after_its_death(
-    store: LetterStore,
-) -> None:
+async def test_a_drained_message_is_not_sent_after_its_death(store: LetterStore) -> None:
     letter = make_letter()
     found_at = letter.head.dead_at + timedelta(seconds=7)
     message = replace(letter.message, sent_at=found_at)
@@ -50,9 +48,7 @@ async def test_a_drained_message_is_not_sent_after_its_death(
     assert Kind.SENT not in {moment.kind for moment in story.moments}
 
 
-async def test_looking_behind_the_mask_is_part_of_the_story(
-    store: LetterStore,
-) -> None:
+async def test_looking_behind_the_mask_is_part_of_the_story(store: LetterStore) -> None:
     letter = make_letter(state=State.CLOSED)
     await store.keep([letter])
 
@@ -63,9 +59,7 @@ async def test_looking_behind_the_mask_is_part_of_the_story(
     assert (last.act.actor, last.act.action) == ("anna", "reveal")
 
 
-async def test_a_very_long_story_is_bounded(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_a_very_long_story_is_bounded(store: LetterStore, clock: FakeClock) -> None:
     letter = make_letter()
     await store.keep([letter])
     for number in range(520):
@@ -80,12 +74,7 @@ async def test_a_very_long_story_is_bounded(
 async def taken(store: LetterStore, letter: DeadLetter, campaign: str) -> ReplayTaken:
     """The letter, sent out by a campaign."""
     planned = Campaign(
-        id=campaign,
-        query="*",
-        created_at=NOW,
-        actor="anna",
-        reason="fixed",
-        to="canary",
+        id=campaign, query="*", created_at=NOW, actor="anna", reason="fixed", to="canary"
     )
     await store.plan_replay(planned, [letter.id])
     (one,) = await store.take_replay(campaign, limit=1)
@@ -105,9 +94,7 @@ def died(letter: DeadLetter, one: ReplayTaken, clock: FakeClock) -> DeadLetter:
     )
 
 
-async def test_replays_are_told_between_the_deaths(
-    store: LetterStore, clock: FakeClock
-) -> None:
+async def test_replays_are_told_between_the_deaths(store: LetterStore, clock: FakeClock) -> None:
     letter = make_letter()
     await store.keep([letter])
     clock.advance(60)

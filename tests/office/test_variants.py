@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from deadletter.assembly import open_engine
 from deadletter.core.letter import DeadLetter
 from deadletter.core.redact import MASK
 from deadletter.core.variants import Trait, Variants
-from deadletter.office import variants as office
-from deadletter.office.variants import group_variants
+from deadletter.office import group_variants as office
+from deadletter.office.group_variants import group_variants
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
+from deadletter.wiring.engines import open_engine
 from engines import mongodb_rig as mongodb
 from engines import postgresql_time as postgresql
 from office.making import make_letter
@@ -80,10 +80,7 @@ async def test_what_sets_a_group_apart_comes_first(store: LetterStore) -> None:
     assert first.field == "body.currency"
     assert [(v.value, v.count, v.elsewhere) for v in first.values] == [("JPY", 40, 0)]
     versions = trait(found, "version").values
-    assert {(v.value, v.count, v.elsewhere) for v in versions} == {
-        ("1.0", 20, 0),
-        ("1.1", 20, 20),
-    }
+    assert {(v.value, v.count, v.elsewhere) for v in versions} == {("1.0", 20, 0), ("1.1", 20, 20)}
     assert trait(found, "worker").values[0].value == "w-1"
     assert trait(found, "consumer").values[0].value == "charge"
     assert trait(found, "header.tenant").values[0].count == 40
@@ -91,9 +88,7 @@ async def test_what_sets_a_group_apart_comes_first(store: LetterStore) -> None:
     assert trait(found, "body.order.id").distinct == 40
 
 
-async def test_fields_with_another_value_in_each_letter_come_last(
-    store: LetterStore,
-) -> None:
+async def test_fields_with_another_value_in_each_letter_come_last(store: LetterStore) -> None:
     await store.keep(
         [failed(n, "JPY", GROUP, version="1.1") for n in range(12)]
         + [failed(n, "EUR", "1-other", version="1.1") for n in range(40, 60)]
@@ -105,11 +100,7 @@ async def test_fields_with_another_value_in_each_letter_come_last(
     assert fields[0] == "body.currency"
     assert [one.field for one in found.traits if one.is_individual] == ["body.order.id"]
     assert [one.field for one in found.traits if not one.tells] == fields[-3:]
-    assert set(fields[-3:]) == {
-        "body.order.id",
-        "body.password",
-        "header.authorization",
-    }
+    assert set(fields[-3:]) == {"body.order.id", "body.password", "header.authorization"}
 
 
 async def test_texts_are_told_apart_without_what_varies(store: LetterStore) -> None:
@@ -142,8 +133,7 @@ async def test_a_large_group_is_sampled_and_says_so(
     monkeypatch.setattr(office, "LARGEST", 500)
     large = json.dumps({"currency": "JPY", "note": "x" * 1_000}).encode()
     await store.keep(
-        [failed(n, "JPY", GROUP) for n in range(30)]
-        + [failed(99, "JPY", GROUP, body=large)]
+        [failed(n, "JPY", GROUP) for n in range(30)] + [failed(99, "JPY", GROUP, body=large)]
     )
 
     found = await group_variants(store, GROUP)
@@ -155,8 +145,6 @@ async def test_a_large_group_is_sampled_and_says_so(
 
 async def test_odd_bodies_are_no_reason_to_fail(store: LetterStore) -> None:
     bodies = [b"", b"\xff\x00", b"[" * 5_000, b'{"a": 1e999}', b'{"": null}', b"7"]
-    await store.keep(
-        [failed(n, "JPY", GROUP, body=body) for n, body in enumerate(bodies)]
-    )
+    await store.keep([failed(n, "JPY", GROUP, body=body) for n, body in enumerate(bodies)])
 
     assert (await group_variants(store, GROUP)).looked_at == len(bodies)

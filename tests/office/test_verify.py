@@ -4,9 +4,10 @@ from msgspec import structs
 
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.message import Lineage, Message
+from deadletter.office.replay import Replay
 from deadletter.office.verify import verify
 from deadletter.ports import Acked, Broker, Engine, Fate, LetterStore, QueueInfo
-from office.making import BY, NOW, make_letter
+from office.making import BY, NOW, make_letter, make_letters
 
 
 async def bury(engine: Engine, number: int) -> None:
@@ -37,14 +38,23 @@ async def test_an_empty_engine_adds_up(engine: Engine) -> None:
     assert (await verify(engine.broker, engine.letters)).ok
 
 
-async def test_a_purged_letter_is_not_missing(
-    engine: Engine, store: LetterStore
-) -> None:
+async def test_a_purged_letter_is_not_missing(engine: Engine, store: LetterStore) -> None:
     await bury(engine, 1)
     await store.purge([make_letter(1).id], BY)
 
     found = await verify(engine.broker, store)
 
+    assert found.ok, found.findings
+
+
+async def test_a_replay_of_a_thousand_letters_adds_up(
+    engine: Engine, store: LetterStore, replay: Replay
+) -> None:
+    await store.keep(make_letters(1_000))
+
+    await replay.start("*", BY)
+
+    found = await verify(engine.broker, store)
     assert found.ok, found.findings
 
 
@@ -69,9 +79,7 @@ async def test_a_message_that_vanished_is_found(engine: Engine) -> None:
     found = await verify(Doctored(engine.broker, sent=4), engine.letters)  # type: ignore[arg-type]
 
     assert not found.ok
-    assert (
-        "3 messages are missing (4 sent, 1 left it, 0 are in it)" in (found.findings[0])
-    )
+    assert "3 messages are missing (4 sent, 1 left it, 0 are in it)" in (found.findings[0])
 
 
 async def test_a_message_from_nowhere_is_found(engine: Engine) -> None:
@@ -110,9 +118,7 @@ async def test_a_letter_that_died_elsewhere_is_not_missing(
     assert found.ok, found.findings
 
 
-async def test_where_nobody_counts_messages_only_letters_are_added_up(
-    engine: Engine,
-) -> None:
+async def test_where_nobody_counts_messages_only_letters_are_added_up(engine: Engine) -> None:
     await bury(engine, 1)
     broker = Doctored(engine.broker, sent=4)
     broker.features = structs.replace(broker.features, tallies=False)

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from deadletter.output import standard
-from deadletter.output.bounded_output import BoundedOutput
+from deadletter import output as standard
+from deadletter.output import BoundedOutput
 
 
 @contextmanager

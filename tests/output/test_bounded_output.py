@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.output.bounded_output import BoundedOutput, plain_notice
+from deadletter.output import BoundedOutput, plain_notice
 
 FULL = 1 << 20  # more than any pipe or socket here holds
 
@@ -26,9 +26,7 @@ def ends(
     else:
         reader, writer = os.pipe()
     if request.param == "pipe that blocks":
-        monkeypatch.setattr(
-            "deadletter.output.bounded_output.unblocked_twin", lambda number: None
-        )
+        monkeypatch.setattr("deadletter.output.unblocked_twin", lambda number: None)
     yield reader, writer
     os.close(reader)
     os.close(writer)
@@ -67,9 +65,7 @@ def test_lines_arrive_in_order_when_somebody_reads(ends: tuple[int, int]) -> Non
     assert output.dropped == 0
 
 
-def test_without_a_reader_lines_are_dropped_counted_and_told(
-    ends: tuple[int, int],
-) -> None:
+def test_without_a_reader_lines_are_dropped_counted_and_told(ends: tuple[int, int]) -> None:
     reader, writer = ends
     output = BoundedOutput(writer, size=10_000)
     line = b"x" * 999 + b"\n"
@@ -133,7 +129,7 @@ def test_a_full_disk_costs_lines_and_nothing_else() -> None:
 
 PROCESS = """
     import os, sys, time
-    from deadletter.output.standard import drain, dropped_lines, never_block
+    from deadletter.output import drain, dropped_lines, never_block
     never_block()
 """
 

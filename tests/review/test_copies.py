@@ -8,9 +8,7 @@ from rig import Rig
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_the_copy_of_a_letter_set_apart_carries_the_id_it_is_kept_under(
-    lost: bool,
-) -> None:
+async def test_the_copy_of_a_letter_set_apart_carries_the_id_it_is_kept_under(lost: bool) -> None:
     rig = Rig()
     policy = DLQPolicy(max_attempts=1, dead_queue="orders-dlq")
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deadletter import DLQPolicy, NoBackoff
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.errors import ConfigError, GiveUp, RetryLater
 from deadletter.core.events import Event
 from deadletter.core.message import Delivery
@@ -21,9 +21,7 @@ async def test_a_policy_that_raises_does_not_keep_its_slot(error: Exception) -> 
     rig = Rig()
     tries = 0
 
-    @rig.app.handler(
-        "orders", policy=Broken(max_attempts=3, backoff=NoBackoff()), slots=1
-    )
+    @rig.app.handler("orders", policy=Broken(max_attempts=3, backoff=NoBackoff()), slots=1)
     async def handle(body: str) -> None:
         nonlocal tries
         tries += 1
@@ -58,9 +56,7 @@ async def test_an_observer_that_raises_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite"])
-async def test_a_reason_that_is_not_unicode_is_kept_readably(
-    url: str, tmp_path: Any
-) -> None:
+async def test_a_reason_that_is_not_unicode_is_kept_readably(url: str, tmp_path: Any) -> None:
     rig = Rig(f"sqlite:///{tmp_path}/x.db" if url == "sqlite" else url)
 
     @rig.app.handler("orders")

@@ -7,14 +7,12 @@ import pytest
 from deadletter import DLQPolicy, NoBackoff
 from deadletter.core.errors import Refused
 from deadletter.core.events import ReplyFailed, Succeeded
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 
 @pytest.mark.parametrize("reply_to", ["", "a b", "x" * 600, "\x00", "~"])
-async def test_an_impossible_reply_to_is_told_and_the_worker_goes_on(
-    reply_to: str,
-) -> None:
+async def test_an_impossible_reply_to_is_told_and_the_worker_goes_on(reply_to: str) -> None:
     rig = Rig()
 
     @rig.app.handler("orders")
@@ -34,9 +32,7 @@ async def test_an_impossible_reply_to_is_told_and_the_worker_goes_on(
 async def test_no_bad_news_is_sent_of_a_letter_that_was_not_kept() -> None:
     rig = Rig()
 
-    @rig.app.handler(
-        "orders", policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()), lease=0.2
-    )
+    @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1, backoff=NoBackoff()), lease=0.2)
     async def handle(body: str) -> None:
         raise ValueError("no")
 
@@ -56,8 +52,6 @@ async def test_no_bad_news_is_sent_of_a_letter_that_was_not_kept() -> None:
             await rig.app.send("orders", "bad", reply_to="answers")
             await eventually(lambda: len(refused) >= 4)
             await rig.drained("orders")
-            replies = await engine.broker.source("answers").receive(
-                limit=10, wait=1, lease=10
-            )
+            replies = await engine.broker.source("answers").receive(limit=10, wait=1, lease=10)
 
     assert len(replies) == 1

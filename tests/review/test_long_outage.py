@@ -7,13 +7,14 @@ from typing import Any
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
+from deadletter.runtime.availability import Availability
 from deadletter.runtime.dlq_consumer import DLQConsumer
-from deadletter.runtime.options import WorkerOptions
-from deadletter.runtime.reach import Reach
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.registration import WorkerOptions
+from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.runtime.worker import Worker
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 
@@ -53,7 +54,7 @@ async def test_a_worker_whose_broker_is_away_gives_signs_of_life() -> None:
             undertaker=None,
             letters=await rig.app.letters(),
             ledger=None,
-            solitude=Solitude(),
+            gate=ExclusiveGate(),
             clock=SystemClock(),
             dice=SystemDice(),
             observe=rig.events.append,
@@ -71,7 +72,7 @@ async def test_a_dlq_consumer_whose_broker_is_away_gives_signs_of_life() -> None
         consumer = DLQConsumer(
             source=source,
             handler=handle,
-            solitude=Solitude(),
+            gate=ExclusiveGate(),
             clock=SystemClock(),
             dice=SystemDice(),
             observe=rig.events.append,
@@ -85,13 +86,13 @@ async def test_a_wait_that_is_called_off_leaves_nothing_out_of_reach() -> None:
         raise Unavailable("nobody answers")
 
     rig = Rig()
-    reach = Reach(
-        "orders", clock=SystemClock(), dice=SystemDice(), observe=rig.events.append
+    availability = Availability(
+        "orders", context=RuntimeContext(SystemClock(), SystemDice(), rig.events.append)
     )
-    waiting = asyncio.create_task(reach.patiently("office", away))
-    await eventually(lambda: "office" in reach.down)
+    waiting = asyncio.create_task(availability.retry_until_available("office", away))
+    await eventually(lambda: "office" in availability.down)
 
     waiting.cancel()
     await asyncio.wait({waiting})
 
-    assert reach.down == {}
+    assert availability.down == {}

@@ -8,7 +8,7 @@ from deadletter import DLQPolicy
 from deadletter.core.errors import Refused, Unavailable
 from deadletter.core.events import HandlerStuck, LeaseLost, LoopDied, OutOfReach
 from deadletter.core.message import Delivery
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 
@@ -16,9 +16,7 @@ async def test_a_suspect_is_not_charged_for_waiting_behind_a_stuck_thread() -> N
     rig, seen = Rig(), []
     release = threading.Event()
 
-    @rig.app.handler(
-        "orders", policy=DLQPolicy(max_attempts=1), slots=1, time_limit=0.1, grace=0.1
-    )
+    @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1), slots=1, time_limit=0.1, grace=0.1)
     def handle(delivery: Delivery) -> None:
         if delivery.message.body == b"stuck":
             release.wait(20)

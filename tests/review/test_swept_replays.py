@@ -10,15 +10,13 @@ from deadletter.core.letter import By, State
 from deadletter.core.message import Lineage, Message
 from deadletter.core.policy import Disposition
 from deadletter.office.replay import Replay
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
 from deadletter.runtime.sweep import Sweep
 from deadletter.system import SystemClock, SystemDice
 from rig import Rig
 
 
-async def test_a_copy_that_expired_and_is_failed_settles_its_replay(
-    tmp_path: Path,
-) -> None:
+async def test_a_copy_that_expired_and_is_failed_settles_its_replay(tmp_path: Path) -> None:
     rig = Rig(f"sqlite:///{tmp_path}/shop.db")
     policy = DLQPolicy(max_attempts=1, dispositions={Trouble.EXPIRED: Disposition.FAIL})
 
@@ -52,7 +50,7 @@ async def test_a_copy_that_expired_and_is_failed_settles_its_replay(
             undertaker=engine.undertaker,
             ledger=None,
             policies={"orders": policy},
-            solitude=Solitude(),
+            gate=ExclusiveGate(),
             clock=clock,
             dice=SystemDice(),
             observe=rig.events.append,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.runtime.clock_watch import ClockWatch
+from deadletter.runtime.sweep import ClockWatch
 from deadletter.testing.fakes import FakeClock
 
 

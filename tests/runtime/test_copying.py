@@ -37,9 +37,7 @@ async def buried_beside(
         await rig.app.send_many("orders", list(bodies))
         async with rig.working():
             await rig.drained("orders")
-            copies = await engine.broker.source("orders-dlq").receive(
-                limit=10, wait=0, lease=10
-            )
+            copies = await engine.broker.source("orders-dlq").receive(limit=10, wait=0, lease=10)
             letters = await rig.letters()
     return {copy.message.body for copy in copies}, letters
 
@@ -85,11 +83,7 @@ async def test_a_policy_may_make_copies_in_a_format_of_its_own() -> None:
 
     rig = Rig()
     copies, letters = await buried_beside(
-        rig,
-        "a",
-        "odd",
-        before=lambda _: None,
-        policy=Loud(max_attempts=1, dead_queue="orders-dlq"),
+        rig, "a", "odd", before=lambda _: None, policy=Loud(max_attempts=1, dead_queue="orders-dlq")
     )
 
     assert copies == {b"A"}

@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.errors import (
-    ConfigError,
-    GiveUp,
-    Ignore,
-    RetryLater,
-)
-from deadletter.core.events import (
-    LeaseLost,
-    LetterHandled,
-    LetterRefused,
-)
+from deadletter.core.errors import ConfigError, GiveUp, Ignore, RetryLater
+from deadletter.core.events import LeaseLost, LetterHandled, LetterRefused
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
@@ -159,9 +150,7 @@ async def test_a_handler_has_a_say_in_when_a_letter_comes_back() -> None:
     [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
     ids=lambda error: type(error).__name__,
 )
-async def test_whatever_a_handler_raises_is_the_letters_failure(
-    error: BaseException,
-) -> None:
+async def test_whatever_a_handler_raises_is_the_letters_failure(error: BaseException) -> None:
     async def handle(letter: DeadLetter) -> None:
         raise error
 
@@ -264,9 +253,7 @@ async def test_a_letter_somebody_else_has_by_now_is_not_started() -> None:
     handled: list[str] = []
 
     class Forgetful(Wrapped):
-        async def extend(
-            self, deliveries: Sequence[Delivery], *, lease: float
-        ) -> Sequence[bool]:
+        async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
             return [delivery.message.id == "a" for delivery in deliveries]
 
     async def slow(letter: DeadLetter) -> None:
@@ -282,9 +269,7 @@ async def test_a_letter_somebody_else_has_by_now_is_not_started() -> None:
 
 
 @virtually
-async def test_a_lease_that_was_lost_is_told_and_nothing_is_claimed_to_be_done() -> (
-    None
-):
+async def test_a_lease_that_was_lost_is_told_and_nothing_is_claimed_to_be_done() -> None:
     class Lost(Wrapped):
         async def settle(self, settlements: Sequence[Any]) -> Sequence[bool]:
             return [False for _ in settlements]

@@ -7,23 +7,15 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.errors import (
-    ConfigError,
-    Unavailable,
-)
-from deadletter.core.events import (
-    BackInReach,
-    LetterHandled,
-    LetterRefused,
-    OutOfReach,
-)
+from deadletter.core.errors import ConfigError, Unavailable
+from deadletter.core.events import BackInReach, LetterHandled, LetterRefused, OutOfReach
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
 from deadletter.system import SystemClock
+from deadletter.testing.fakes import eventually
 from deadletter.testing.virtual_time import VirtualClock
-from deadletter.testing.waiting import eventually
 from dlq_rig import DLQ, Rig, Wrapped, noting, virtually
 
 
@@ -272,31 +264,31 @@ async def test_a_letter_that_killed_its_process_twice_has_to_wait() -> None:
 @virtually
 async def test_a_suspect_waits_until_nothing_else_runs_and_the_others_do_not() -> None:
     seen: list[str] = []
-    solitude = Solitude()
-    rig = Rig(noting(seen), wait=0.0, interval=5.0, solitude=solitude)
+    gate = ExclusiveGate()
+    rig = Rig(noting(seen), wait=0.0, interval=5.0, gate=gate)
     await rig.lose("a")
     await rig.put("b")
-    solitude.suspects.add(DLQ)
-    solitude.enter()  # a worker is at work
+    gate.suspects.add(DLQ)
+    gate.enter()  # a worker is at work
 
     task = asyncio.create_task(rig.consumer.run_turns(30))
     await asyncio.sleep(60.0)
     assert seen == ["b"]
 
-    solitude.leave()
+    gate.leave()
     await task
     assert seen == ["b", "a"]
-    assert solitude.suspects == set()
+    assert gate.suspects == set()
 
 
 @virtually
 async def test_letters_wait_while_somebody_else_is_alone() -> None:
     seen: list[str] = []
-    solitude = Solitude()
-    rig = Rig(noting(seen), solitude=solitude)
+    gate = ExclusiveGate()
+    rig = Rig(noting(seen), gate=gate)
     await rig.put("a")
 
-    async with solitude.alone("a worker", patience=1.0):
+    async with gate.alone("a worker", patience=1.0):
         task = asyncio.create_task(rig.consumer.run_turns(1))
         await asyncio.sleep(100.0)
         assert seen == []
@@ -307,11 +299,11 @@ async def test_letters_wait_while_somebody_else_is_alone() -> None:
 
 @virtually
 async def test_a_stop_while_waiting_for_solitude_is_heard_at_once() -> None:
-    solitude = Solitude()
-    rig = Rig(noting([]), wait=0.0, solitude=solitude)
+    gate = ExclusiveGate()
+    rig = Rig(noting([]), wait=0.0, gate=gate)
     await rig.lose("a")
-    solitude.suspects.add(DLQ)
-    solitude.enter()
+    gate.suspects.add(DLQ)
+    gate.enter()
     stop = asyncio.Event()
     before = rig.clock.monotonic()
     task = asyncio.create_task(rig.consumer.run(stop))
@@ -322,7 +314,7 @@ async def test_a_stop_while_waiting_for_solitude_is_heard_at_once() -> None:
 
     assert rig.clock.monotonic() - before == pytest.approx(0.5)
     assert (await rig.queue()).claimed == 0
-    assert not solitude.wanted
+    assert not gate.wanted
 
 
 @virtually
@@ -334,7 +326,7 @@ async def test_a_sweep_that_saw_no_suspects_is_believed() -> None:
             asked.append(more["alone"])
             return await self.inner.receive(**more)
 
-    rig = Rig(noting([]), source=Asked, wait=0.0, solitude=Solitude())
+    rig = Rig(noting([]), source=Asked, wait=0.0, gate=ExclusiveGate())
 
     await rig.consumer.run_turns(2)
 

@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from deadletter.runtime.end_deadline import EndDeadline
+from deadletter.runtime.loop_group import EndDeadline
 
 
 def test_a_process_that_does_not_end_is_ended() -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.events import Event, LoopDied
-from deadletter.runtime import kept_alive
-from deadletter.runtime.group import LoopGroup
+from deadletter.runtime import loop as kept_alive
+from deadletter.runtime.loop_group import LoopGroup
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from group_rig import Body, Turning, running, until_stopped
 from output.full_pipe import bounded_output
 
@@ -44,9 +43,7 @@ async def test_all_loops_run_until_the_group_is_stopped() -> None:
 
 
 async def test_a_group_stopped_before_it_runs_ends_at_once() -> None:
-    group = LoopGroup(
-        [Turning()], clock=FakeClock(), observe=print, install_signals=False
-    )
+    group = LoopGroup([Turning()], clock=FakeClock(), observe=print, install_signals=False)
     group.stop()
 
     assert await group.run() == 0
@@ -63,17 +60,10 @@ async def test_any_thread_may_stop_the_group() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        RuntimeError("channel closed"),
-        SystemExit(3),
-        KeyboardInterrupt(),
-        asyncio.CancelledError(),
-    ],
+    [RuntimeError("channel closed"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_loop_that_dies_is_started_again_and_told_of(
-    error: BaseException,
-) -> None:
+async def test_a_loop_that_dies_is_started_again_and_told_of(error: BaseException) -> None:
     dying, other = Turning(failing(error), until_stopped), Turning(name="other")
 
     async with running(dying, other) as (group, events, task):
@@ -101,9 +91,7 @@ async def test_a_loop_that_ends_without_being_asked_is_started_again() -> None:
         assert "without having been asked" in events[0].text
 
 
-async def test_health_is_red_while_a_dead_loop_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_health_is_red_while_a_dead_loop_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_alive, "AGAIN", Exponential(30.0, cap=30.0, jitter=0.0))
     error = RuntimeError("cannot reach db, password=hunter2")
 
@@ -116,9 +104,7 @@ async def test_health_is_red_while_a_dead_loop_waits(
         assert "hunter2" not in complaint.reason
 
 
-async def test_restarts_are_further_apart_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_restarts_are_further_apart_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     class Watched(Exponential, frozen=True):
@@ -267,11 +253,7 @@ async def test_the_watchdog_bites_when_a_loop_is_stuck() -> None:
     bitten = threading.Event()
 
     async with running(
-        loop,
-        clock=SystemClock(),
-        kill=bitten.set,
-        watchdog_threshold=0.05,
-        watchdog_interval=0.01,
+        loop, clock=SystemClock(), kill=bitten.set, watchdog_threshold=0.05, watchdog_interval=0.01
     ) as (_, events, _task):
         await eventually(bitten.is_set)
 

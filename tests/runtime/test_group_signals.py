@@ -8,18 +8,14 @@ import sys
 import textwrap
 
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from group_rig import Turning, running
 
 
 async def test_the_first_signal_asks_and_the_handlers_are_put_back() -> None:
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
 
-    async with running(Turning(), install_signals=True, clock=SystemClock()) as (
-        group,
-        _,
-        task,
-    ):
+    async with running(Turning(), install_signals=True, clock=SystemClock()) as (group, _, task):
         await eventually(lambda: not group.complaints())
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -30,8 +26,8 @@ async def test_the_first_signal_asks_and_the_handlers_are_put_back() -> None:
 
 STUBBORN = """
     import asyncio, sys, time
-    from deadletter.runtime.group import LoopGroup
-    from deadletter.runtime.heartbeat import Heartbeat
+    from deadletter.runtime.loop_group import LoopGroup
+    from deadletter.runtime.lease_keeper import Heartbeat
     from deadletter.system import SystemClock
 
     clock = SystemClock()
@@ -98,11 +94,11 @@ async def test_the_third_signal_ends_even_a_blocked_event_loop() -> None:
 
 DEAF = """
     import asyncio, sys
-    from deadletter.assembly import App
-    from deadletter.backends.memory import MemoryEngine
-    from deadletter.runtime import group
+    from deadletter.app import App
+    from deadletter.stores.memory import MemoryEngine
+    from deadletter.runtime import loop_group
 
-    group._LAST_WORDS = 0.5
+    loop_group._RELEASE_TIMEOUT = 0.5
     app = App("memory://")
     app._patience = lambda: 1.0
 

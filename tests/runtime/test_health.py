@@ -12,7 +12,7 @@ import pytest
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.runtime import health
 from deadletter.runtime.health import Complaint, HealthServer
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 
 async def well() -> list[Complaint]:
@@ -44,9 +44,7 @@ async def send(server: HealthServer, request: bytes) -> bytes:
         writer.close()
 
 
-async def get(
-    server: HealthServer, path: str, method: str = "GET"
-) -> tuple[int, dict[str, Any]]:
+async def get(server: HealthServer, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
     answer = await send(server, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), msgspec.json.decode(body)
@@ -73,9 +71,7 @@ async def test_ready_is_503_with_the_reasons_of_each_loop() -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("depth", "status"), [(0, "healthy"), (99, "healthy"), (100, "degraded")]
-)
+@pytest.mark.parametrize(("depth", "status"), [(0, "healthy"), (99, "healthy"), (100, "degraded")])
 async def test_a_dlq_of_a_hundred_letters_is_degraded(depth: int, status: str) -> None:
     async def depths() -> dict[str, int]:
         return {"small-dlq": 0, "orders-dlq": depth}
@@ -90,9 +86,7 @@ async def test_a_dlq_of_a_hundred_letters_is_degraded(depth: int, status: str) -
 
 
 @pytest.mark.parametrize(("depth", "status"), [(4, "healthy"), (5, "degraded")])
-async def test_how_many_letters_are_too_many_can_be_said(
-    depth: int, status: str
-) -> None:
+async def test_how_many_letters_are_too_many_can_be_said(depth: int, status: str) -> None:
     async def depths() -> dict[str, int]:
         return {"orders-dlq": depth}
 
@@ -164,8 +158,7 @@ async def test_other_methods_are_not_allowed(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "request_",
-    [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / SPDY/3\r\n\r\n", b"\x16\x03\x01\r\n\r\n"],
+    "request_", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / SPDY/3\r\n\r\n", b"\x16\x03\x01\r\n\r\n"]
 )
 async def test_what_is_not_http_is_a_bad_request(request_: bytes) -> None:
     async with serving() as server:
@@ -187,9 +180,7 @@ async def test_a_request_that_goes_on_for_ever_is_cut_off() -> None:
         assert (await get(server, "/health/live"))[0] == 200
 
 
-async def test_a_client_that_says_nothing_is_hung_up_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_PATIENCE", 0.05)
     async with serving() as server:
         answer = await send(server, b"GET /health/live HT")

@@ -31,9 +31,7 @@ def handle_all(rig: Rig, **options: Any) -> list[bytes]:
     """Register a handler that fails on `bad`; gives the bodies that it has handled."""
     handled: list[bytes] = []
 
-    @rig.app.handler(
-        "orders", idempotent=True, policy=DLQPolicy(max_attempts=1), **options
-    )
+    @rig.app.handler("orders", idempotent=True, policy=DLQPolicy(max_attempts=1), **options)
     async def handle(delivery: Delivery) -> None:
         if delivery.message.body == b"bad":
             raise ValueError("bad")
@@ -77,11 +75,7 @@ async def test_another_body_under_a_handled_key_becomes_a_letter(rig: Rig) -> No
     assert "idempotency key was handled before" in letter.head.reason_text
     assert (tally["buried"], tally.get("duplicate", 0)) == (2, 0)
     first, again = rig.seen(Buried)
-    assert (first.reason, first.conflict, first.is_new) == (
-        Reason.ID_CONFLICT,
-        True,
-        True,
-    )
+    assert (first.reason, first.conflict, first.is_new) == (Reason.ID_CONFLICT, True, True)
     assert not again.is_new
 
 
@@ -124,9 +118,7 @@ async def test_where_bodies_may_differ_another_body_is_a_duplicate(rig: Rig) -> 
     assert tally["duplicate"] == 1
 
 
-async def test_whoever_replays_the_letter_of_a_conflict_has_it_handled(
-    rig: Rig,
-) -> None:
+async def test_whoever_replays_the_letter_of_a_conflict_has_it_handled(rig: Rig) -> None:
     handled = handle_all(rig)
 
     async with rig.working():

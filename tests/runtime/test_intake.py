@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from deadletter.backends.memory import MemoryEngine
-from deadletter.core.dialects import Found
 from deadletter.core.errors import Refused, Unavailable
 from deadletter.core.events import BackInReach, Buried, Event, OutOfReach
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query.ast import EVERYTHING
-from deadletter.runtime.intake import Intake
+from deadletter.intake.dialects import Found
+from deadletter.runtime.drain_loop import Intake
+from deadletter.stores.memory import MemoryEngine
 from deadletter.testing.fakes import SeededDice
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import virtually
@@ -107,10 +107,7 @@ async def test_things_are_kept_before_they_are_forgotten() -> None:
 
     await rig.run_for(10)
 
-    assert rig.pile.acts == [
-        *("kept a", "kept b", "forgot a", "forgot b"),
-        *("kept c", "forgot c"),
-    ]
+    assert rig.pile.acts == [*("kept a", "kept b", "forgot a", "forgot b"), *("kept c", "forgot c")]
     assert await rig.kept() == {"a", "b", "c"}
     assert [event.message_id for event in rig.seen(Buried)] == ["a", "b", "c"]
     assert rig.pile.is_closed

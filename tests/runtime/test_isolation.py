@@ -16,13 +16,13 @@ from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.rules import DEFAULT
 from deadletter.runtime.attempt import TimeLimitExceeded
-from deadletter.runtime.context import Context
-from deadletter.runtime.held import Held, Noted
+from deadletter.runtime.handlers import Context
 from deadletter.runtime.isolation import ProcessRunner
+from deadletter.runtime.isolation_wire import WorkerLost
+from deadletter.runtime.lease_keeper import HandlerNote, Held
 from deadletter.runtime.orphan_guard import OrphanGuard
-from deadletter.runtime.remote_error import WorkerLost
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from isolation_rig import NOW, MiB, delivery, is_alive, running
 
 pytestmark = pytest.mark.slow
@@ -49,9 +49,7 @@ async def test_async_handlers_run_there_too() -> None:
         ("order", b'{"id": 41}', msgspec.Raw(b'{"id":42}')),
     ],
 )
-async def test_bodies_and_answers_pass_unharmed(
-    handler: str, body: bytes, value: object
-) -> None:
+async def test_bodies_and_answers_pass_unharmed(handler: str, body: bytes, value: object) -> None:
     async with running(handler) as runner:
         assert await runner(delivery(body)) == value
 
@@ -85,9 +83,7 @@ async def test_the_delivery_arrives_with_all_it_has_but_its_receipt() -> None:
         assert await runner(given) == "3 m-1 True"
 
 
-async def test_a_handler_may_print_what_it_likes(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_handler_may_print_what_it_likes(capfd: pytest.CaptureFixture[str]) -> None:
     async with running("noisy") as runner:
         assert await runner(delivery()) == "done"
 
@@ -107,7 +103,7 @@ async def test_signs_of_life_reach_the_worker() -> None:
 
 
 async def test_notes_and_what_is_returned_reach_whoever_wants_them() -> None:
-    noted: list[Noted] = []
+    noted: list[HandlerNote] = []
     held = Held(delivery(), 0.0)
     held.on_note = lambda held, note: noted.append(note)
     message = msgspec.structs.replace(held.delivery.message, reply_to=None)
@@ -118,7 +114,7 @@ async def test_notes_and_what_is_returned_reach_whoever_wants_them() -> None:
         Context(held, SystemClock(), keeps_results=True).enter()
         result = await runner(given)
 
-    assert noted == [Noted(progress=b"50"), Noted(line="half of it")] * 2
+    assert noted == [HandlerNote(progress=b"50"), HandlerNote(line="half of it")] * 2
     assert (unasked, msgspec.json.encode(result)) == (None, b'{"sum":2}')
 
 
@@ -140,9 +136,7 @@ async def test_a_crash_costs_one_message(capfd: pytest.CaptureFixture[str]) -> N
             assert failure.code == "WORKER_LOST"
 
 
-async def test_a_crash_is_noticed_even_if_a_child_of_it_lives_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_crash_is_noticed_even_if_a_child_of_it_lives_on(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     async with running("dies_leaving_a_child") as runner:
         async with asyncio.timeout(10.0):
@@ -152,9 +146,7 @@ async def test_a_crash_is_noticed_even_if_a_child_of_it_lives_on(
         await eventually(lambda: not is_alive(int(note.read_text())))
 
 
-async def test_a_crash_is_noticed_even_if_a_stranger_holds_the_line(
-    tmp_path: Path,
-) -> None:
+async def test_a_crash_is_noticed_even_if_a_stranger_holds_the_line(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     async with running("dies_leaving_a_stranger") as runner, asyncio.timeout(10.0):
         with pytest.raises(WorkerLost, match="exit code 7"):
@@ -175,9 +167,7 @@ async def test_a_process_that_dies_while_idle_costs_nothing() -> None:
         assert second != first
 
 
-async def test_the_time_limit_kills_the_handler_and_what_it_started(
-    tmp_path: Path,
-) -> None:
+async def test_the_time_limit_kills_the_handler_and_what_it_started(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     async with running("hangs", time_limit=0.5) as runner:
         await runner.start()
@@ -253,9 +243,7 @@ async def test_closing_ends_idle_and_busy_processes(tmp_path: Path) -> None:
         ("no_such_module:handle", "no_such_module"),
     ],
 )
-async def test_a_handler_that_cannot_be_loaded_is_said_at_the_start(
-    target: str, text: str
-) -> None:
+async def test_a_handler_that_cannot_be_loaded_is_said_at_the_start(target: str, text: str) -> None:
     guard = OrphanGuard()
     runner = ProcessRunner(
         target=target,
@@ -281,9 +269,7 @@ async def test_a_handler_that_cannot_be_loaded_is_said_at_the_start(
         ("__main__:handle", "move it to a module"),
     ],
 )
-def test_a_handler_that_cannot_be_isolated_is_said_even_earlier(
-    target: str, text: str
-) -> None:
+def test_a_handler_that_cannot_be_isolated_is_said_even_earlier(target: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         ProcessRunner(
             target=target,

@@ -8,7 +8,7 @@ from deadletter.core.decision import Bury, Continue, Reason, Retry
 from deadletter.core.errors import Ignore, Malformed, Signal
 from deadletter.core.failure import Trouble
 from deadletter.core.rules import DEFAULT
-from deadletter.runtime.remote_error import RemoteError
+from deadletter.runtime.isolation_wire import RemoteError
 from isolation_rig import delivery, running
 
 
@@ -49,10 +49,7 @@ async def test_other_errors_have_a_stand_in_of_their_name() -> None:
     expected = {
         b"shy": ("isolated_handlers.Shy", "answered 503"),
         b"picky": ("isolated_handlers.Picky", "picky"),
-        b"local": (
-            "isolated_handlers._local_error.<locals>.Odd",
-            "reset by somebody",
-        ),
+        b"local": ("isolated_handlers._local_error.<locals>.Odd", "reset by somebody"),
         b"exit": ("SystemExit", "3"),
         b"interrupt": ("KeyboardInterrupt", ""),
         b"cancelled": ("asyncio.exceptions.CancelledError", ""),

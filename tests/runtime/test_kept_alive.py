@@ -6,10 +6,10 @@ import pytest
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.events import Event, LoopDied
-from deadletter.runtime import kept_alive
-from deadletter.runtime.kept_alive import KeptAlive
+from deadletter.runtime import loop as kept_alive
+from deadletter.runtime.loop import KeptAlive
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 
 class Dying:

@@ -7,8 +7,7 @@ from deadletter.core.decision import Reason
 from deadletter.core.events import Buried, Succeeded
 from deadletter.core.message import Delivery
 from deadletter.ports import QueueOptions
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from rig import Rig
 
 
@@ -41,9 +40,7 @@ async def test_what_a_lost_worker_held_is_run_alone_and_not_charged() -> None:
         assert await rig.letters() == []
 
 
-async def test_a_message_that_keeps_killing_its_worker_is_buried_without_a_run() -> (
-    None
-):
+async def test_a_message_that_keeps_killing_its_worker_is_buried_without_a_run() -> None:
     rig, runs = Rig(), []
 
     @rig.app.handler("orders", policy=DLQPolicy(max_attempts=2))
@@ -140,9 +137,7 @@ async def test_a_worker_without_its_lease_can_neither_settle_nor_bury() -> None:
             limit=1, wait=0, lease=600, alone=True
         )
         go_on.set()
-        await eventually(
-            lambda: any(e.__class__.__name__ == "LeaseLost" for e in rig.events)
-        )
+        await eventually(lambda: any(e.__class__.__name__ == "LeaseLost" for e in rig.events))
 
         assert await rig.letters() == []
         assert (await rig.queue("orders")).claimed == 1

@@ -12,7 +12,7 @@ from deadletter.core.fingerprint import of_head, own_fingerprint
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.core.policy import DLQPolicy
-from deadletter.runtime.options import CauseOf
+from deadletter.runtime.registration import CauseOf
 from rig import Rig
 
 _AT_ONCE = DLQPolicy(max_attempts=1)

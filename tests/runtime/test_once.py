@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends.memory.ledger import MemoryLedger
 from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Event
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
-from deadletter.runtime.held import Held
-from deadletter.runtime.once import Once, keyed, ledger_key
-from deadletter.runtime.reach import Reach
-from deadletter.testing.fakes import START, FakeClock, SeededDice
-from deadletter.testing.waiting import eventually
+from deadletter.runtime.availability import Availability
+from deadletter.runtime.idempotency import Once, keyed, ledger_key
+from deadletter.runtime.lease_keeper import Held
+from deadletter.runtime.runtime_context import RuntimeContext
+from deadletter.stores.memory.ledger import MemoryLedger
+from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 
 
 class Desk:
@@ -27,8 +27,8 @@ class Desk:
         self.finished: list[int] = []  # how many outcomes each time
         self._ledger = MemoryLedger(clock=clock)
         self.once = Once(self, "orders", lease=60, ttl=600)
-        self.reach = Reach(
-            "orders", clock=clock, dice=SeededDice(), observe=self.events.append
+        self.availability = Availability(
+            "orders", context=RuntimeContext(clock, SeededDice(), self.events.append)
         )
         self.begin, self.look, self.forget = (
             self._ledger.begin,
@@ -45,7 +45,7 @@ class Desk:
     async def claimed(self, *ids: str) -> list[Held]:
         batch = [Held(_delivery(name), 0.0) for name in ids]
         ran: list[Held] = []
-        await self.once.start(batch, self.reach, run=ran.extend, skip=_never)
+        await self.once.start(batch, self.availability, run=ran.extend, skip=_never)
         assert ran == batch
         return ran
 
@@ -73,13 +73,11 @@ def _never(*args: object) -> None:
         (Fail("no"), LedgerState.FAILED),
     ],
 )
-async def test_the_ledger_knows_how_work_ended(
-    decision: Decision, state: LedgerState
-) -> None:
+async def test_the_ledger_knows_how_work_ended(decision: Decision, state: LedgerState) -> None:
     desk = Desk()
     (held,) = await desk.claimed("a")
 
-    await desk.once.finish([(held, decision)], desk.reach)
+    await desk.once.finish([(held, decision)], desk.availability)
 
     assert await desk.state(held) is state
 
@@ -88,8 +86,8 @@ async def test_a_claim_is_finished_once_and_let_go() -> None:
     desk = Desk()
     (held,) = await desk.claimed("a")
 
-    await desk.once.finish([(held, Ack())], desk.reach)
-    await desk.once.finish([(held, Ack())], desk.reach)
+    await desk.once.finish([(held, Ack())], desk.availability)
+    await desk.once.finish([(held, Ack())], desk.availability)
 
     assert desk.finished == [1]
     assert desk.once._claims == {}
@@ -100,7 +98,7 @@ async def test_what_was_never_claimed_is_not_told() -> None:
     (claimed,) = await desk.claimed("a")
     stranger = Held(_delivery("b"), 0.0)
 
-    await desk.once.finish([(stranger, Ack()), (claimed, Ack())], desk.reach)
+    await desk.once.finish([(stranger, Ack()), (claimed, Ack())], desk.availability)
 
     assert desk.finished == [1]
     assert await desk.state(claimed) is LedgerState.PROCESSED
@@ -111,13 +109,13 @@ async def test_a_finish_that_was_broken_off_can_be_repeated() -> None:
     desk = Desk()
     (held,) = await desk.claimed("a")
     desk.away = True
-    finishing = asyncio.create_task(desk.once.finish([(held, Ack())], desk.reach))
-    await eventually(lambda: desk.reach.down)
+    finishing = asyncio.create_task(desk.once.finish([(held, Ack())], desk.availability))
+    await eventually(lambda: desk.availability.down)
     finishing.cancel()
     await asyncio.wait({finishing})
     desk.away = False
 
-    await desk.once.finish([(held, Ack())], desk.reach)
+    await desk.once.finish([(held, Ack())], desk.availability)
 
     assert await desk.state(held) is LedgerState.PROCESSED
 

@@ -9,7 +9,7 @@ import pytest
 from deadletter import DLQPolicy
 from deadletter.core.errors import Refused, Unavailable
 from deadletter.core.events import BackInReach, OutOfReach, Succeeded
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 

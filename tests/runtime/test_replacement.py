@@ -2,7 +2,7 @@
 
 import pytest
 
-from deadletter.runtime.replacement import PACE, Life, replace_after
+from deadletter.runtime.supervisor import PACE, Life, replace_after
 
 
 def delays(*lives: Life) -> list[float]:

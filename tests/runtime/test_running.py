@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from deadletter.core.message import Delivery, Message
-from deadletter.runtime.held import Hand, Held
-from deadletter.runtime.running import Running
-from deadletter.testing.waiting import eventually
+from deadletter.runtime.attempt import Running
+from deadletter.runtime.lease_keeper import Held, InterruptReason
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,9 +24,7 @@ def held(name: str) -> Held:
     return one
 
 
-async def run(
-    names: str, attempt: Callable[[str], Awaitable[None]]
-) -> tuple[Running, list[Held]]:
+async def run(names: str, attempt: Callable[[str], Awaitable[None]]) -> tuple[Running, list[Held]]:
     async def attempted(one: Held) -> None:
         await attempt(one.delivery.message.id)
 
@@ -165,7 +163,7 @@ async def test_only_the_one_that_is_interrupted_is_cancelled() -> None:
 
     _, batch = await run("abc", attempt)
     await eventually(lambda: begun == ["a", "b", "c"])
-    batch[1].interrupt(Hand.TIMED_OUT)
+    batch[1].interrupt(InterruptReason.TIMED_OUT)
     await eventually(lambda: ended == {"b": "cancelled"})
     gate.set()
 

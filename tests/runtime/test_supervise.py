@@ -13,14 +13,14 @@ import pytest
 
 from deadletter.core.errors import ConfigError
 from deadletter.runtime.lifeline import SUPERVISOR_FD, end_with_supervisor
-from deadletter.runtime.supervise import supervise
+from deadletter.runtime.supervisor import supervise
 from deadletter.system import SystemClock
 
 pytestmark = pytest.mark.slow
 
 SUPERVISOR = """
     import sys
-    from deadletter.runtime.supervise import supervise
+    from deadletter.runtime.supervisor import supervise
     from deadletter.system import SystemClock
 
     def tell(ended):
@@ -160,10 +160,7 @@ def test_children_that_keep_dying_are_started_ever_more_slowly(rig: Rig) -> None
 
     assert supervisor.wait(10.0) == 1  # one that is not there has not ended well
     ended = rig.ended()
-    assert [(code, delay) for _, code, delay in ended[:2]] == [
-        ("3", "0.5"),
-        ("3", "1.0"),
-    ]
+    assert [(code, delay) for _, code, delay in ended[:2]] == [("3", "0.5"), ("3", "1.0")]
 
 
 def test_children_that_take_messages_and_die_are_replaced_at_once(rig: Rig) -> None:
@@ -238,8 +235,8 @@ def test_children_end_with_a_supervisor_that_is_killed(rig: Rig) -> None:
 
 GROUP = """
     import asyncio
-    from deadletter.runtime.group import LoopGroup
-    from deadletter.runtime.heartbeat import Heartbeat
+    from deadletter.runtime.loop_group import LoopGroup
+    from deadletter.runtime.lease_keeper import Heartbeat
     from deadletter.system import SystemClock
     class Waiting:
         name, heartbeat = "waiting", Heartbeat(SystemClock())
@@ -254,9 +251,7 @@ GROUP = """
 """
 
 
-def test_a_group_of_loops_stops_when_its_supervisor_is_killed(
-    rig: Rig, tmp_path: Path
-) -> None:
+def test_a_group_of_loops_stops_when_its_supervisor_is_killed(rig: Rig, tmp_path: Path) -> None:
     note = tmp_path / "note"
     note.touch()
     body = textwrap.dedent(GROUP).format(note=str(note))
@@ -275,8 +270,7 @@ def test_either_way_of_noticing_is_enough(rig: Rig, channel: str) -> None:
     broken = {
         "pipe": "import deadletter.runtime.lifeline as l; "
         "l.signal_when_orphaned = lambda number: None; ",
-        "kernel": "import deadletter.runtime.lifeline as l; "
-        "l._watch = lambda *_: None; ",
+        "kernel": "import deadletter.runtime.lifeline as l; l._watch = lambda *_: None; ",
     }
     supervisor = rig.start(arrangement=broken[channel] + WELL)
     children = rig.children(2)

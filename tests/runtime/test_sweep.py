@@ -8,23 +8,16 @@ import pytest
 from msgspec import structs
 
 from deadletter import DLQPolicy
-from deadletter.backends.memory import open_engine
 from deadletter.core.errors import Refused
-from deadletter.core.events import (
-    Buried,
-    ClockJumped,
-    CopyFailed,
-    Event,
-    FailedForGood,
-    OutOfReach,
-)
+from deadletter.core.events import Buried, ClockJumped, CopyFailed, Event, FailedForGood, OutOfReach
 from deadletter.core.failure import Trouble
 from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Disposition
 from deadletter.ports import Engine, Fate, LedgerKey, LedgerState, QueueOptions
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
 from deadletter.runtime.sweep import Sweep
+from deadletter.stores.memory import open_engine
 from deadletter.testing.fakes import FakeClock, SeededDice
 from rig import Rig
 
@@ -63,7 +56,7 @@ class World:
             undertaker=None,
             ledger=self.engine.ledger,
             policies={"orders": policy},
-            solitude=Solitude(),
+            gate=ExclusiveGate(),
             clock=self.clock,
             dice=SeededDice(),
             observe=self.events.append,
@@ -73,8 +66,7 @@ class World:
         """Send messages that are expired by now."""
         now = self.clock.now()
         messages = [
-            Message(id=name, body=b"x", sent_at=now, expires_at=now, **fields)
-            for name in ids
+            Message(id=name, body=b"x", sent_at=now, expires_at=now, **fields) for name in ids
         ]
         await self.engine.broker.sink("orders").send(messages)
 
@@ -118,9 +110,7 @@ async def test_a_letter_the_office_refuses_holds_up_no_other(world: World) -> No
     assert {r.message.header("dlq-in-reply-to") for r in replies} == {"a", "c"}
 
 
-async def test_what_was_refused_is_tried_again_later_and_not_at_once(
-    world: World,
-) -> None:
+async def test_what_was_refused_is_tried_again_later_and_not_at_once(world: World) -> None:
     await world.expire("bad")
     world.office.refused = {"bad"}
     sweep = world.sweep()
@@ -136,9 +126,7 @@ async def test_what_was_refused_is_tried_again_later_and_not_at_once(
     assert (await world.queue()).tally[Fate.BURIED] == 1
 
 
-async def test_the_ledger_is_not_told_of_a_letter_that_was_refused(
-    world: World,
-) -> None:
+async def test_the_ledger_is_not_told_of_a_letter_that_was_refused(world: World) -> None:
     keys = [LedgerKey("orders", name, 0, name) for name in ("a", "bad")]
     await world.engine.ledger.begin(keys, lease=60)
     await world.expire("a", "bad")
@@ -152,9 +140,7 @@ async def test_the_ledger_is_not_told_of_a_letter_that_was_refused(
     ]
 
 
-async def test_it_keeps_another_body_than_the_ledger_has_seen_handled(
-    world: World,
-) -> None:
+async def test_it_keeps_another_body_than_the_ledger_has_seen_handled(world: World) -> None:
     ledger = world.engine.ledger
     keys = [
         LedgerKey("orders", "same", 0, "same", body_digest(b"x")),
@@ -189,9 +175,7 @@ async def test_it_tells_and_answers_the_same_as_a_worker(world: World) -> None:
         await engine.broker.sink("orders").send([message])
         await rig.drained("orders")
         (worked,) = rig.seen(Buried)
-        (other,) = await engine.broker.source("answers").receive(
-            limit=9, wait=0, lease=9
-        )
+        (other,) = await engine.broker.source("answers").receive(limit=9, wait=0, lease=9)
 
     assert swept == structs.replace(worked, consumer="sweep")
     assert (worked.request_id, worked.consumer != "sweep") == ("pay-1", True)
@@ -240,9 +224,7 @@ async def test_what_fails_for_good_is_told_and_answered_too(world: World) -> Non
     assert await world.letters() == set()
 
 
-async def test_a_mailbox_that_is_worked_elsewhere_keeps_its_own_dead_queue(
-    world: World,
-) -> None:
+async def test_a_mailbox_that_is_worked_elsewhere_keeps_its_own_dead_queue(world: World) -> None:
     broker = world.engine.broker
     for options in (
         QueueOptions(name="theirs-dlq"),
@@ -260,9 +242,7 @@ async def test_a_mailbox_that_is_worked_elsewhere_keeps_its_own_dead_queue(
     assert copy.message.header("dlq-source") == "theirs"
 
 
-async def test_a_dead_mailbox_that_refuses_its_copy_holds_up_nothing(
-    world: World,
-) -> None:
+async def test_a_dead_mailbox_that_refuses_its_copy_holds_up_nothing(world: World) -> None:
     class Full:
         async def send(self, messages: Sequence[Message]) -> None:
             raise Refused("too large for me")

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from deadletter.core.errors import ConfigError, Malformed
 from deadletter.core.message import Delivery, Message
-from deadletter.runtime.context import Context
-from deadletter.runtime.typed import encode, typed
+from deadletter.runtime.handlers import Context, encode, typed
 from deadletter.testing.fakes import FakeClock
 
 
@@ -33,9 +32,7 @@ class Invoice(BaseModel):
 
 
 def delivery(body: bytes, content_type: str | None = None) -> Delivery:
-    message = Message(
-        id="m-1", body=body, sent_at=FakeClock().now(), content_type=content_type
-    )
+    message = Message(id="m-1", body=body, sent_at=FakeClock().now(), content_type=content_type)
     return Delivery(message=message, mailbox="orders")
 
 

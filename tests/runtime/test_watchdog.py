@@ -52,9 +52,7 @@ def test_a_heart_that_stands_still_kills_and_says_so_first() -> None:
     assert rig.events == [Stalled(mailbox="", loop="sweep", seconds=720.5)]
 
 
-def test_an_observer_that_fails_does_not_save_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_observer_that_fails_does_not_save_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threading.excepthook", lambda args: None)
 
     def fail(event: Event) -> None:
@@ -68,9 +66,7 @@ def test_an_observer_that_fails_does_not_save_the_process(
     assert rig.bitten.is_set()
 
 
-def test_an_observer_that_hangs_does_not_save_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_observer_that_hangs_does_not_save_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deadletter.runtime.watchdog._LAST_WORDS", 0.01)
     released = ThreadEvent()
 
@@ -137,8 +133,8 @@ def test_a_process_that_was_paused_gets_time_to_beat_again() -> None:
 STUCK = """
     import asyncio, re, sys, time
     from deadletter.core.events import Stalled
-    from deadletter.runtime.group import LoopGroup
-    from deadletter.runtime.heartbeat import Heartbeat
+    from deadletter.runtime.loop_group import LoopGroup
+    from deadletter.runtime.lease_keeper import Heartbeat
     from deadletter.system import SystemClock
 
     clock = SystemClock()
@@ -183,11 +179,7 @@ def _fill():
 def run_stuck(blocking: str, threshold: float) -> subprocess.CompletedProcess[str]:
     script = textwrap.dedent(STUCK).format(blocking=blocking, threshold=threshold)
     return subprocess.run(
-        [sys.executable, "-c", script],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60
     )
 
 
@@ -213,9 +205,7 @@ def test_a_log_that_nobody_reads_does_not_save_the_process() -> None:
         blocking=fill + "re.match('(a+)+$', 'a' * 60 + 'b')", threshold=0.5
     )
     with subprocess.Popen(
-        [sys.executable, "-c", FILL + script],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-c", FILL + script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         try:
             assert process.wait(60) == 1

@@ -21,11 +21,7 @@ from deadletter import (
 )
 from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError
-from deadletter.core.events import (
-    Buried,
-    Retried,
-    Succeeded,
-)
+from deadletter.core.events import Buried, Retried, Succeeded
 from rig import Rig, fails
 
 QUICK = DLQPolicy(max_attempts=3, backoff=NoBackoff())
@@ -108,8 +104,7 @@ async def test_a_malformed_body_is_buried_without_a_retry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signal", "fate"),
-    [(Ignore("not ours"), "ignored"), (LogicalFailure("said no"), "continued")],
+    ("signal", "fate"), [(Ignore("not ours"), "ignored"), (LogicalFailure("said no"), "continued")]
 )
 async def test_signals_decide_the_fate(signal: Exception, fate: str) -> None:
     rig = Rig()
@@ -319,6 +314,6 @@ async def test_two_handlers_for_one_mailbox_are_refused() -> None:
 async def test_an_app_without_handlers_says_what_is_missing() -> None:
     rig = Rig()
 
-    with pytest.raises(ConfigError, match="register a handler"):
+    with pytest.raises(ConfigError, match="the App has no handler: register one"):
         await rig.app.work()
     await rig.app.close()

@@ -4,18 +4,9 @@ from typing import Any
 
 import pytest
 
-from deadletter import (
-    Delivery,
-    DLQPolicy,
-    Failure,
-    NoBackoff,
-    Route,
-    State,
-)
+from deadletter import Delivery, DLQPolicy, Failure, NoBackoff, Route, State
 from deadletter.core.decision import Decision
-from deadletter.core.events import (
-    Succeeded,
-)
+from deadletter.core.events import Succeeded
 from deadletter.core.letter import By
 from deadletter.office.replay import Replay
 from deadletter.system import SystemClock, SystemDice
@@ -36,9 +27,7 @@ async def test_what_a_handler_returns_goes_to_reply_to() -> None:
         await rig.drained("orders")
 
         engine = await rig.app.engine()
-        (reply,) = await engine.broker.source("answers").receive(
-            limit=1, wait=1, lease=10
-        )
+        (reply,) = await engine.broker.source("answers").receive(limit=1, wait=1, lease=10)
         assert reply.message.body == b'{"twice":42}'
         assert reply.message.header("dlq-in-reply-to") == sent
 
@@ -55,18 +44,14 @@ async def test_an_error_reply_comes_once_and_only_when_all_is_over() -> None:
         await rig.drained("orders")
 
         engine = await rig.app.engine()
-        replies = await engine.broker.source("answers").receive(
-            limit=10, wait=1, lease=10
-        )
+        replies = await engine.broker.source("answers").receive(limit=10, wait=1, lease=10)
         assert len(replies) == 1
         assert b"dead-lettered after 3 attempts: no" in replies[0].message.body
         assert len(await rig.letters()) == 1
 
 
 class InVerse(DLQPolicy, frozen=True):
-    def bad_news(
-        self, delivery: Delivery, decision: Decision, failure: Failure
-    ) -> object:
+    def bad_news(self, delivery: Delivery, decision: Decision, failure: Failure) -> object:
         if failure.text == "unspeakable":
             raise LookupError("no words for it")
         return {"alas": f"{failure.text}, {delivery.attempt} times"}
@@ -93,9 +78,7 @@ async def test_bad_news_is_in_the_words_of_the_policy_or_else_in_ours(
         await rig.drained("orders")
 
         engine = await rig.app.engine()
-        (reply,) = await engine.broker.source("answers").receive(
-            limit=10, wait=1, lease=10
-        )
+        (reply,) = await engine.broker.source("answers").receive(limit=10, wait=1, lease=10)
         assert told in reply.message.body
         assert reply.message.header("dlq-error")
 
@@ -103,9 +86,7 @@ async def test_bad_news_is_in_the_words_of_the_policy_or_else_in_ours(
 async def test_a_letter_is_copied_to_the_dead_letter_mailbox() -> None:
     rig = Rig()
     policy = DLQPolicy(
-        max_attempts=1,
-        dead_queue="{mailbox}-dlq",
-        routes=(Route(to="strange", error="KeyError"),),
+        max_attempts=1, dead_queue="{mailbox}-dlq", routes=(Route(to="strange", error="KeyError"),)
     )
 
     @rig.app.handler("orders", policy=policy)
@@ -118,12 +99,8 @@ async def test_a_letter_is_copied_to_the_dead_letter_mailbox() -> None:
         await rig.drained("orders")
 
         engine = await rig.app.engine()
-        (plain,) = await engine.broker.source("orders-dlq").receive(
-            limit=9, wait=1, lease=10
-        )
-        (odd,) = await engine.broker.source("strange").receive(
-            limit=9, wait=1, lease=10
-        )
+        (plain,) = await engine.broker.source("orders-dlq").receive(limit=9, wait=1, lease=10)
+        (odd,) = await engine.broker.source("strange").receive(limit=9, wait=1, lease=10)
         ids = {letter.message.body: letter.id for letter in await rig.letters()}
         assert plain.message.header("dlq-id") == ids[b"plain"]
         assert odd.message.header("dlq-id") == ids[b"odd"]
@@ -174,9 +151,7 @@ async def test_a_replayed_copy_is_confirmed_or_returns_to_its_letter() -> None:
         await rig.app.send("orders", b"x")
         await rig.drained("orders")
         engine = await rig.app.engine()
-        replay = Replay(
-            await rig.app.letters(), engine.broker, SystemClock(), SystemDice()
-        )
+        replay = Replay(await rig.app.letters(), engine.broker, SystemClock(), SystemDice())
         await _replay_all(replay)
         await rig.drained("orders")
         (again,) = await rig.letters()

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from deadletter.backends.memory import open_engine
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, OutOfReach, WorkerStopped
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Engine
-from deadletter.runtime.lease import LeaseKeeper
-from deadletter.runtime.options import WorkerOptions
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.lease_keeper import LeaseKeeper
+from deadletter.runtime.registration import WorkerOptions
 from deadletter.runtime.worker import Worker
+from deadletter.stores.memory import open_engine
 from deadletter.system import SystemClock, SystemDice
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 Receive = Callable[..., Awaitable[Sequence[Delivery]]]
 
@@ -49,9 +49,7 @@ async def opened() -> Engine:
     return engine
 
 
-def worker(
-    engine: Engine, source: Odd, events: list[Event], started: asyncio.Event
-) -> Worker:
+def worker(engine: Engine, source: Odd, events: list[Event], started: asyncio.Event) -> Worker:
     """A worker whose handler never ends by itself, with all the time in the world."""
 
     async def handle(delivery: Delivery) -> None:
@@ -67,7 +65,7 @@ def worker(
         letters=engine.letters,
         undertaker=None,
         ledger=None,
-        solitude=Solitude(),
+        gate=ExclusiveGate(),
         clock=SystemClock(),
         dice=SystemDice(),
         observe=events.append,
@@ -194,9 +192,7 @@ async def test_what_a_client_library_makes_of_a_bad_answer_is_waited_out(
     await asyncio.wait({run}, timeout=5)
 
 
-async def test_a_worker_without_its_helpers_does_not_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_worker_without_its_helpers_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(self: LeaseKeeper) -> None:
         raise MemoryError
 

@@ -6,13 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from deadletter import (
-    BrakePolicy,
-    Context,
-    DLQPolicy,
-    Fixed,
-    NoBackoff,
-)
+from deadletter import BrakePolicy, Context, DLQPolicy, Fixed, NoBackoff
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import (
     BrakeClosed,
@@ -22,7 +16,7 @@ from deadletter.core.events import (
     Retried,
     Succeeded,
 )
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from rig import Rig
 
 QUICK = DLQPolicy(max_attempts=3, backoff=NoBackoff())
@@ -134,9 +128,7 @@ async def test_a_stuck_thread_loses_its_slot_and_not_the_worker() -> None:
     rig = Rig()
     release = threading.Event()
 
-    @rig.app.handler(
-        "orders", policy=DLQPolicy(max_attempts=1), slots=2, time_limit=0.1, grace=0.1
-    )
+    @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1), slots=2, time_limit=0.1, grace=0.1)
     def handle(body: str) -> None:
         if body == "stuck":
             release.wait(20)
@@ -223,7 +215,5 @@ async def test_what_does_not_end_within_its_grace_is_handed_back_uncharged() -> 
         await work
 
         engine = await rig.app.engine()
-        (again,) = await engine.broker.source("orders").receive(
-            limit=1, wait=1, lease=10
-        )
+        (again,) = await engine.broker.source("orders").receive(limit=1, wait=1, lease=10)
         assert (again.attempt, again.charged) == (2, 1)

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.assembly import App
+from deadletter.app import App
 from deadletter.core.errors import Unavailable
 from deadletter.ports import QueueInfo
 from deadletter.runtime.handlers import started_threads
-from deadletter.runtime.isolation_wire import Failed
-from deadletter.runtime.remote_error import revive
-from deadletter.runtime.wreck import StarvationCheck, is_wreck
-from deadletter.testing.waiting import eventually
+from deadletter.runtime.isolation_wire import Failed, revive
+from deadletter.runtime.watchdog import StarvationCheck, is_wreck
+from deadletter.testing.fakes import eventually
 
 pytestmark = pytest.mark.slow
 
 WORKER = """
 import asyncio, sys, threading
-from deadletter.assembly import App
+from deadletter.app import App
 
 app = App(sys.argv[1])
 

@@ -9,15 +9,7 @@ from .rabbitmq import RabbitMQ
 from .redis import Redis
 from .sqs import Sqs
 
-KINDS: tuple[type[Server], ...] = (
-    PostgreSQL,
-    Redis,
-    Nats,
-    MongoDB,
-    Sqs,
-    RabbitMQ,
-    Kafka,
-)
+KINDS: tuple[type[Server], ...] = (PostgreSQL, Redis, Nats, MongoDB, Sqs, RabbitMQ, Kafka)
 
 __all__ = [
     "KINDS",

@@ -12,17 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from . import (
-    Kafka,
-    Missing,
-    MongoDB,
-    Nats,
-    PostgreSQL,
-    RabbitMQ,
-    Redis,
-    Server,
-    Sqs,
-)
+from . import Kafka, Missing, MongoDB, Nats, PostgreSQL, RabbitMQ, Redis, Server, Sqs
 from .node import Node
 
 

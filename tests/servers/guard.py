@@ -31,11 +31,7 @@ def main() -> int:
     if user != "-":
         become = {"user": int(user), "group": int(user), "extra_groups": []}
     server = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        start_new_session=True,
-        **become,
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True, **become
     )
     print(server.pid, flush=True)
     orphaned = Event()

@@ -53,11 +53,7 @@ class MongoDB(Server):
     def client(self, **options: Any) -> MongoClient[dict[str, object]]:
         """One that has not said who it is."""
         return MongoClient(
-            HOST,
-            self.port,
-            directConnection=True,
-            serverSelectionTimeoutMS=500,
-            **options,
+            HOST, self.port, directConnection=True, serverSelectionTimeoutMS=500, **options
         )
 
     def _is_primary(self, client: MongoClient[dict[str, object]]) -> bool:

@@ -75,9 +75,7 @@ class Front:
 
     async def _listen(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with await asyncio.start_server(
-            self._serve, HOST, self._port, ssl=self._context
-        ):
+        async with await asyncio.start_server(self._serve, HOST, self._port, ssl=self._context):
             self._listens.set()
             await self._over.wait()
 

@@ -44,10 +44,7 @@ class PgBouncer(Server):
         users = self.directory / "users.txt"
         users.write_text(f'"postgres" "{PASSWORD}"\n')
         settings = _SETTINGS.format(
-            host=HOST,
-            port=self.port,
-            behind=urlsplit(self._behind.url).port,
-            users=users,
+            host=HOST, port=self.port, behind=urlsplit(self._behind.url).port, users=users
         )
         (self.directory / "pgbouncer.ini").write_text(settings)
 

@@ -21,9 +21,7 @@ class PostgreSQL(Server):
     @classmethod
     def find(cls) -> dict[str, Path]:
         wheel = "lib/python3*/site-packages/pgserver/pginstall/bin"
-        return {
-            name: program(name, f"{wheel}/{name}") for name in ("postgres", "initdb")
-        }
+        return {name: program(name, f"{wheel}/{name}") for name in ("postgres", "initdb")}
 
     def make_url(self) -> str:
         return f"postgresql://postgres:{PASSWORD}@{HOST}:{self.port}/postgres"

@@ -25,9 +25,7 @@ class Secure(Server):
     """
 
     scheme: str
-    names: tuple[
-        str, ...
-    ]  # parameters: the authority, the client's certificate, its key
+    names: tuple[str, ...]  # parameters: the authority, the client's certificate, its key
     always: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -59,9 +57,7 @@ class Secure(Server):
 
     def ask(self, question: bytes = b"", size: int = 4096) -> bytes:
         connection = socket.create_connection((HOST, self.port), 2)
-        with self.papers.context().wrap_socket(
-            connection, server_hostname=HOST
-        ) as secured:
+        with self.papers.context().wrap_socket(connection, server_hostname=HOST) as secured:
             if question:
                 secured.sendall(question)
             return secured.recv(size)

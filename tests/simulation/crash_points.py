@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.testing.virtual_loop import run_virtual
+from deadletter.testing.virtual_time import run_virtual
 from simulation.faulty import Call, Fault
 from simulation.nemesis import Storm
 from simulation.plans import Plan
@@ -18,12 +18,7 @@ from simulation.simulate import happen
 from simulation.violation import Check
 from simulation.world import Crew, IsOver, OpenEngine, Verdict
 
-FAULTS: Final = (
-    Fault.DEATH_BEFORE,
-    Fault.DEATH_AFTER,
-    Fault.REQUEST_LOST,
-    Fault.REPLY_LOST,
-)
+FAULTS: Final = (Fault.DEATH_BEFORE, Fault.DEATH_AFTER, Fault.REQUEST_LOST, Fault.REPLY_LOST)
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -74,9 +69,7 @@ class Tripwire(Storm):
         return 0.001
 
 
-def crash_points(
-    scenario: Scenario, crew: Crew, open_engine: OpenEngine
-) -> Iterator[CrashPoint]:
+def crash_points(scenario: Scenario, crew: Crew, open_engine: OpenEngine) -> Iterator[CrashPoint]:
     """Every crash point of a scenario, one after another."""
     for fault in FAULTS:
         number = 0

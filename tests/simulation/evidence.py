@@ -6,13 +6,7 @@ from msgspec import Struct
 
 from deadletter.core.campaign import Campaign
 from deadletter.core.letter import DeadLetter
-from deadletter.ports import (
-    Engine,
-    LedgerKey,
-    LedgerState,
-    LetterStore,
-    QueueInfo,
-)
+from deadletter.ports import Engine, LedgerKey, LedgerState, LetterStore, QueueInfo
 from simulation.plans import Plan
 from simulation.workload import Effects
 
@@ -62,14 +56,9 @@ def left_in(queue: QueueInfo) -> int:
     return queue.ready + queue.delayed + queue.claimed + queue.suspects
 
 
-async def ledger_of(
-    engine: Engine, effects: Effects
-) -> dict[tuple[str, int], LedgerState | None]:
+async def ledger_of(engine: Engine, effects: Effects) -> dict[tuple[str, int], LedgerState | None]:
     """What the ledger says of every message and generation that was run."""
     assert engine.ledger is not None
     wanted = sorted({(run.id, run.generation) for run in effects.runs})
-    keys = [
-        LedgerKey(effects.parcels[key].mailbox, key, generation)
-        for key, generation in wanted
-    ]
+    keys = [LedgerKey(effects.parcels[key].mailbox, key, generation) for key, generation in wanted]
     return dict(zip(wanted, await engine.ledger.look(keys), strict=True))

@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import Unavailable
 from deadletter.ports import Broker, Ledger, LetterStore, Postman, Undertaker
-from deadletter.testing.process import Process
-from deadletter.testing.virtual_loop import VirtualLoop
+from deadletter.testing.virtual_time import Process, VirtualLoop
 from simulation.trace import Trace
 
 Apply: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]

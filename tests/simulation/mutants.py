@@ -8,34 +8,26 @@ from typing import Any
 from msgspec.structs import replace
 from pytest import MonkeyPatch  # noqa: PT013 -- this is no test file
 
-from deadletter.backends.memory.mailbox import Box, Row
-from deadletter.core import keeping
+from deadletter.core import letter_filing as keeping
 from deadletter.core.decision import Ack, Bury, Reason, Retry
 from deadletter.core.errors import BackendError
 from deadletter.core.failure import Failure
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.ports import (
-    Burial,
-    Fate,
-    Kept,
-    LedgerState,
-    LetterStore,
-    Settlement,
-    Source,
-)
-from deadletter.runtime import burying, settle
+from deadletter.ports import Burial, Fate, Kept, LedgerState, LetterStore, Settlement, Source
+from deadletter.runtime import burial as burying
+from deadletter.runtime import settlement as settle
 from deadletter.runtime.attempt import Attempts
-from deadletter.runtime.braking import Braking
-from deadletter.runtime.burying import Keep
-from deadletter.runtime.finished import Finished
-from deadletter.runtime.held import Held
-from deadletter.runtime.lease import LeaseKeeper
-from deadletter.runtime.once import Once, ledger_key
-from deadletter.runtime.reach import Reach
-from deadletter.runtime.settle import Settler
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.attempt_result import Finished
+from deadletter.runtime.availability import Availability
+from deadletter.runtime.brake_gate import BrakeGate
+from deadletter.runtime.burial import Keep
+from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.idempotency import Once, ledger_key
+from deadletter.runtime.lease_keeper import Held, LeaseKeeper
+from deadletter.runtime.settlement import Settler
 from deadletter.runtime.worker import Worker
+from deadletter.stores.memory.queue import Box, Row
 
 Mutant = Callable[[MonkeyPatch], None]
 
@@ -44,7 +36,9 @@ def ack_before_keep(patch: MonkeyPatch) -> None:
     async def flush(self: Settler, batch: list[Finished]) -> None:
         kept = {id(f): Kept("") for f in batch}
         settlements = [self._settlement(f, kept) for f in batch]
-        await self._reach.patiently("broker", lambda: self._source.settle(settlements))
+        await self._availability.retry_until_available(
+            "broker", lambda: self._source.settle(settlements)
+        )
         await self._bury([f for f in batch if isinstance(f.decision, Bury)])
         for finished in batch:
             self._on_settled(finished.held)
@@ -93,12 +87,12 @@ def no_renewal(patch: MonkeyPatch) -> None:
 
 
 def brake_burns_attempts(patch: MonkeyPatch) -> None:
-    def failed(self: Braking, *args: Any) -> bool:
+    def failed(self: BrakeGate, *args: Any) -> bool:
         original(self, *args)
         return False
 
-    original = Braking.failed
-    patch.setattr(Braking, "failed", failed)
+    original = BrakeGate.failed
+    patch.setattr(BrakeGate, "failed", failed)
 
 
 def innocents_charged(patch: MonkeyPatch) -> None:
@@ -111,10 +105,10 @@ def innocents_charged(patch: MonkeyPatch) -> None:
 
 def suspects_in_company(patch: MonkeyPatch) -> None:
     @asynccontextmanager
-    async def alone(self: Solitude, *_: Any, **__: Any) -> AsyncIterator[bool]:
+    async def alone(self: ExclusiveGate, *_: Any, **__: Any) -> AsyncIterator[bool]:
         yield True
 
-    patch.setattr(Solitude, "alone", alone)
+    patch.setattr(ExclusiveGate, "alone", alone)
 
 
 def acks_what_it_hands_back(patch: MonkeyPatch) -> None:
@@ -151,10 +145,10 @@ def body_decoded_on_the_way(patch: MonkeyPatch) -> None:
 
 def overtaken_original_waits(patch: MonkeyPatch) -> None:
     async def start(
-        self: Once, batch: Any, reach: Reach, *, run: Any, skip: Any
+        self: Once, batch: Any, availability: Availability, *, run: Any, skip: Any
     ) -> None:
         keys = [ledger_key(self._mailbox, held.delivery) for held in batch]
-        claims = await reach.patiently(
+        claims = await availability.retry_until_available(
             "ledger", partial(self._ledger.begin, keys, lease=60.0)
         )
         for held, claim in zip(batch, claims, strict=True):
@@ -186,9 +180,7 @@ def letter_of_another_message(patch: MonkeyPatch) -> None:
 
 
 def wrong_reason(patch: MonkeyPatch) -> None:
-    def burial(
-        delivery: Delivery, failure: Failure, bury: Bury, **more: Any
-    ) -> DeadLetter:
+    def burial(delivery: Delivery, failure: Failure, bury: Bury, **more: Any) -> DeadLetter:
         return original(delivery, failure, Bury(Reason.OPERATOR, ""), **more)
 
     original = burying.letter_of

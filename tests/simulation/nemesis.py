@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from deadletter.testing.process import Process
-from deadletter.testing.virtual_time import VirtualClock
+from deadletter.testing.virtual_time import Process, VirtualClock
 from simulation.faulty import Call, Fault
 from simulation.plans import Blow, Plan, Rates, Strike
 from simulation.workload import LEASE

@@ -29,13 +29,7 @@ from deadletter.core.decision import Reason
 from deadletter.core.letter import OPEN
 from deadletter.ports import LedgerState
 from simulation.evidence import Evidence, left_in
-from simulation.oracle_runs import (
-    charged_innocent,
-    flood,
-    in_company,
-    unexplained_run,
-    unfenced,
-)
+from simulation.oracle_runs import charged_innocent, flood, in_company, unexplained_run, unfenced
 from simulation.violation import Check, Violation, told, with_parcels
 from simulation.workload import Kind
 
@@ -117,10 +111,7 @@ def mangled(evidence: Evidence) -> Iterator[Violation]:
     for letter in evidence.letters:
         parcel = evidence.effects.parcels.get(letter.message.id)
         message = letter.message
-        if parcel is not None and (message.body, message.headers) != (
-            parcel.body,
-            parcel.headers,
-        ):
+        if parcel is not None and (message.body, message.headers) != (parcel.body, parcel.headers):
             yield Violation("MANGLED", f"{message.id}, as it was kept")
 
 

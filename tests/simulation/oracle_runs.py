@@ -41,9 +41,7 @@ def in_company(evidence: Evidence) -> Iterator[Violation]:
     latest: dict[str, list[Run]] = {}
     for run in runs:
         beside = latest.setdefault(run.process, [])
-        beside[:] = [
-            one for one in beside if one.ended is None or one.ended > run.began
-        ]
+        beside[:] = [one for one in beside if one.ended is None or one.ended > run.began]
         for one in beside:
             if one.suspect or run.suspect:
                 yield Violation(

@@ -97,9 +97,7 @@ def calm_plan(seed: int) -> Plan:
     random = Random(f"calm {seed}")
     kinds = [Kind.OK, Kind.SLOW, Kind.FLAKY, Kind.HOPELESS, Kind.BAD, Kind.LIAR]
     mailboxes = random.randint(1, 2)
-    parcels = draw_parcels(
-        random, kinds, random.randint(5, 30), until=20.0, mailboxes=mailboxes
-    )
+    parcels = draw_parcels(random, kinds, random.randint(5, 30), until=20.0, mailboxes=mailboxes)
     if random.random() < 0.3:
         parcels = (*parcels, STUCK)
     return Plan(
@@ -170,9 +168,7 @@ def storm_plan(seed: int) -> Plan:
 
     processes, mailboxes = random.randint(1, 3), random.randint(1, 2)
     start, doubled = random.uniform(0.0, 30.0), rate(0.1)
-    parcels = draw_parcels(
-        random, _STORMY, random.randint(10, 40), until=40.0, mailboxes=mailboxes
-    )
+    parcels = draw_parcels(random, _STORMY, random.randint(10, 40), until=40.0, mailboxes=mailboxes)
     parcels += random.choice([(), (STUCK,), (HOG,), (STUCK, HOG)])
     return Plan(
         seed=seed,
@@ -182,11 +178,7 @@ def storm_plan(seed: int) -> Plan:
         idempotent=random.random() < 0.5,
         swept=random.random() < 0.5,
         parcels=tuple(
-            replace(
-                parcel,
-                copies=1 + (random.random() < doubled),
-                heals=random.random() < 0.5,
-            )
+            replace(parcel, copies=1 + (random.random() < doubled), heals=random.random() < 0.5)
             for parcel in parcels
         ),
         replays=random.random() < 1 / 3,
@@ -217,9 +209,7 @@ _MAKERS: Final = (
 def _strikes(random: Random, processes: int) -> tuple[Strike, ...]:
     blows = [blow for blow in Blow if random.random() >= 1 / 3]
     strikes = [
-        _strike(random, blow, processes)
-        for blow in blows
-        for _ in range(random.randint(1, 4))
+        _strike(random, blow, processes) for blow in blows for _ in range(random.randint(1, 4))
     ]
     return tuple(sorted(strikes, key=lambda strike: strike.at))
 

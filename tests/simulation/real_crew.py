@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from deadletter.backends.memory import open_engine
 from deadletter.core.backoff import Exponential
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Clock, Dice, Engine
-from deadletter.runtime.options import WorkerOptions
-from deadletter.runtime.solitude import Solitude
+from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.registration import WorkerOptions
 from deadletter.runtime.sweep import Sweep
 from deadletter.runtime.worker import Worker
+from deadletter.stores.memory import open_engine
 from simulation.workload import LEASE, MAILBOXES, MAX_ATTEMPTS, TIME_LIMIT
 from simulation.world import Looping, Place
 
@@ -36,7 +36,7 @@ def options(place: Place) -> WorkerOptions:
 
 def crew(place: Place) -> Sequence[Looping]:
     """A worker per mailbox and one sweep, as in any process."""
-    solitude = Solitude()
+    gate = ExclusiveGate()
     mailboxes = MAILBOXES[: place.plan.mailboxes]
     workers = [
         Worker(
@@ -47,7 +47,7 @@ def crew(place: Place) -> Sequence[Looping]:
             letters=place.letters,
             undertaker=place.undertaker,
             ledger=place.ledger,
-            solitude=solitude,
+            gate=gate,
             clock=place.clock,
             dice=place.dice,
             observe=place.observe,
@@ -60,7 +60,7 @@ def crew(place: Place) -> Sequence[Looping]:
         undertaker=place.undertaker,
         ledger=place.ledger,
         policies=dict.fromkeys(mailboxes, POLICY),
-        solitude=solitude,
+        gate=gate,
         clock=place.clock,
         dice=place.dice,
         observe=place.observe,

@@ -46,9 +46,7 @@ def buried(
             if head.reason is not reason:
                 yield Violation("ENDS WRONG", f"{message_id} died of {head.reason}")
             if head.state not in states or head.replays != replays:
-                yield Violation(
-                    "ENDS WRONG", f"{message_id}: {head.state}, {head.replays} replays"
-                )
+                yield Violation("ENDS WRONG", f"{message_id}: {head.state}, {head.replays} replays")
 
     return check
 
@@ -66,15 +64,9 @@ _POISON: Final = Parcel(id="poison", kind=Kind.POISON)
 
 SCENARIOS: Final = (
     Scenario(name="success", plan=_plan(_GOOD), checks=(handled("good"),)),
+    Scenario(name="success, once", plan=_plan(_GOOD, idempotent=True), checks=(handled("good"),)),
     Scenario(
-        name="success, once",
-        plan=_plan(_GOOD, idempotent=True),
-        checks=(handled("good"),),
-    ),
-    Scenario(
-        name="retry, then success",
-        plan=_plan(_FLAKY, idempotent=True),
-        checks=(handled("flaky"),),
+        name="retry, then success", plan=_plan(_FLAKY, idempotent=True), checks=(handled("flaky"),)
     ),
     Scenario(
         name="exhaustion",
@@ -127,9 +119,7 @@ SCENARIOS: Final = (
         plan=_plan(
             _BAD,
             _GOOD,
-            strikes=(
-                Strike(at=0.0, blow=Blow.OUTAGE, service="office", seconds=2 * LEASE),
-            ),
+            strikes=(Strike(at=0.0, blow=Blow.OUTAGE, service="office", seconds=2 * LEASE),),
             calm_at=2 * LEASE + 1.0,
         ),
         checks=(buried("bad", Reason.UNDECODABLE), handled("good")),

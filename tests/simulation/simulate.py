@@ -6,8 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from deadletter.testing.virtual_loop import run_virtual
-from deadletter.testing.virtual_time import SeededDice, VirtualClock
+from deadletter.testing.virtual_time import SeededDice, VirtualClock, run_virtual
 from simulation.nemesis import Nemesis, Storm
 from simulation.plans import Plan
 from simulation.violation import Check
@@ -55,10 +54,7 @@ async def happen(
     engine = await open_engine(clock, SeededDice(f"store {plan.seed}", clock))
     await world.begin(engine, operator)
     nemesis = Nemesis(storm, world.machines, clock, world.note)
-    happening = [
-        asyncio.create_task(nemesis.run()),
-        asyncio.create_task(_downstream(world)),
-    ]
+    happening = [asyncio.create_task(nemesis.run()), asyncio.create_task(_downstream(world))]
     if not plan.is_calm:
         await asyncio.sleep(plan.calm_at)
         nemesis.relent()

@@ -23,12 +23,7 @@ def replay_scenario(name: str, *, heals: bool, idempotent: bool) -> Scenario:
     return Scenario(
         name=name,
         plan=Plan(
-            seed=1,
-            processes=1,
-            slots=4,
-            parcels=(parcel,),
-            idempotent=idempotent,
-            pause=4.0,
+            seed=1, processes=1, slots=4, parcels=(parcel,), idempotent=idempotent, pause=4.0
         ),
         checks=(buried("bad", Reason.UNDECODABLE, states=ends, replays=1),),
         operator=operator,

@@ -9,8 +9,7 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.ports import Broker, Ledger, LedgerKey
-from deadletter.testing.process import Process
-from deadletter.testing.virtual_loop import run_virtual
+from deadletter.testing.virtual_time import Process, run_virtual
 from simulation.faulty import Call, Fault, Wire, far_broker, far_ledger
 from simulation.trace import Trace
 
@@ -49,13 +48,7 @@ def over(
 ) -> tuple[Process, Notebook, asyncio.Task[object]]:
     """Start some work over a wire where every call meets that fault."""
     process, notebook = Process("p"), Notebook()
-    wire = Wire(
-        process,
-        Always(fault),
-        trace=Trace(),
-        hits=Counter(),
-        witness=lambda *_: None,
-    )
+    wire = Wire(process, Always(fault), trace=Trace(), hits=Counter(), witness=lambda *_: None)
     ledger = far_ledger(cast(Ledger, notebook), wire)
     return process, notebook, process.start(work(ledger))
 
@@ -76,16 +69,9 @@ def test_a_call_takes_its_time_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "asked"),
-    [
-        (Fault.REQUEST_LOST, []),
-        (Fault.OUTAGE, []),
-        (Fault.REPLY_LOST, ["look"]),
-    ],
+    ("fault", "asked"), [(Fault.REQUEST_LOST, []), (Fault.OUTAGE, []), (Fault.REPLY_LOST, ["look"])]
 )
-def test_whoever_gets_no_answer_cannot_tell_what_happened(
-    fault: Fault, asked: list[str]
-) -> None:
+def test_whoever_gets_no_answer_cannot_tell_what_happened(fault: Fault, asked: list[str]) -> None:
     async def main() -> None:
         _, notebook, task = over(fault, looking)
 
@@ -128,11 +114,7 @@ def test_sources_are_as_far_away_as_their_broker() -> None:
         process = Process("p")
         hits: Counter[str] = Counter()
         wire = Wire(
-            process,
-            Always(Fault.REQUEST_LOST),
-            trace=Trace(),
-            hits=hits,
-            witness=lambda *_: None,
+            process, Always(Fault.REQUEST_LOST), trace=Trace(), hits=hits, witness=lambda *_: None
         )
         source = far_broker(cast(Broker, Notebook()), wire).source("work")
 

@@ -7,14 +7,7 @@ import pytest
 from simulation import mutants
 from simulation.happening import broken
 from simulation.mutants import Mutant
-from simulation.plans import (
-    Plan,
-    calm_plan,
-    frozen_plan,
-    outage_plan,
-    poison_plan,
-    storm_plan,
-)
+from simulation.plans import Plan, calm_plan, frozen_plan, outage_plan, poison_plan, storm_plan
 
 MOST_SEEDS = 300
 
@@ -47,10 +40,7 @@ MUTANTS: list[tuple[Mutant, Callable[[int], Plan], str]] = [
     ("plant", "plan_of", "name"), MUTANTS, ids=[m[0].__name__ for m in MUTANTS]
 )
 def test_a_planted_defect_is_found(
-    plant: Mutant,
-    plan_of: Callable[[int], Plan],
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
+    plant: Mutant, plan_of: Callable[[int], Plan], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 

@@ -6,9 +6,15 @@ import time
 
 import pytest
 
-from deadletter.testing.process import Process
-from deadletter.testing.virtual_loop import Deadlock, Spinning, run_virtual
-from deadletter.testing.virtual_time import BEGINNING, SeededDice, VirtualClock
+from deadletter.testing.virtual_time import (
+    BEGINNING,
+    Deadlock,
+    Process,
+    SeededDice,
+    Spinning,
+    VirtualClock,
+    run_virtual,
+)
 
 
 def test_a_year_passes_at_once() -> None:

@@ -82,7 +82,7 @@ FOUND = {
             Strike(at=0.2, blow=Blow.OUTAGE, service="broker", seconds=2 * LEASE),
         ),
         calm_at=4 * LEASE,
-    ),
+    )
 }
 
 

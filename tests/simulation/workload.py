@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import Malformed
 from deadletter.core.message import Delivery, Headers, Message
-from deadletter.testing.process import this_process
-from deadletter.testing.virtual_time import VirtualClock
+from deadletter.testing.virtual_time import VirtualClock, this_process
 from simulation.faulty import never
 
 MAILBOXES: Final = ("work", "more")
@@ -182,12 +181,7 @@ async def _hog(seconds: float) -> None:
 
 
 def draw_parcels(
-    random: Random,
-    kinds: Sequence[Kind],
-    count: int,
-    *,
-    until: float,
-    mailboxes: int = 1,
+    random: Random, kinds: Sequence[Kind], count: int, *, until: float, mailboxes: int = 1
 ) -> tuple[Parcel, ...]:
     """So many parcels of these kinds, sent over the first `until` seconds."""
     return tuple(

@@ -27,8 +27,7 @@ from deadletter.ports import (
     QueueOptions,
     Undertaker,
 )
-from deadletter.testing.process import Process
-from deadletter.testing.virtual_time import SeededDice, VirtualClock
+from deadletter.testing.virtual_time import Process, SeededDice, VirtualClock
 from simulation.claims import Claims
 from simulation.evidence import Evidence, all_letters, ledger_of, left_in
 from simulation.faulty import (
@@ -100,9 +99,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class World:
     """Machines, an engine, and somebody who sends."""
 
-    def __init__(
-        self, plan: Plan, weather: Weather, crew: Crew, *, clock: VirtualClock
-    ) -> None:
+    def __init__(self, plan: Plan, weather: Weather, crew: Crew, *, clock: VirtualClock) -> None:
         self.plan = plan
         self.clock = clock
         self.trace = Trace()
@@ -201,9 +198,7 @@ class World:
             self.note(f"{process.name} has ended")
             await asyncio.sleep(_RESTART)
 
-    async def _live(
-        self, process: Process, loops: Sequence[Looping], stop: asyncio.Event
-    ) -> None:
+    async def _live(self, process: Process, loops: Sequence[Looping], stop: asyncio.Event) -> None:
         tasks = [asyncio.create_task(loop.run(stop)) for loop in loops]
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -216,11 +211,7 @@ class World:
         assert self.engine.letters is not None
         assert self.engine.ledger is not None
         wire = Wire(
-            process,
-            self._weather,
-            trace=self.trace,
-            hits=self._hits,
-            witness=self._claims.saw,
+            process, self._weather, trace=self.trace, hits=self._hits, witness=self._claims.saw
         )
 
         def observe(event: Event) -> None:
@@ -259,7 +250,5 @@ class World:
                 await self.engine.broker.sink(parcel.mailbox).send([message])
                 self._sent[parcel.id] += 1
 
-    def _on_error(
-        self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]
-    ) -> None:
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._crashes.append(f"{context.get('message')}: {context.get('exception')!r}")

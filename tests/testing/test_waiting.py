@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 
 
 async def test_it_returns_when_the_condition_comes_true() -> None:

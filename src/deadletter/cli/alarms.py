@@ -7,13 +7,12 @@ from cyclopts import App, Parameter
 
 from deadletter.core.alerts import RULES
 from deadletter.core.errors import ConfigError
-from deadletter.observe.alarms import alarms
+from deadletter.observe.alerts import alarms, prometheus_rules
 from deadletter.observe.dashboard import dashboard
-from deadletter.observe.rules import prometheus_rules
 
 from .desk import AtDesk, Desk
 from .options import Flag
-from .times import many
+from .ui import many
 
 Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
@@ -77,9 +76,7 @@ async def cloudwatch(
             f"CloudWatch needs {error.name}: pip install 'deadletter[sqs]'"
         ) from error
     async with cloud.cloudwatch(region=region, endpoint=endpoint) as client:
-        names = await cloud.put_alarms(
-            client, sources=sources, queues=queue, topic=topic
-        )
+        names = await cloud.put_alarms(client, sources=sources, queues=queue, topic=topic)
     if desk.as_json:
         desk.document({"alarms": names})
     else:

@@ -1,8 +1,8 @@
 """
-All commands by name.
+The table of all commands.
 
-They are imported when they are used, so that `dlq --help` and completions are
-quick: here stands only where each is, and the line that help prints for it.
+Commands are imported when they run, so that `dlq --help` and completions are fast. The
+table has the module and the help line of each command.
 """
 
 import asyncio
@@ -18,42 +18,43 @@ RUN: Final = Group("Run", sort_key=3)
 CHECK: Final = Group("Check and keep", sort_key=4)
 GLOBAL: Final = Group("Everywhere", sort_key=9)
 
+_ITEMS: Final = "deadletter.queue_server.item_commands"
 _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
-    ("groups", "groups:app", LOOK, "What broke, by cause."),
-    ("show", "show:show", LOOK, "Tell one letter's whole story."),
-    ("repro", "repro:repro", LOOK, "Write a test that fails as a letter did."),
-    ("stats", "stats:stats", LOOK, "Count what is where."),
-    ("outages", "outages:app", LOOK, "List when brakes were open; go on."),
-    ("review", "moves:review", DECIDE, "Say that you have looked at letters."),
-    ("note", "moves:note", DECIDE, "Write a note on letters."),
-    ("replay", "replay:app", DECIDE, "Send letters back to be tried again."),
-    ("edit", "edit:edit", DECIDE, "Mend a letter's message."),
-    ("close", "moves:close", DECIDE, "Say that letters are done with."),
+    ("groups", "groups:app", LOOK, "List problems: letters grouped by cause."),
+    ("show", "letters:show", LOOK, "Show one letter and its whole story."),
+    ("repro", "repro:repro", LOOK, "Write a failing test that reproduces a letter."),
+    ("stats", "overview:stats", LOOK, "Count messages and letters."),
+    ("outages", "outages:app", LOOK, "List outages; release mailboxes."),
+    ("review", "moves:review", DECIDE, "Mark letters as reviewed."),
+    ("note", "moves:note", DECIDE, "Add a note to letters."),
+    ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
+    ("edit", "edit:edit", DECIDE, "Edit the message of a letter."),
+    ("close", "moves:close", DECIDE, "Close letters."),
     ("reopen", "moves:reopen", DECIDE, "Make letters pending again."),
-    ("confirm", "moves:confirm", DECIDE, "Say that messages sent back were handled."),
-    ("discard", "moves:discard", DECIDE, "Throw letters away, for now."),
-    ("restore", "moves:restore", DECIDE, "Take discarded letters out of the bin."),
-    ("purge", "moves:purge", DECIDE, "Delete letters for good."),
+    ("confirm", "moves:confirm", DECIDE, "Confirm that replayed messages were handled."),
+    ("discard", "moves:discard", DECIDE, "Discard letters; `restore` undoes it."),
+    ("restore", "moves:restore", DECIDE, "Restore discarded letters."),
+    ("purge", "moves:purge", DECIDE, "Delete letters permanently."),
     ("work", "work:work", RUN, "Run the handlers of an App."),
-    ("serve", "serve:serve", RUN, "Answer over HTTP: API, queue server, metrics."),
-    ("drain", "drain:drain", RUN, "Take in the dead letters of others."),
+    ("serve", "serve:serve", RUN, "Serve the HTTP API, the queue server and metrics."),
+    ("drain", "drain:drain", RUN, "Import letters from a broker's own dead-letter queue."),
     ("send", "send:send", RUN, "Send a message."),
     ("tokens", "tokens:app", RUN, "Create, list, revoke tokens of the server."),
-    ("produce", "items:produce", RUN, "Put an item into a queue of the server."),
-    ("lease", "items:lease", RUN, "Borrow items of a queue of the server."),
-    ("complete", "items:complete", RUN, "Say that leased items are done with."),
-    ("retry", "items:retry", RUN, "Give leased items back."),
+    ("produce", f"{_ITEMS}:produce", RUN, "Add an item to a queue of the server."),
+    ("lease", f"{_ITEMS}:lease", RUN, "Lease items from a queue of the server."),
+    ("complete", f"{_ITEMS}:complete", RUN, "Complete leased items."),
+    ("retry", f"{_ITEMS}:retry", RUN, "Return leased items to the queue."),
     ("queues", "queues:app", RUN, "List, create, update, delete mailboxes."),
-    ("classify", "classify:classify", RUN, "Say what an error would mean."),
-    ("verify", "checks:verify", CHECK, "Prove that nothing was lost."),
+    ("classify", "classify:classify", RUN, "Show how an error would be classified."),
+    ("verify", "checks:verify", CHECK, "Check that no message was lost."),
     ("audit", "audit:app", CHECK, "List who did what, newest first."),
-    ("doctor", "checks:doctor", CHECK, "Look at what tends to go wrong."),
-    ("alarms", "alarms:app", CHECK, "Have Prometheus or CloudWatch watch."),
-    ("export", "archive:export", CHECK, "Write letters into a file."),
-    ("import", "archive:import_", CHECK, "Take in letters from a file."),
-    ("retention", "retention:app", CHECK, "Let go of finished letters."),
-    ("completion", "completion:completion", CHECK, "Complete commands in the shell."),
+    ("doctor", "checks:doctor", CHECK, "Check for common problems."),
+    ("alarms", "alarms:app", CHECK, "Print Prometheus rules or create CloudWatch alarms."),
+    ("export", "archive:export", CHECK, "Write letters to a file."),
+    ("import", "archive:import_", CHECK, "Import letters from a file."),
+    ("retention", "retention:app", CHECK, "Delete finished letters after their retention."),
+    ("completion", "completion:completion", CHECK, "Print a completion script for your shell."),
 )
 _ALIASES: Final = {"replay": ("redrive",)}
 
@@ -68,15 +69,14 @@ NAMES: Final = tuple(name for name, *_ in _COMMANDS)
 
 def build(words: Sequence[str] = ()) -> App:
     """
-    The command line for these words, ready to be called through its `meta`.
+    Return the command line for these words; call its `meta`.
 
-    A command that is among the words speaks for itself, at length; of the others
-    only one line is known.
+    Only commands among the words are imported; the others have one line of help.
     """
     is_general = not set(NAMES).intersection(words)
     app = App(
         name="dlq",
-        help="The dead letter office: see what died, find out why, send it back.",
+        help="The dead letter office: list failed messages, find the cause, replay them.",
         help_format="markdown",
         help_epilogue=_EPILOGUE if is_general else None,
         version=_version,
@@ -84,7 +84,7 @@ def build(words: Sequence[str] = ()) -> App:
     )
     for index, (name, place, group, line) in enumerate(_COMMANDS):
         app.command(
-            f"{__package__}.{place}",
+            place if place.startswith("deadletter.") else f"{__package__}.{place}",
             name=name,
             alias=_ALIASES.get(name, ()),
             group=group,
@@ -105,35 +105,29 @@ def _launcher(app: App) -> Any:
         url: Annotated[str | None, Parameter(group=GLOBAL)] = None,
         office: Annotated[str | None, Parameter(group=GLOBAL)] = None,
         server: Annotated[str | None, Parameter(group=GLOBAL)] = None,
-        json: Annotated[
-            bool, Parameter(group=GLOBAL, negative="", show_default=False)
-        ] = False,
+        json: Annotated[bool, Parameter(group=GLOBAL, negative="", show_default=False)] = False,
         actor: Annotated[str | None, Parameter(group=GLOBAL)] = None,
     ) -> int:
         """
         The dead letter office.
 
         Args:
-            url: The engine, such as sqlite:///shop.db. Otherwise DLQ_URL, `url` in
+            url: The engine, such as sqlite:///shop.db. Default: DLQ_URL, `url` in
                 deadletter.toml, or sqlite:///deadletter.db.
-            office: Where the letters are, if not in the engine itself. Otherwise
+            office: The store of the letters, if it is not the engine. Default:
                 DLQ_OFFICE or `office` in deadletter.toml.
-            server: A server to ask instead, such as http://127.0.0.1:8418. Otherwise
-                DLQ_SERVER. Your token is in DLQ_TOKEN, or in the file that
-                DLQ_TOKEN_FILE names.
-            json: Answer in JSON: one document, or one line each for lists.
-            actor: Who does this, for the audit. Otherwise you@host.
+            server: A server to use instead, such as http://127.0.0.1:8418. Default:
+                DLQ_SERVER. The token is read from DLQ_TOKEN or the file
+                DLQ_TOKEN_FILE.
+            json: Print JSON: one document, or one line per entry of a list.
+            actor: Your name in the audit. Default: you@host.
         """
-        command, bound, extra = app.parse_args(
-            tokens, exit_on_error=False, print_error=False
-        )
+        command, bound, extra = app.parse_args(tokens, exit_on_error=False, print_error=False)
         more: dict[str, object] = {}
         if "desk" in extra:
             from .desk import Desk  # noqa: PLC0415 -- help and completions need none
 
-            more["desk"] = Desk(
-                url=url, office=office, server=server, as_json=json, actor=actor
-            )
+            more["desk"] = Desk(url=url, office=office, server=server, as_json=json, actor=actor)
         result = command(*bound.args, **bound.kwargs, **more)
         if inspect.iscoroutine(result):
             result = _run(result)

@@ -13,19 +13,16 @@ from deadletter.core.errors import ConfigError
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
 from .files import new_file, readable
-from .interrupts import standard_input
 from .options import AtMost, Flag, Reason
-from .progress import reading, writing
-from .times import many
+from .streams import standard_input
+from .ui import many, reading, writing
 
 STANDARD: Final = "-"
 
 
 async def export(
     *query: str,
-    out: Annotated[
-        str, Parameter(name=["--out", "-o"], allow_leading_hyphen=True)
-    ] = STANDARD,
+    out: Annotated[str, Parameter(name=["--out", "-o"], allow_leading_hyphen=True)] = STANDARD,
     format_: Annotated[Literal["jsonl", "csv"], Parameter(name="--format")] = "jsonl",
     limit: AtMost = None,
     force: Flag = False,
@@ -45,9 +42,9 @@ async def export(
         query: In the search language; nothing is everything.
         out: The file; - is standard output.
         format_: jsonl or csv.
-        limit: At most so many letters.
+        limit: The maximum number of letters.
         force: Overwrite the file if it is there.
-        reason: Why; goes into the audit.
+        reason: Why; recorded in the audit.
     """
     text = " ".join(query)
     async with desk.office() as office:
@@ -80,7 +77,7 @@ async def import_(
         salvage: Take the intact letters of a damaged archive, or all of one that an
             older version wrote without checksums. The exit code is 6 if something
             was wrong.
-        reason: Why; goes into the audit.
+        reason: Why; recorded in the audit.
     """
     name = "standard input" if file == STANDARD else Path(file).name
     with _reading(file) as given, readable(given) as archive:
@@ -91,9 +88,7 @@ async def import_(
                 _telling_notes(desk),
                 reading(desk, "taking in", archive, times=times) as letters,
             ):
-                result = await office.take_in(
-                    letters, desk.by(reason), name=name, salvage=salvage
-                )
+                result = await office.import_(letters, desk.by(reason), name=name, salvage=salvage)
     if desk.as_json:
         desk.document(result)
     else:
@@ -131,9 +126,7 @@ def _naming(archive: str) -> Iterator[None]:
 def _writing(out: str, *, force: bool) -> Iterator[BinaryIO]:
     if out == STANDARD:
         if sys.stdout.isatty():
-            raise ConfigError(
-                "letters hold bytes that a terminal may obey: name a file with --out"
-            )
+            raise ConfigError("letters hold bytes that a terminal may obey: name a file with --out")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

@@ -5,19 +5,17 @@ from pathlib import Path
 
 from cyclopts import App
 
-from deadletter.core.chain import ACCEPTED
 from deadletter.core.errors import ConfigError
-from deadletter.core.query.values import duration
-from deadletter.core.safe import clean
-from deadletter.office.anchors import anchor, append_anchor
-from deadletter.office.audit_list import Wanted, head, newest
+from deadletter.core.query.fields import duration
+from deadletter.core.seals import ACCEPTED
+from deadletter.core.text import clean
+from deadletter.office.audit import Wanted, anchor, append_anchor, head, newest
 from deadletter.ports import Examining, Reconciles
 
 from .desk import AtDesk
 from .exit_codes import ExitCode
 from .options import Reason, Shown
-from .tables import cell, table, text_column
-from .times import local, many
+from .ui import cell, local, many, table, text_column
 
 app = App(name="audit", help_format="markdown")
 
@@ -50,7 +48,7 @@ async def audit(
         since=desk.clock.now() - _span(since) if since else None,
     )
     async with desk.office() as office:
-        found = await newest(office.acts, wanted, limit)
+        found = await newest(office.audit, wanted, limit)
     if desk.as_json:
         for entry in found:
             desk.document(entry)
@@ -89,7 +87,7 @@ async def head_(*, append: Path | None = None, desk: AtDesk) -> None:
         append: Write the line at the end of this file as well.
     """
     async with desk.office() as office:
-        last = await head(office.acts)
+        last = await head(office.audit)
     line = anchor(last)
     if append is not None:
         _append(append, line)
@@ -110,7 +108,7 @@ async def seal(*, reason: Reason = "", desk: AtDesk) -> ExitCode:
     that do not fit their seal are left as they are.
 
     Args:
-        reason: Why; goes into the audit.
+        reason: Why; recorded in the audit.
     """
     async with desk.engine() as engine:
         store = engine.letters
@@ -147,7 +145,5 @@ def _append(path: Path, line: str) -> None:
 def _span(text: str) -> timedelta:
     span = duration(text)
     if span is None:
-        raise ConfigError(
-            f"--since must be a time such as 90s, 24h or 7d, got {text!a}"
-        )
+        raise ConfigError(f"--since must be a time such as 90s, 24h or 7d, got {text!a}")
     return span

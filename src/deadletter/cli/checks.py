@@ -1,4 +1,4 @@
-"""dlq verify, dlq doctor: does it add up, and is it well?"""
+"""dlq verify and dlq doctor."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,21 +8,18 @@ from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
-from deadletter.assembly.engines import key_ring
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import AuditEntry
-from deadletter.core.safe import clean
-from deadletter.office.anchors import check_anchors
+from deadletter.core.text import clean
+from deadletter.office.audit import check_anchors
 from deadletter.office.doctor import Check, Health, examine, worst
 from deadletter.office.verify import CONFLICTS, Conflicts, Verified
 from deadletter.office.verify import verify as add_up
 from deadletter.ports import LetterStore
+from deadletter.wiring.engines import key_ring
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .progress import bar
-from .tables import Name, name_column, number, number_column, table
-from .times import many
+from .ui import Name, bar, many, name_column, number, number_column, table
 
 _STYLES: Final = {
     Health.OK: "green",
@@ -104,11 +101,7 @@ async def _anchored(
         if not anchors.exists():
             text = f"There is no file {named} yet, which the settings name for anchors."
             return replace(found, unseen=(*found.unseen, text))
-
-    async def read(after: int, limit: int) -> Sequence[AuditEntry]:
-        return await store.audit(after=after, limit=limit)
-
-    wrong = await check_anchors(_lines(anchors), read)
+    wrong = await check_anchors(_lines(anchors), store.audit)
     return replace(found, findings=(*found.findings, *wrong))
 
 

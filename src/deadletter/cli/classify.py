@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from deadletter.assembly import read_rules
 from deadletter.core.errors import ConfigError
 from deadletter.core.rules import DEFAULT
+from deadletter.wiring.serving import read_rules
 
 from .desk import AtDesk
 from .options import Text
@@ -64,12 +64,7 @@ async def classify(
 
 
 def _error(
-    text: str,
-    type_: str,
-    *,
-    status: int | None,
-    code: str | None,
-    grpc: str | None,
+    text: str, type_: str, *, status: int | None, code: str | None, grpc: str | None
 ) -> BaseException:
     error = _type(type_)(text)
     facts: dict[str, Any] = {

@@ -7,11 +7,7 @@ from .options import Flag
 
 
 async def completion(
-    shell: Literal["bash", "zsh", "fish"],
-    /,
-    *,
-    install: Flag = False,
-    desk: AtDesk,
+    shell: Literal["bash", "zsh", "fish"], /, *, install: Flag = False, desk: AtDesk
 ) -> None:
     """
     Print what makes a shell complete `dlq`, or install it.

@@ -1,17 +1,18 @@
 """
-The desk a person sits at: which office, who asks, and how answers are written.
+The context of every command: the office, the user, and how output is written.
 
-Every command is handed one. Results go to standard output, everything said about
-them to standard error, so that output can be piped as it is.
+Results go to standard output and everything else to standard error, so that output can
+be piped.
 """
 
 import getpass
 import os
 import shlex
 import socket
+import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -21,26 +22,61 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from deadletter.assembly import opened
-from deadletter.assembly.engines import check_file, file_of
-from deadletter.assembly.foreign import Ways
-from deadletter.assembly.pairing import Paired
 from deadletter.core.documents import encode_document
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.redact import redact
-from deadletter.core.safe import clean, clean_json
+from deadletter.core.text import clean, clean_json, is_word
+from deadletter.office.office import Office, OfficeProtocol
 from deadletter.ports import Clock, Engine
 from deadletter.settings import Settings, load_settings
 from deadletter.system import SystemClock, SystemDice
+from deadletter.wiring.engines import Paired, file_of, key_ring, opened
+from deadletter.wiring.foreign import Ways
 
-from .local import LocalOffice
-from .office import Office
-from .token import given_token
+NAME: Final = "DLQ_TOKEN"
+_MOST: Final = 4096  # characters
+
+
+def given_token(environ: Mapping[str, str]) -> str | None:
+    """
+    The token in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names.
+
+    A file that others may read is refused, as ssh does.
+    """
+    if token := environ.get(NAME, "").strip():
+        return _checked(token, NAME)
+    name = environ.get(f"{NAME}_FILE")
+    return _read(Path(name)) if name else None
+
+
+def _read(file: Path) -> str:
+    try:
+        mode = file.stat().st_mode
+        with file.open(encoding="utf-8") as opened:
+            token = opened.read(_MOST).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the token in {file}: {error}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(f"others may read {file}, which holds a token: chmod 600 it")
+    if not token:
+        raise ConfigError(f"there is no token in {file}")
+    return _checked(token, str(file))
+
+
+def _checked(token: str, where: str) -> str:
+    if not is_word(token):
+        raise ConfigError(
+            f"what is in {where} is not a token: it is one word of ASCII, without"
+            " spaces or line breaks"
+        )
+    return token
+
 
 if TYPE_CHECKING:
-    from deadletter.assembly import App
+    from deadletter.app import App
+    from deadletter.client import Client, QueueClient
 
 PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
 
@@ -117,10 +153,6 @@ class Desk:
         """The file the office lives in, if it lives in one."""
         return file_of(self.office_url or self.url)
 
-    def check_file(self) -> None:
-        """Refuse to go on where the office is a file that is not there."""
-        check_file(self.office_url or self.url)
-
     @cached_property
     def server(self) -> str | None:
         """The server that is asked instead of an engine, if somebody says."""
@@ -130,7 +162,7 @@ class Desk:
             return None
         named = self._given_server or os.environ.get("DLQ_SERVER") or None
         if named is not None and self._given_actor is not None:
-            raise ConfigError("to a server you are who your token is: leave --actor")
+            raise ConfigError("--actor cannot be combined with --server: the token identifies you")
         return named
 
     def check_unnamed(self) -> None:
@@ -156,24 +188,26 @@ class Desk:
         """The engine, open; a file that is not there is made only if asked to."""
         self.check_here()
         async with opened(self.url, office=self.office_url, make=make) as engine:
-            self.hint(f"Office: {redact(self._place(engine))}")
+            self.name_office(self.office_of(engine))
             yield engine
 
-    def _place(self, engine: Engine) -> str:
+    def office_of(self, engine: Engine) -> str:
         """Return the URL of the office that was opened with this engine."""
         if self.office_url is None and isinstance(engine, Paired):
             return self.settings.office or self.url
         return self.office_url or self.url
 
     @asynccontextmanager
-    async def here(self, *, make: bool = False) -> AsyncIterator[LocalOffice]:
-        """The engine and its letters, open."""
+    async def here(self, *, make: bool = False) -> AsyncIterator[Office]:
+        """Open the office of the engine; for commands that need the engine itself."""
         async with self.engine(make=make) as engine:
-            yield LocalOffice(
+            assert engine.letters is not None  # every engine is opened with an office
+            yield Office(
                 engine,
                 self.clock,
                 self.dice,
-                ways=self.ways,
+                ring=key_ring(engine.letters),
+                servers=self.ways,
                 fits=self._fits,
                 presume_after=self.settings.presume_after,
             )
@@ -191,7 +225,7 @@ class Desk:
         """The App that the settings name; one that cannot be loaded is told of."""
         if self.settings.app is None:
             return None
-        from deadletter.assembly import load_app  # noqa: PLC0415 -- the runtime
+        from deadletter.loading import load_app  # noqa: PLC0415 -- the runtime
 
         try:
             return load_app(self.settings.app)
@@ -200,17 +234,35 @@ class Desk:
             return None
 
     @asynccontextmanager
-    async def office(self, *, make: bool = False) -> AsyncIterator[Office]:
-        """The office that commands ask: the server's, or the one here."""
+    async def office(self, *, make: bool = False) -> AsyncIterator[OfficeProtocol]:
+        """Open the office: the one behind the server, or the one here."""
         if self.server is None:
             async with self.here(make=make) as office:
                 yield office
             return
-        from .remote import remote_office  # noqa: PLC0415 -- needs an extra
+        self.name_office(f"the one of {self.server}")
+        async with self.client(self.server) as client:
+            yield client.office
 
-        self.hint(f"Office: the one of {redact(self.server)}")
-        async with remote_office(self.server, self.token) as remote:
-            yield remote
+    @asynccontextmanager
+    async def client(self, url: str) -> AsyncIterator["Client"]:
+        """Connect to the server at `url`, with the token of the environment."""
+        from deadletter.client import Client  # noqa: PLC0415 -- needs an extra
+
+        with _explained():
+            async with Client(url, token=self.token) as client:
+                yield client
+
+    @asynccontextmanager
+    async def queue_server(self) -> AsyncIterator["QueueClient"]:
+        """Connect to the queue server: the one that is named, or the one on this machine."""
+        from deadletter.client import QueueClient  # noqa: PLC0415 -- needs an extra
+
+        here = self.settings.serve
+        url = self.server or f"http://{here.host}:{here.port}"
+        with _explained():
+            async with QueueClient(url, token=self.token) as client:
+                yield client
 
     def show(self, what: RenderableType) -> None:
         """Something made for eyes, on standard output."""
@@ -229,10 +281,32 @@ class Desk:
         if self.is_watched:
             self.warn(text)
 
+    def name_office(self, place: str) -> None:
+        """Say which office a command looks at, also where nobody watches."""
+        if not self.as_json:
+            self.warn(f"Office: {redact(place)}")
+
     def document(self, value: object) -> None:
         """One JSON document, on one line."""
         text = encode_document(value, enc_hook=str).decode()
         sys.stdout.write(clean_json(text) + "\n")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Add to errors of a connection what the user can do about them."""
+    from deadletter.client.connection import Stranger, Unreachable  # noqa: PLC0415 -- an extra
+
+    try:
+        yield
+    except Unreachable as error:
+        raise Unavailable(
+            f"{error}; `dlq serve` starts one, --server or DLQ_SERVER names another"
+        ) from error
+    except Stranger as error:
+        raise Refused(
+            f"{error}; yours is in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names"
+        ) from error
 
 
 def _shown(url: str) -> str:

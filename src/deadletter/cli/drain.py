@@ -9,39 +9,38 @@ from cyclopts import Parameter
 from msgspec import Struct
 from rich.table import Table
 
-from deadletter.assembly.chores import Chore
-from deadletter.assembly.foreign import opened_foreign
-from deadletter.assembly.intakes import dead_places
-from deadletter.core.dialects import Trusted, origin_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, Observer
 from deadletter.core.letter import DeadLetter
+from deadletter.intake.dialects import Trusted, origin_of
 from deadletter.observe.logs import log_events
+from deadletter.office.office import Office
 from deadletter.office.outcomes import settle_all
 from deadletter.ports import Drain, Foreign, Hidden, Hides, OutcomeProbe, loss_of
-from deadletter.runtime.group import LoopGroup
-from deadletter.runtime.intake import Intake, TakenIn
+from deadletter.runtime.drain_loop import Intake, TakenIn
 from deadletter.runtime.loop import Loop
+from deadletter.runtime.loop_group import LoopGroup
+from deadletter.wiring.chores import Chore
+from deadletter.wiring.foreign import dead_places, opened_foreign
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .local import LocalOffice
-from .log_streams import never_wait
-from .metering import metered
 from .options import AtMost, Flag, Reason
-from .progress import bar
-from .tables import (
+from .streams import never_wait
+from .ui import (
+    bar,
     cell,
     error_of,
     firm_column,
+    many,
     number,
     number_column,
     short,
+    span,
     table,
     text_column,
 )
-from .times import many, span
-from .work import log_lines
+from .work import log_lines, metered
 
 LOOK: Final = 1_000  # things looked at without taking them, unless told otherwise
 _SAMPLES: Final = 20
@@ -108,7 +107,7 @@ async def drain(
         queues: The dead queues, topics or registries, such as orders-dlq, rq:default,
             bullmq:mail, dramatiq:default, celery:dead; those that can be told from
             others without.
-        limit: At most so many letters.
+        limit: The maximum number of letters.
         dry_run: Only look: nothing is kept, and everything stays where it is.
         follow: Go on until told to stop, and say what happens.
         source: A mailbox that headers may name as the one a message came from; `*`
@@ -117,7 +116,7 @@ async def drain(
             once for each mailbox.
         health_port: With --follow, answer /health/live, /health/ready and /metrics
             there.
-        reason: Why; goes into the audit.
+        reason: Why; recorded in the audit.
     """
     if follow and (dry_run or limit is not None):
         raise ConfigError("--follow goes on: it has neither --limit nor --dry-run")
@@ -144,12 +143,7 @@ class _Draining:
     """What the ways of draining have in common."""
 
     def __init__(
-        self,
-        desk: Desk,
-        office: LocalOffice,
-        trusted: Trusted,
-        server: str,
-        foreign: Foreign,
+        self, desk: Desk, office: Office, trusted: Trusted, server: str, foreign: Foreign
     ) -> None:
         self.desk = desk
         self.office = office
@@ -173,7 +167,7 @@ class _Draining:
     async def settle(self) -> int:
         """Settle copies of replays that did not come back, or that are known."""
         probes = {self._server: self._probe}
-        store, ways = self.office.store, self.office.ways
+        store, ways = self.office.store, self.desk.ways
         return await settle_all(store, self.desk.clock, ways, probes=probes)
 
 
@@ -261,20 +255,12 @@ async def _look(work: _Draining, drains: Sequence[Drain], limit: int) -> None:
         desk.hint(f"…and {len(seen) - _SAMPLES:,} more.")
 
 
-async def _follow(
-    work: _Draining, drains: Sequence[Drain], port: int | None
-) -> ExitCode:
+async def _follow(work: _Draining, drains: Sequence[Drain], port: int | None) -> ExitCode:
     desk = work.desk
     observe, metrics = metered(log_events(desk.clock, log=log_lines(desk)))
     loops: list[Loop] = [work.intake(drain, observe) for drain in drains]
     loops.append(
-        Chore(
-            "outcomes",
-            work.settle,
-            interval=_SETTLE_EVERY,
-            clock=desk.clock,
-            observe=observe,
-        )
+        Chore("outcomes", work.settle, interval=_SETTLE_EVERY, clock=desk.clock, observe=observe)
     )
     group = LoopGroup(
         loops,
@@ -331,9 +317,7 @@ def _table(rows: Counter[Row]) -> Table:
     firm_column(shown, "dialect")
     number_column(shown, "letters")
     for row, count in rows.most_common():
-        shown.add_row(
-            cell(row.place), cell(row.source, "cyan"), cell(row.dialect), number(count)
-        )
+        shown.add_row(cell(row.place), cell(row.source, "cyan"), cell(row.dialect), number(count))
     return shown
 
 

@@ -1,5 +1,10 @@
-"""dlq edit: mend a letter's message before it is sent back."""
+"""dlq edit: change the message of a letter."""
 
+import asyncio
+import os
+import shlex
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +19,85 @@ from deadletter.core.editing import Changes, check_revision
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Headers
-from deadletter.core.safe import clean
+from deadletter.core.text import clean
 from deadletter.office.diff import Difference, Sign, differences
 
-from .asking import agreed
-from .bodies import header_of, read_body
 from .desk import AtDesk, Desk
-from .editor import Draft, editor
-from .options import Flag, Reason, Yes
-from .tables import short
-from .targets import letter_id
+from .options import Flag, Reason, Yes, header_of, letter_id, read_body
+from .streams import left_to_child
+from .ui import agreed, short
+
+
+class Draft:
+    """A file that nobody else may read, there until it is forgotten."""
+
+    def __init__(self, command: list[str], body: bytes, name: str) -> None:
+        if _is_odd(body):
+            raise ConfigError(
+                "the body is not text, and an editor would spoil it: give another one"
+                " with --body FILE"
+            )
+        self._command = command
+        self._before = body
+        suffix = ".json" if body.lstrip()[:1] in (b"{", b"[") else ".txt"
+        self.file = Path(tempfile.mkdtemp(prefix="dlq-edit-")) / f"{name}{suffix}"
+
+    async def edited(self) -> bytes:
+        """What somebody has made of it."""
+        self.file.write_bytes(self._before)
+        with left_to_child():
+            code = await self._run()
+        if code != 0:
+            raise ConfigError(f"{self._command[0]} ended with an error: nothing was changed")
+        return self._after()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether somebody has written something."""
+        return self.file.exists() and self._after() != self._before
+
+    def forget(self) -> None:
+        """Take it away, and whatever the editor left beside it."""
+        shutil.rmtree(self.file.parent, ignore_errors=True)
+
+    async def _run(self) -> int:
+        try:
+            process = await asyncio.create_subprocess_exec(*self._command, str(self.file))
+        except OSError as error:
+            raise ConfigError(
+                f"the editor {self._command[0]} cannot be run ({error.strerror}): set"
+                " EDITOR to one that can, or give --body FILE"
+            ) from error
+        return await process.wait()
+
+    def _after(self) -> bytes:
+        try:
+            after = self.file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read what was written: {error.strerror}") from error
+        if not self._before.endswith(b"\n") and after.endswith(b"\n"):
+            return after[:-1]  # editors end every line, also the last one
+        return after
+
+
+def editor() -> list[str]:
+    """The command of the editor that somebody named."""
+    given = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    try:
+        words = shlex.split(given or "")
+    except ValueError as error:
+        raise ConfigError(f"EDITOR is not a command ({error}): set it") from error
+    if not words:
+        raise ConfigError("no editor is named: set EDITOR, or give --body FILE")
+    return words
+
+
+def _is_odd(body: bytes) -> bool:
+    try:
+        return "\x00" in body.decode()
+    except UnicodeDecodeError:
+        return True
+
 
 _STYLES: Final = {Sign.SAME: "dim", Sign.GONE: "red", Sign.NEW: "green"}
 
@@ -58,8 +132,8 @@ async def edit(
         content_type: Another content type.
         key: Another ordering key.
         reveal: Show what is masked in the difference.
-        reason: Why; goes into the audit.
-        yes: Do not ask.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
     """
     by, letter = desk.by(reason), letter_id(letter)
     changes = Changes(
@@ -73,7 +147,7 @@ async def edit(
     async with desk.office() as office:
         head = await office.letters.head(letter)
         check_revision(head, head.revision)
-        head, before = await office.message(head.id, by, shown=in_editor or reveal)
+        head, before = await office.letters.message(head.id, by, shown=in_editor or reveal)
         draft = Draft(command, before.body, short(head.id)) if in_editor else None
         with _looked_after(desk, draft):
             if draft is not None:
@@ -84,7 +158,7 @@ async def edit(
             found = differences(before, changes.made_to(before), reveal=reveal)
             if found:
                 _ask(desk, head, found, yes=yes)
-                head = await office.edit(head, changes, by)
+                head = await office.letters.edit(head.id, changes, by, revision=head.revision)
     _report(desk, head, found)
 
 
@@ -105,9 +179,7 @@ def _looked_after(desk: Desk, draft: Draft | None) -> Iterator[None]:
     draft.forget()
 
 
-def _ask(
-    desk: Desk, head: LetterHead, found: Sequence[Difference], *, yes: bool
-) -> None:
+def _ask(desk: Desk, head: LetterHead, found: Sequence[Difference], *, yes: bool) -> None:
     if not desk.as_json:
         for part in told(found):
             desk.show(part)
@@ -135,9 +207,7 @@ def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Te
             yield Text("… and more", style="dim")
 
 
-def _headers(
-    headers: Headers, new: Sequence[tuple[str, bytes]], removed: Sequence[str]
-) -> Headers:
+def _headers(headers: Headers, new: Sequence[tuple[str, bytes]], removed: Sequence[str]) -> Headers:
     names = {name for name, _ in new} | set(removed)
     missing = set(removed) - {name for name, _ in headers}
     if missing:

@@ -1,4 +1,4 @@
-"""dlq groups: what broke, by cause, and what people have said about it."""
+"""dlq groups: list, show, resolve, snooze, mute, merge and split groups of letters."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,29 +11,192 @@ from rich.text import Text
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, GroupStatus
-from deadletter.core.query.values import duration
-from deadletter.core.safe import clean
-from deadletter.office.groups import GroupLine
+from deadletter.core.query.fields import duration
+from deadletter.core.text import clean
+from deadletter.core.variants import ValueCount, Variants
+from deadletter.office.groups import GroupLine, Regrouped
 
 from .desk import AtDesk, Desk
-from .group_merging import merge, regroup, rules, split, undo
 from .options import AtMost, Flag, Reason
-from .paging import pages, tell_of_more
-from .tables import (
+from .ui import (
     WIDE,
     Name,
+    ago,
     cell,
     firm_column,
     indented,
+    local,
+    many,
     name_column,
     number,
     number_column,
+    pages,
     percent,
     table,
+    tell_of_more,
     text_column,
 )
-from .times import ago, local, many
-from .variants import show_variants
+
+_TEXTS: Final = 5  # shown to a person; --json has more
+_TRAITS: Final = 10
+_VALUES: Final = 3
+
+
+def show_variants(desk: Desk, found: Variants) -> None:
+    """Show what letters share, and the different texts of their errors."""
+    if not found.looked_at:
+        desk.tell("None of its letters is there any more.", "dim")
+        return
+    desk.tell(f"What they share, {_sample(found)}:")
+    shown = table()
+    firm_column(shown, "field")
+    number_column(shown, "letters")
+    number_column(shown, "others")
+    text_column(shown, "value")
+    for trait in [one for one in found.traits if one.tells][:_TRAITS]:
+        for n, one in enumerate(trait.values[:_VALUES]):
+            shown.add_row(
+                cell("" if n else trait.field, "cyan"),
+                cell(_share(one.count, found.looked_at)),
+                cell(_share(one.elsewhere, found.compared), "dim"),
+                cell(one.value),
+            )
+        if trait.distinct > _VALUES:
+            more = f"… {trait.distinct - _VALUES:,} other values"
+            shown.add_row("", "", "", cell(more, "dim"))
+    desk.show(indented(shown))
+    masked = [one.field for one in found.traits if one.is_masked]
+    own = [one.field for one in found.traits if not (one.tells or one.is_masked)]
+    for what, fields in (("hardly ever the same", own), ("masked, so not compared", masked)):
+        if fields:
+            desk.tell(f"  {what}: {', '.join(fields)}", "dim")
+    desk.tell("")
+    many = "text" if found.distinct_texts == 1 else "texts"
+    desk.tell(f"{found.distinct_texts:,} error {many}, without what varies:")
+    texts = table()
+    number_column(texts, "letters")
+    text_column(texts, "text")
+    for text in found.texts[:_TEXTS]:
+        texts.add_row(cell(_share(text.count, found.looked_at)), cell(_text(text)))
+    desk.show(indented(texts, below=1))
+
+
+def _sample(found: Variants) -> str:
+    sample = f"of the newest {found.looked_at:,} of {found.letters:,} letters"
+    if found.opened < found.looked_at:
+        sample += f" (contents of {found.opened:,})"
+    if found.compared:
+        sample += f", beside {found.compared:,} others of the mailbox"
+    return sample
+
+
+def _share(n: int, of: int) -> str:
+    if not of:
+        return "-"
+    return percent(n / of)
+
+
+def _text(text: ValueCount) -> str:
+    return text.value or "(no text)"
+
+
+async def merge(into: str, /, *others: str, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    Merge groups that have the same cause.
+
+    New letters follow. `dlq groups undo` undoes it.
+
+    Args:
+        into: The group that stays: its name, or the beginning of it.
+        others: The groups that become part of it.
+        reason: Why; recorded in the audit.
+    """
+    if not others:
+        raise ConfigError("name at least two groups: `dlq groups` shows their names")
+    async with desk.office() as office:
+        done = await office.groups.merge(into, others, desk.by(reason))
+    _tell(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
+    _hint(desk, others[0])
+
+
+async def split(
+    group: str,
+    query: Annotated[str, Parameter(name="query")],
+    /,
+    *,
+    reason: Reason = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Split letters with another cause off a group.
+
+    New letters follow. `dlq groups undo` undoes it.
+
+    Args:
+        group: Its name, or the beginning of it.
+        query: Which letters, by a search such as version:2.0 or text:timeout.
+        reason: Why; recorded in the audit.
+    """
+    async with desk.office() as office:
+        done = await office.groups.split(group, query, desk.by(reason))
+    _tell(desk, done, f"{many(done.moved, 'letter')} moved to {done.group}.")
+    _hint(desk, done.group)
+
+
+async def undo(group: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
+    """
+    Undo the last merge or split of a group and move its letters back.
+
+    Args:
+        group: The group that was merged or split, or the one that was split off.
+        reason: Why; recorded in the audit.
+    """
+    async with desk.office() as office:
+        done = await office.groups.undo(group, desk.by(reason))
+    _tell(desk, done, f"{many(done.moved, 'letter')} moved back to {done.group}.")
+
+
+async def rules(*, desk: AtDesk) -> None:
+    """List merges and splits that apply to new letters."""
+    async with desk.office() as office:
+        lines = await office.groups.rules()
+    if desk.as_json:
+        for line in lines:
+            desk.document(line)
+        return
+    if not lines:
+        desk.tell("No groups were merged or split.")
+    for line in lines:
+        what = f"letters with {line.query}" if line.query else "all letters"
+        said = f"{line.group}: {what} belong to {line.target} ({line.actor})"
+        desk.show(indented(Text(clean(said))))
+
+
+async def regroup(*, desk: AtDesk) -> None:
+    """
+    Move letters of older fingerprints to their groups now.
+
+    `dlq serve` does this automatically. It can be interrupted and continued.
+    """
+    async with desk.office() as office:
+        moved = await office.groups.regroup(desk.by(""))
+    if desk.as_json:
+        desk.document({"moved": moved})
+        return
+    desk.tell(f"{many(moved, 'letter')} moved. Every letter is in its group.")
+
+
+def _tell(desk: Desk, done: Regrouped, said: str) -> None:
+    if desk.as_json:
+        desk.document(done)
+    else:
+        desk.tell(said)
+
+
+def _hint(desk: Desk, name: str) -> None:
+    if not desk.as_json:
+        desk.hint(f"{desk.dlq} groups undo {clean(name)} takes it back.")
+
 
 _NARROW: Final = 100
 _TIGHT: Final = 61  # columns; with fewer, there is no room for shares and times
@@ -81,10 +244,8 @@ async def groups(
     most = limit or (None if desk.as_json else _SHOWN)
     async with desk.office() as office:
 
-        async def read(
-            size: int, after: str | None
-        ) -> tuple[Sequence[GroupLine], str | None]:
-            page = await office.groups(
+        async def read(size: int, after: str | None) -> tuple[Sequence[GroupLine], str | None]:
+            page = await office.groups.list(
                 source=source, status=status, everything=all_, limit=size, after=after
             )
             return page.groups, page.after
@@ -119,9 +280,9 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
         group: Its name, or the beginning of it.
     """
     async with desk.office() as office:
-        line = await office.group(group)
-        said = await office.audit(line.fingerprint, limit=_MOST_SAID)
-        variants = await office.variants(line.fingerprint)
+        line = await office.groups.get(group)
+        said = await office.audit(target=line.fingerprint, limit=_MOST_SAID)
+        variants = await office.groups.variants(line.fingerprint)
     if desk.as_json:
         desk.document({"group": line, "said": said, "variants": variants})
         return
@@ -132,9 +293,7 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
 
 
 @app.command
-async def ack(
-    *groups: str, owner: str | None = None, reason: Reason = "", desk: AtDesk
-) -> None:
+async def ack(*groups: str, owner: str | None = None, reason: Reason = "", desk: AtDesk) -> None:
     """
     Say that you know: the groups are ongoing. Takes back what was said before.
 
@@ -162,17 +321,14 @@ async def resolve(
         groups: Their names, or the beginnings of them.
         version: The first version without the problem. Letters that die in older
             ones do not count.
-        reason: Why; kept as the note of the groups and in the audit.
+        reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     await _say(desk, groups, GroupStatus.RESOLVED, reason, version=version)
 
 
 @app.command
 async def snooze(
-    *groups: str,
-    span: Annotated[str, Parameter(name="--for")],
-    reason: Reason = "",
-    desk: AtDesk,
+    *groups: str, span: Annotated[str, Parameter(name="--for")], reason: Reason = "", desk: AtDesk
 ) -> None:
     """
     Do not list groups for a while. Afterwards they are ongoing.
@@ -180,13 +336,11 @@ async def snooze(
     Args:
         groups: Their names, or the beginnings of them.
         span: How long: 90m, 24h, 7d, 2w.
-        reason: Why; kept as the note of the groups and in the audit.
+        reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     length = duration(span.strip().lower())
     if length is None or not timedelta() < length <= _LONGEST_SNOOZE:
-        raise ConfigError(
-            "--for is a length of time up to a year, such as 90m, 24h, 7d or 2w"
-        )
+        raise ConfigError("--for is a length of time up to a year, such as 90m, 24h, 7d or 2w")
     until = desk.clock.now() + length
     await _say(desk, groups, GroupStatus.SNOOZED, reason, until=until)
 
@@ -194,11 +348,11 @@ async def snooze(
 @app.command
 async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
     """
-    Do not list groups any more, until somebody says otherwise.
+    Hide groups from the list until their status is changed.
 
     Args:
         groups: Their names, or the beginnings of them.
-        reason: Why; kept as the note of the groups and in the audit.
+        reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     await _say(desk, groups, GroupStatus.MUTED, reason)
 
@@ -223,7 +377,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
         firm_column(shown, "status", most=24 if width >= _NARROW else 9)
     text_column(shown, "what broke")
     if width >= WIDE:
-        number_column(shown, "ever")
+        number_column(shown, "deaths")
         firm_column(shown, "first seen")
     if not is_tight:
         firm_column(shown, "last seen")
@@ -267,13 +421,8 @@ async def _say(
         raise ConfigError("say which groups: `dlq groups` shows their names")
     async with desk.office() as office:
         for name in names:
-            line = await office.say(
-                name,
-                status,
-                desk.by(reason),
-                owner=owner,
-                until=until,
-                version=version,
+            line = await office.groups.set_status(
+                name, status, desk.by(reason), owner=owner, until=until, version=version
             )
             if desk.as_json:
                 desk.document(line)
@@ -299,7 +448,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
     for name, text in (
         ("what broke", _what(line)),
         ("where", " · ".join(part for part in (line.source, where) if part)),
-        ("letters", f"{line.open:,} open, {line.total:,} ever"),
+        ("letters", f"{line.open:,} open, {many(line.total, 'death')}"),
         ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),
         ("stands", _standing(line) if line.since else ""),
         ("owner", line.owner or ""),

@@ -1,41 +1,64 @@
-"""dlq list: what died, and of what."""
+"""dlq list, dlq show: search letters, and show one with its story."""
 
-from collections.abc import Sequence
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from cyclopts import Parameter
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
-from deadletter.core.letter import LetterHead
-from deadletter.office.letters import LetterCount
+from deadletter.core.attempts import Attempt
+from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import OPEN, AuditEntry, LetterHead, State
+from deadletter.core.message import Message
+from deadletter.core.replay_rules import OUT
+from deadletter.core.text import attempts_of, clean, clean_lines
+from deadletter.intake.dialects import unmarked
+from deadletter.office.letters import LetterCount, LetterDetails
+from deadletter.office.story import Kind, Moment
+from deadletter.office.view import LetterView, MessageView, OriginView
+from deadletter.wiring.foreign import Ways
 
 from .desk import AtDesk, Desk
-from .options import AtMost
-from .paging import pages, tell_how_far, tell_of_more
-from .tables import (
+from .edit import told as changed
+from .options import AtMost, Flag, letter_id
+from .replay_status import OUTCOMES
+from .ui import (
     Name,
+    ago,
     cell,
     error_of,
     firm_column,
+    indented,
+    local,
+    many,
     name_column,
     number,
     number_column,
+    pages,
     short,
+    size,
+    span,
     state,
     table,
+    tell_how_far,
+    tell_of_more,
     text_column,
+    time_zone,
 )
-from .times import ago
 
 _NARROW: Final = 100
 _SHOWN: Final = 25  # letters, unless somebody says how many
 
 
-async def list_(
-    *query: str, limit: AtMost = None, after: str | None = None, desk: AtDesk
-) -> None:
+async def list_(*query: str, limit: AtMost = None, after: str | None = None, desk: AtDesk) -> None:
     """
     Search the dead letters, newest first.
 
@@ -63,9 +86,7 @@ async def list_(
     tell_of_more(desk, ["list", *query], limit, after)
 
 
-async def _show(
-    desk: Desk, query: Sequence[str], limit: int, after: str | None
-) -> str | None:
+async def _show(desk: Desk, query: Sequence[str], limit: int, after: str | None) -> str | None:
     """A table of so many letters; where it ended, if there is more."""
     async with desk.office() as office:
         words = " ".join(query)
@@ -90,9 +111,7 @@ async def _stream(
     """Letters as they are found, up to `limit`; where it ended, if there is more."""
     async with desk.office() as office:
 
-        async def read(
-            size: int, after: str | None
-        ) -> tuple[Sequence[LetterHead], str | None]:
+        async def read(size: int, after: str | None) -> tuple[Sequence[LetterHead], str | None]:
             page = await office.letters.search(" ".join(query), limit=size, after=after)
             return page.heads, page.after
 
@@ -146,3 +165,320 @@ def _nothing(query: Sequence[str], *, cut: bool) -> str:
     if query:
         return f"No letter matches {' '.join(query)}"
     return "No dead letters."
+
+
+MOST_STACK: Final = 40  # lines
+MOST_CHANGES: Final = 40  # lines
+_MOVED: Final[dict[str, str]] = {
+    State.REVIEWED: "reviewed it",
+    State.CLOSED: "closed it",
+    State.PENDING: "opened it again",
+    State.DISCARDED: "discarded it",
+    State.QUARANTINED: "quarantined it",
+    State.REPLAYING: "sent it back",
+    State.REPLAYED: "saw it handled",
+}
+_ACTS: Final = {
+    "note": "noted",
+    "edit": "edited it",
+    "reveal": "looked at what is masked",
+    "import": "imported it",
+    "purge": "purged it",
+    "replay": "replayed it",
+}
+
+
+def told(story: LetterDetails, now: datetime, *, stacks: bool) -> Iterator[RenderableType]:
+    """The parts of a letter's page, top to bottom."""
+    letter = story.view
+    yield _title(letter)
+    yield indented(_facts(letter, now))
+    if letter.origin is not None:
+        yield _heading(f"Found in {clean(letter.origin.place)}")
+        yield indented(_origin(letter.origin))
+    yield _heading("Body")
+    yield _lines(letter.message.preview)
+    if letter.message.headers:
+        yield _heading("Headers")
+        yield _lines("\n".join(letter.message.headers))
+    if letter.original is not None:
+        yield _heading("Edited since it died")
+        lines = changed(letter.differences, most=MOST_CHANGES)
+        yield from (indented(line) for line in lines)
+    yield _heading(f"Story (times in {time_zone(now)})")
+    yield indented(_timeline(story))
+    yield from _stacks(letter, every=stacks)
+
+
+def _title(letter: LetterView) -> Text:
+    title = Text("Letter ", style="bold")
+    title.append(letter.head.id, style="bold cyan")
+    title.append("  ")
+    title.append_text(state(letter.head.state))
+    return title
+
+
+def _facts(letter: LetterView, now: datetime) -> Table:
+    head, message = letter.head, letter.message
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+
+    def fact(name: str, *parts: str) -> None:
+        text = " · ".join(clean(part) for part in parts if part)
+        if text:
+            facts.add_row(name, Text(text))
+
+    fact("what broke", error_of(head))
+    fact("kind", head.trouble, head.code, head.reason_text or head.reason)
+    fact(
+        "died",
+        f"{ago(head.dead_at, now)} in {head.source}",
+        attempts_of(head.attempts),
+        f"replayed {many(head.replays, 'time')}" if head.replays else "",
+    )
+    fact(
+        "handler",
+        head.consumer,
+        f"version {head.version}" if head.version else "",
+        "" if letter.frame == head.consumer else letter.frame.partition("#")[0],
+    )
+    fact(
+        "message",
+        message.id,
+        size(head.size),
+        message.content_type or "",
+        f"key {message.key}" if message.key else "",
+    )
+    fact("idempotency", message.idempotency_key or "")
+    fact("expires", local(message.expires_at) if message.expires_at else "")
+    fact("reply to", message.reply_to or "")
+    fact("position", " ".join(filter(None, [head.partition, letter.position])))
+    fact("trace", head.trace_id or "")
+    fact("group", head.fingerprint)
+    fact("conflict", "its message id was reused with another body" * head.conflict)
+    return facts
+
+
+def _origin(origin: OriginView) -> Table:
+    fields = Table.grid(padding=(0, 2, 0, 0))
+    fields.add_column(style="dim", no_wrap=True)
+    fields.add_column(overflow="fold")
+    fields.add_row("dialect", Text(clean(origin.dialect) or "unknown"))
+    if origin.claim:
+        fields.add_row("claim", Text(clean(origin.claim)))
+    for name, text in origin.fields.items():
+        fields.add_row(Text(clean(name)), Text(clean_lines(text)))
+    return fields
+
+
+def _timeline(story: LetterDetails) -> Table:
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(style="dim", no_wrap=True)
+    line.add_column(overflow="fold")
+    day = ""
+    for moment in story.moments:
+        stamp = local(moment.at)
+        today, clock = stamp[:10], stamp[11:]
+        line.add_row(stamp if today != day else f"{clock:>19}", _moment(moment))
+        day = today
+    if story.left_out:
+        line.add_row("", Text("… and more acts than fit here", style="dim"))
+    return line
+
+
+def _moment(moment: Moment) -> Text:
+    if moment.attempt is not None:
+        return _attempt(moment.attempt)
+    if moment.act is not None:
+        return _act(moment.act)
+    if moment.replay is not None:
+        return _replay(moment, moment.replay)
+    match moment.kind:
+        case Kind.SENT:
+            return Text(f"sent to {clean(moment.text)}")
+        case Kind.RECEIVED:
+            return Text("received for the first time")
+        case _:
+            text = f"died: {clean(moment.text)}" if moment.text else "died"
+            return Text(text, style="red")
+
+
+def _attempt(attempt: Attempt) -> Text:
+    if attempt.outcome == "cut":
+        return Text(f"… {clean(attempt.text)}", style="dim")
+    replay = f"replay {attempt.generation}, " if attempt.generation else ""
+    number = f" {attempt.number}" if attempt.number else ""
+    text = Text(f"{replay}attempt{number} ")
+    text.append(clean(attempt.outcome), style="red")
+    if attempt.seconds:
+        text.append(f" after {span(attempt.seconds)}", style="dim")
+    error = attempt.error_type.rpartition(".")[2]
+    what = ": ".join(part for part in (error, attempt.text) if part)
+    if what:
+        text.append(f": {clean(what)}")
+    by = " ".join(
+        part for part in (attempt.worker, attempt.version and f"version {attempt.version}") if part
+    )
+    if by:
+        text.append(f" ({clean(by)})", style="dim")
+    return text
+
+
+def _replay(moment: Moment, item: ReplayItem) -> Text:
+    name = f"replay {item.generation}"
+    if moment.kind is Kind.OUTCOME:
+        said, style = OUTCOMES[Outcome(moment.text)]
+        why = f" ({clean(item.why)})" if item.why else ""
+        whole = f"{name if item.generation else 'replay'} {said}{why}"
+        return Text(whole, style=style)
+    text = Text(clean(item.actor), style="cyan")
+    text.append(f" sent it back to {clean(moment.text)}", style="default")
+    if item.reason:
+        text.append(f", because: {clean(item.reason)}", style="default")
+    text.append(f" ({name}, {clean(item.campaign)})", style="dim")
+    if moment.given_up:
+        text.append(": its outcome was not waited for", style="yellow")
+    elif item.outcome in OUT:
+        text.append(f": {OUTCOMES[item.outcome][0]}", style="yellow")
+    return text
+
+
+def _act(entry: AuditEntry) -> Text:
+    text = Text(clean(entry.actor), style="cyan")
+    text.append(f" {_deed(entry)}", style="default")
+    if entry.reason:
+        text.append(f", because: {clean(entry.reason)}", style="default")
+    return text
+
+
+def _deed(entry: AuditEntry) -> str:
+    if entry.action == "note":
+        return f"noted: {clean(entry.detail)}"
+    if entry.action == "move":
+        new = entry.detail.rpartition(" ")[2]
+        return _MOVED.get(new, clean(entry.detail))
+    deed = _ACTS.get(entry.action, clean(entry.action))
+    return f"{deed} ({clean(entry.detail)})" if entry.detail else deed
+
+
+def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
+    with_stack = [attempt for attempt in letter.attempts if attempt.stack]
+    for attempt in with_stack if every else with_stack[-1:]:
+        which = f"attempt {attempt.number}" if attempt.number else "the last attempt"
+        yield _heading(f"Stack of {which}")
+        lines = clean_lines(attempt.stack).rstrip("\n").split("\n")
+        shown = lines[-MOST_STACK:]
+        if len(lines) > MOST_STACK:
+            shown.insert(0, f"… {len(lines) - MOST_STACK} lines above")
+        yield _lines("\n".join(shown))
+
+
+def next_steps(letter: LetterView, dlq: str, ways: Ways | None = None) -> str:
+    """
+    What to type next, with commands that begin with `dlq`.
+
+    A letter that was drained goes back through its server: of those here, `ways`
+    knows the name.
+    """
+    name = short(letter.head.id)
+    if letter.head.state in OPEN:
+        replay = f"replay {name}"
+        server = letter.drained_from
+        if server is not None and ways is not None and ways.way_of(server) is None:
+            replay += f" --through {clean(server) or 'SERVER'}"
+        # What does not say where it came from goes only where somebody says.
+        origin = letter.origin
+        if server is not None and origin and origin.place == letter.head.source:
+            replay += " --to QUEUE"
+        steps = [f"{dlq} {verb}" for verb in (replay, f"review {name}", f"discard {name}")]
+        text = f"Next: {' · '.join(steps)}"
+    elif letter.head.state is State.DISCARDED:
+        text = f"Next: {dlq} restore {name} · {dlq} purge {name}"
+    elif letter.head.state is State.REPLAYING:
+        steps = [f"{dlq} replay status", f"{dlq} show {name}"]
+        text = f"Its copy has no outcome yet. Next: {' · '.join(steps)}"
+    else:
+        text = f"Next: {dlq} reopen {name}"
+    return text
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _lines(lines: str) -> Padding:
+    return indented(Text(lines, overflow="fold"))
+
+
+async def show(
+    letter: str,
+    /,
+    *,
+    reveal_: Annotated[Flag, Parameter(name="--reveal")] = False,
+    raw: Flag = False,
+    original: Flag = False,
+    capture: Flag = False,
+    stacks: Flag = False,
+    desk: AtDesk,
+) -> None:
+    """
+    Tell one letter's whole story: message, attempts, errors, and who did what.
+
+    Args:
+        letter: Its id, or the first 6 or more characters of it.
+        reveal_: Show what is masked: secrets in headers and body. Goes into the audit.
+        raw: Write the body as it is, and nothing else, into a file or a pipe. Goes
+            into the audit.
+        original: With --raw: the body that died, if it was edited since.
+        capture: Show the header `dlq-found` of a drained letter: everything that is
+            needed to send it back.
+        stacks: Show the stack of every attempt, not only of the last.
+    """
+    if raw and sys.stdout.isatty():
+        raise ConfigError(
+            "--raw writes the bytes as they are, which a terminal may obey: "
+            "redirect it, as in `dlq show ID --raw > body`"
+        )
+    by, letter = desk.by(), letter_id(letter)
+    async with desk.office() as office:
+        if raw:
+            _, message = await office.letters.message(letter, by, original=original)
+            sys.stdout.buffer.write(message.body)
+            sys.stdout.buffer.flush()
+            return
+        found = await office.letters.details(letter, by, reveal=reveal_, capture=capture)
+    if desk.as_json:
+        desk.document(_fields(found, capture=capture))
+        return
+    for part in told(found, desk.clock.now(), stacks=stacks):
+        desk.show(part)
+    desk.show(Text())
+    ways = desk.ways if desk.server is None else None
+    desk.tell(next_steps(found.view, desk.dlq, ways), "dim")
+
+
+def _fields(found: LetterDetails, *, capture: bool) -> dict[str, Any]:
+    view = found.view
+    fields = head_fields(view.head)
+    fields["message"] = _message(view.message, found.message, capture=capture)
+    if view.original is not None:
+        fields["original"] = _message(view.original, found.original, capture=capture)
+    if view.origin is not None:
+        fields["origin"] = msgspec.to_builtins(view.origin)
+    fields["position"] = view.position
+    fields["frame"] = view.frame
+    fields["first_received_at"] = view.first_received_at
+    fields["story"] = msgspec.to_builtins(found.moments)
+    return fields
+
+
+def _message(view: MessageView, revealed: Message | None, *, capture: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(view)
+    if revealed is not None:
+        revealed = revealed if capture else unmarked(revealed)
+        fields["body"] = b64encode(revealed.body).decode()
+        fields["raw_headers"] = [
+            [name, b64encode(value).decode()] for name, value in revealed.headers
+        ]
+    return fields

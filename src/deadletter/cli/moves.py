@@ -1,50 +1,36 @@
-"""dlq review, note, close, reopen, discard, restore, purge: what people decide."""
+"""dlq review, note, close, reopen, confirm, discard, restore and purge."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, State
-from deadletter.office.letters import IS_REPLAYING, Moved
+from deadletter.office.letters import IS_REPLAYING, LettersProtocol, Moved
 
-from .asking import agreed
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .office import SomeLetters
-from .options import AtMost, Flag, FreeText, Reason, Yes
-from .progress import through
-from .targets import choose
-from .times import many
+from .options import AtMost, Flag, FreeText, Reason, Yes, choose
+from .ui import agreed, many, through
 
 _WAITING: Final = f"is:{State.REPLAYING}"
 
-Verb = Callable[[SomeLetters, Iterable[str], By], Awaitable[Moved]]
+Verb = Callable[[LettersProtocol, Iterable[str], By], Awaitable[Moved]]
 
 
 async def review(
-    *letters: str,
-    reason: Reason = "",
-    text: FreeText = False,
-    limit: AtMost = None,
-    desk: AtDesk,
+    *letters: str, reason: Reason = "", text: FreeText = False, limit: AtMost = None, desk: AtDesk
 ) -> ExitCode:
     """
-    Say that you have looked at letters: pending ones become reviewed.
+    Mark pending letters as reviewed.
 
     Args:
         letters: Ids, or a search.
-        reason: What you found; goes into the audit.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
+        reason: What you found; recorded in the audit.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
     """
     return await _change(
-        desk,
-        letters,
-        text,
-        limit,
-        reason,
-        lambda some, ids, by: some.review(ids, by),
-        "reviewed",
+        desk, letters, text, limit, reason, lambda some, ids, by: some.review(ids, by), "reviewed"
     )
 
 
@@ -57,20 +43,19 @@ async def close(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Say that letters are done with.
+    Close letters.
 
     Args:
         letters: Ids, or a search.
-        reason: Why; goes into the audit.
-        unconfirmed: Also letters that wait for the outcome of a replay. If a copy
-            fails later, its letter is open again. A search for is:replaying means
-            them, too.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
+        reason: Why; recorded in the audit.
+        unconfirmed: Also close letters that wait for the outcome of a replay. A letter
+            whose copy fails later is reopened. The search is:replaying implies this.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
     """
     unconfirmed = unconfirmed or _WAITING in " ".join(letters).split()
 
-    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
         return await some.close(ids, by, unconfirmed=unconfirmed)
 
     return await _change(desk, letters, text, limit, reason, verb, "closed")
@@ -85,18 +70,18 @@ async def reopen(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Make letters pending again: reviewed, closed, replayed or quarantined ones.
+    Make reviewed, closed, replayed or quarantined letters pending again.
 
     Args:
         letters: Ids, or a search.
-        reason: Why; goes into the audit.
-        unconfirmed: Also letters that wait for the outcome of a replay. A letter
+        reason: Why; recorded in the audit.
+        unconfirmed: Also reopen letters that wait for the outcome of a replay. A letter
             whose copy is handled later becomes replayed.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
     """
 
-    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
         return await some.reopen(ids, by, unconfirmed=unconfirmed)
 
     return await _change(desk, letters, text, limit, reason, verb, "reopened")
@@ -104,19 +89,19 @@ async def reopen(
 
 async def confirm(*messages: str, reason: Reason = "", desk: AtDesk) -> ExitCode:
     """
-    Say that consumers have handled messages that were sent back to them.
+    Confirm that consumers have handled replayed messages.
 
-    Consumers that are not ours report nothing. A letter that waits for its outcome, or
-    that was presumed handled, is confirmed by this.
+    Consumers outside deadletter do not report outcomes. This confirms letters that wait
+    for an outcome or were presumed handled.
 
     Args:
-        messages: Ids of messages, as their producers gave them.
-        reason: How you know; goes into the audit.
+        messages: The message ids that the producers set.
+        reason: How you know; recorded in the audit.
     """
     if not messages:
         raise ConfigError("name the messages that were handled, by their ids")
     async with desk.office() as office:
-        result = await office.confirm(messages, desk.by(reason))
+        result = await office.replays.confirm(messages, desk.by(reason))
     if desk.as_json:
         desk.document(result)
     else:
@@ -127,24 +112,19 @@ async def confirm(*messages: str, reason: Reason = "", desk: AtDesk) -> ExitCode
 
 
 async def note(
-    note: str,
-    /,
-    *letters: str,
-    text: FreeText = False,
-    limit: AtMost = None,
-    desk: AtDesk,
+    note: str, /, *letters: str, text: FreeText = False, limit: AtMost = None, desk: AtDesk
 ) -> ExitCode:
     """
-    Write a note on letters, for whoever looks next.
+    Add a note to letters.
 
     Args:
         note: The note, in quotes.
         letters: Ids, or a search.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
     """
 
-    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
         return await some.note(ids, note, by)
 
     return await _change(desk, letters, text, limit, "", verb, "noted")
@@ -160,58 +140,40 @@ async def discard(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Throw letters away. They can be restored until they are purged.
+    Discard letters. They can be restored until they are purged.
 
     Args:
         letters: Ids, or a search.
-        reason: Why; goes into the audit.
-        unconfirmed: Also letters that wait for the outcome of a replay. If a copy
-            fails later, its letter is open again.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
-        yes: Do not ask.
+        reason: Why; recorded in the audit.
+        unconfirmed: Also discard letters that wait for the outcome of a replay. A letter
+            whose copy fails later is reopened.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
+        yes: Do not ask for confirmation.
     """
 
-    async def verb(some: SomeLetters, ids: Iterable[str], by: By) -> Moved:
+    async def verb(some: LettersProtocol, ids: Iterable[str], by: By) -> Moved:
         return await some.discard(ids, by, unconfirmed=unconfirmed)
 
     return await _change(
-        desk,
-        letters,
-        text,
-        limit,
-        reason,
-        verb,
-        "discarded",
-        "discard {}",
-        yes=yes,
+        desk, letters, text, limit, reason, verb, "discarded", "discard {}", yes=yes
     )
 
 
 async def restore(
-    *letters: str,
-    reason: Reason = "",
-    text: FreeText = False,
-    limit: AtMost = None,
-    desk: AtDesk,
+    *letters: str, reason: Reason = "", text: FreeText = False, limit: AtMost = None, desk: AtDesk
 ) -> ExitCode:
     """
-    Take discarded letters out of the bin: they are pending again.
+    Restore discarded letters: they become pending again.
 
     Args:
         letters: Ids, or a search.
-        reason: Why; goes into the audit.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
+        reason: Why; recorded in the audit.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
     """
     return await _change(
-        desk,
-        letters,
-        text,
-        limit,
-        reason,
-        lambda some, ids, by: some.restore(ids, by),
-        "restored",
+        desk, letters, text, limit, reason, lambda some, ids, by: some.restore(ids, by), "restored"
     )
 
 
@@ -224,14 +186,14 @@ async def purge(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Delete letters for good. The audit keeps the fact and the reason, not the content.
+    Delete letters permanently. The audit keeps the reason, not the content.
 
     Args:
         letters: Ids, or a search.
-        reason: Why; needed, and kept in the audit.
-        text: Also take letters that contain the words which name no field.
-        limit: At most so many of what the search finds.
-        yes: Do not ask.
+        reason: Why; required, and recorded in the audit.
+        text: Allow words without a field, which match the text of letters.
+        limit: The most letters to change.
+        yes: Do not ask for confirmation.
     """
     if not reason.strip():
         raise ConfigError("purging deletes for good: say why with --reason")

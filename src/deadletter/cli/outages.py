@@ -5,38 +5,38 @@ from collections.abc import Sequence
 from cyclopts import App
 from rich.text import Text
 
-from deadletter.core.brake import BrakeKind
-from deadletter.core.brake_window import WindowState
-from deadletter.core.safe import clean
-from deadletter.office.outages import Outage
+from deadletter.core.brake import BrakeKind, WindowState
+from deadletter.core.text import clean
+from deadletter.office.mailboxes import Outage
 
-from .asking import agreed
 from .desk import AtDesk, Desk
 from .options import Flag, Reason, Shown, Yes
-from .tables import Name, cell, firm_column, name_column, number, number_column, table
-from .times import ago, many, span
+from .ui import (
+    Name,
+    ago,
+    agreed,
+    cell,
+    firm_column,
+    many,
+    name_column,
+    number,
+    number_column,
+    span,
+    table,
+)
 
 app = App(
     name="outages",
     help="Times that mailboxes were held back by the brake: list them, go on.",
     help_format="markdown",
 )
-_STYLES = {
-    WindowState.OPEN: "bold red",
-    WindowState.SILENT: "yellow",
-    WindowState.CLOSED: "dim",
-}
+_STYLES = {WindowState.OPEN: "bold red", WindowState.SILENT: "yellow", WindowState.CLOSED: "dim"}
 
 
 @app.default
 @app.command(name="list")
 async def list_(
-    mailbox: str | None = None,
-    /,
-    *,
-    open: Flag = False,
-    limit: Shown = 20,
-    desk: AtDesk,
+    mailbox: str | None = None, /, *, open: Flag = False, limit: Shown = 20, desk: AtDesk
 ) -> None:
     """
     List the times that mailboxes were held back, the latest first.
@@ -50,7 +50,7 @@ async def list_(
         limit: How many to show.
     """
     async with desk.office() as office:
-        found = await office.outages(mailbox=mailbox, only_open=open, limit=limit)
+        found = await office.mailboxes.outages(mailbox=mailbox, only_open=open, limit=limit)
     if desk.as_json:
         for outage in found:
             desk.document(outage)
@@ -83,9 +83,7 @@ async def list_(
 
 
 @app.command
-async def release(
-    mailbox: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk
-) -> None:
+async def release(mailbox: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk) -> None:
     """
     Go on, though everything fails: messages are judged by their policy again.
 
@@ -94,12 +92,12 @@ async def release(
 
     Args:
         mailbox: Whose messages are to be tried again.
-        reason: Why; goes into the audit.
-        yes: Do not ask.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
     """
     agreed(desk, f"let messages of {mailbox} be charged and buried", yes=yes)
     async with desk.office() as office:
-        done = await office.release(mailbox, desk.by(reason))
+        done = await office.mailboxes.release(mailbox, desk.by(reason))
     if desk.as_json:
         desk.document(done)
     else:
@@ -115,8 +113,7 @@ def show_open(desk: Desk, outages: Sequence[Outage]) -> None:
             continue
         since = span((desk.clock.now() - window.opened_at).total_seconds())
         desk.tell(
-            f"{window.mailbox} has been held back for {since} ({window.kind}): "
-            f"{window.text}",
+            f"{window.mailbox} has been held back for {since} ({window.kind}): {window.text}",
             "bold red",
         )
         if window.release is not None:

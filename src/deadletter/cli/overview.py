@@ -1,22 +1,24 @@
-"""dlq without anything: what is open now, and what to type next."""
+"""dlq without a command, and dlq stats: what needs attention, and all numbers."""
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from deadletter.core.campaign import Unsettled, together
 from deadletter.core.letter import State, still_open
-from deadletter.core.safe import clean
-from deadletter.core.unsettled import Unsettled, together
+from deadletter.core.text import clean
 from deadletter.office.mailboxes import unworked
+from deadletter.office.stats import Arrivals, Stats
 from deadletter.ports import QueueInfo
 
 from .desk import AtDesk, Desk
 from .groups import group_table
 from .outages import show_open
-from .tables import indented
-from .times import ago, many, span
+from .ui import Counts, Name, ago, count_tables, indented, many, number, span, state
 
 _TOP = 5
 
@@ -29,14 +31,11 @@ async def overview(*, desk: AtDesk) -> None:
         return
     async with desk.office() as office:
         counts = await office.letters.counts()
-        top = await office.groups(limit=_TOP)
-        queues = await office.queues()
-        held_back = await office.outages(only_open=True)
+        top = await office.groups.list(limit=_TOP)
+        queues = await office.mailboxes.list()
+        held_back = await office.mailboxes.outages(only_open=True)
         unsettled = await office.waiting()
-    totals = {
-        state: sum(states.get(state, 0) for states in counts.values())
-        for state in State
-    }
+    totals = {state: sum(states.get(state, 0) for states in counts.values()) for state in State}
     now = desk.clock.now()
     waiting = sum(queue.ready + queue.delayed for queue in queues)
     suspects = sum(queue.suspects for queue in queues)
@@ -130,10 +129,7 @@ def _show_next(desk: Desk, group: str) -> None:
             (f"{dlq} replay {query} --dry-run", "what sending them back would do"),
         ]
     else:
-        rows = [
-            (f"{dlq} stats", "what is where"),
-            (f"{dlq} verify", "does it all add up?"),
-        ]
+        rows = [(f"{dlq} stats", "what is where"), (f"{dlq} verify", "does it all add up?")]
     rows.append(("dlq --help", "everything else"))
     steps = Table.grid(padding=(0, 2, 0, 0))
     for command, what in rows:
@@ -144,3 +140,72 @@ def _show_next(desk: Desk, group: str) -> None:
     desk.show(Text())
     for command, _ in rows:  # too long for two columns, and to be copied whole
         desk.tell(f"  {command}", "cyan")
+
+
+_COUNTED: Final = {
+    "ready": "",
+    "delayed": "",
+    "claimed": "",
+    "suspects": "red",
+    "sent": "",
+    "handled": "green",
+    "buried": "yellow",
+    "failed": "red",
+}
+
+
+async def stats(*, desk: AtDesk) -> None:
+    """Count what is where: messages by mailbox, letters by state."""
+    async with desk.office() as office:
+        found = await office.stats()
+    if desk.as_json:
+        desk.document(found)
+        return
+    width = desk.out.width - 2  # what is indented has less
+    desk.show(Text("Mailboxes", style="bold"))
+    for shown in _mailboxes(found, width):
+        desk.show(indented(shown, below=1))
+    desk.show(Text("Letters", style="bold"))
+    for above, shown in enumerate(_letters(found, width)):
+        desk.show(indented(shown, above=min(above, 1)))
+    if found.unsettled:
+        text = f"{said_of_waits(found.unsettled, desk.clock.now())}."
+        desk.show(indented(Text(text, style="yellow"), above=1))
+    arrived = " · ".join(_arrived(one) for one in found.arrivals)
+    if arrived:
+        desk.show(indented(Text(arrived, style="dim"), above=1))
+
+
+def _mailboxes(found: Stats, width: int) -> Iterable[RenderableType]:
+    lines = found.mailboxes
+    if not lines:
+        return [Text("none yet", style="dim")]
+    columns = [
+        Counts(Text(name), [number(getattr(line, name), style) for line in lines])
+        for name, style in _COUNTED.items()
+    ]
+    names = [Name(line.mailbox, "cyan") for line in lines]
+    return count_tables("mailbox", names, columns, width)
+
+
+def _letters(found: Stats, width: int) -> Iterable[RenderableType]:
+    if not found.sources:
+        return [Text("none", style="dim")]
+    sources = sorted(found.sources.items())
+    names = [Name(source) for source, _ in sources]
+    is_summed = len(sources) > 1
+    columns = []
+    for one in (one for one in State if found.letters.get(one)):
+        numbers = [number(counts.get(one, 0)) for _, counts in sources]
+        if is_summed:
+            numbers.append(number(found.letters[one], "bold"))
+        columns.append(Counts(state(one), numbers))
+    if is_summed:
+        names.append(Name("all", "bold"))
+    return count_tables("source", names, columns, width)
+
+
+def _arrived(arrivals: Arrivals) -> str:
+    least = "at least " if arrivals.at_least else ""
+    window = span(arrivals.seconds).replace("1 h", "hour").replace("1 d", "day")
+    return f"{least}{many(arrivals.count, 'death')} in the last {window}"

@@ -1,4 +1,4 @@
-"""dlq queues: mailboxes, and which of them is whose dead-letter mailbox."""
+"""dlq queues: list, create, change and delete mailboxes."""
 
 from typing import Any
 
@@ -7,27 +7,26 @@ from cyclopts import App
 from deadletter.core.errors import ConfigError
 from deadletter.ports import QueueOptions
 
-from .asking import agreed
 from .desk import AtDesk
 from .options import Count, Flag, Reason, Seconds, Text, Yes
-from .tables import (
+from .ui import (
     NARROW,
     Name,
+    ago,
+    agreed,
     cell,
     firm_column,
+    many,
     name_column,
     number,
     number_column,
     table,
 )
-from .times import ago, many
 
 app = App(
-    name="queues",
-    help="Mailboxes: list, create, update, delete them.",
-    help_format="markdown",
+    name="queues", help="Mailboxes: list, create, update, delete them.", help_format="markdown"
 )
-app.command(f"{__package__}.lent:app", name="lent", help="Queues to lease from.")
+app.command("deadletter.queue_server.queue_commands:app", name="lent", help="Queues to lease from.")
 
 
 @app.default
@@ -35,7 +34,7 @@ app.command(f"{__package__}.lent:app", name="lent", help="Queues to lease from."
 async def list_(*, desk: AtDesk) -> None:
     """List the mailboxes and what is in them."""
     async with desk.office() as office:
-        found = await office.queues()
+        found = await office.mailboxes.list()
     if desk.as_json:
         for queue in found:
             desk.document(queue)
@@ -78,14 +77,14 @@ async def create(
     desk: AtDesk,
 ) -> None:
     """
-    Make a mailbox. Making the same again is fine.
+    Create a mailbox. Creating it again with the same options does nothing.
 
     Args:
-        name: What it is called.
-        dead_queue: The mailbox its dead letters are copied to. It must exist.
-        max_attempts: After so many a message is given up, whoever works it; 0
-            leaves that to the worker's policy.
-        expire_after: Seconds after which messages that do not say are too late.
+        name: The name of the mailbox.
+        dead_queue: An existing mailbox that receives copies of its dead letters.
+        max_attempts: Attempts before a message is dead-lettered; 0 means the policy
+            of the worker decides.
+        expire_after: Seconds after which messages without an expiry expire.
         reference: A note for people.
     """
     options = QueueOptions(
@@ -96,7 +95,7 @@ async def create(
         reference=reference,
     )
     async with desk.office(make=True) as office:
-        await office.create_queue(options, desk.by())
+        await office.mailboxes.create(options, desk.by())
     if desk.as_json:
         desk.document(options)
     else:
@@ -118,17 +117,17 @@ async def update(
     desk: AtDesk,
 ) -> None:
     """
-    Change a mailbox; what is not given stays as it is.
+    Change options of a mailbox; the others stay.
 
     Args:
-        name: Which.
-        dead_queue: The mailbox its dead letters are copied to. It must exist.
-        no_dead_queue: Copy its dead letters nowhere.
-        max_attempts: After so many a message is given up; 0 leaves it to the worker.
-        expire_after: Seconds after which messages that do not say are too late.
-        never_expire: Messages that do not say are never too late.
+        name: The mailbox.
+        dead_queue: An existing mailbox that receives copies of its dead letters.
+        no_dead_queue: Stop copying its dead letters.
+        max_attempts: Attempts before a message is dead-lettered; 0: the worker decides.
+        expire_after: Seconds after which messages without an expiry expire.
+        never_expire: Messages without an expiry never expire.
         reference: A note for people.
-        reason: Why; goes into the audit.
+        reason: Why; recorded in the audit.
     """
     if never_expire and expire_after is not None:
         raise ConfigError("--never-expire and --expire-after contradict: give one")
@@ -145,12 +144,11 @@ async def update(
         changes["reference"] = reference
     if not changes:
         raise ConfigError(
-            "say what to change: --dead-queue, --max-attempts, --expire-after or"
-            " --reference"
+            "say what to change: --dead-queue, --max-attempts, --expire-after or --reference"
         )
     by = desk.by(reason)
     async with desk.office() as office:
-        options = await office.update_queue(name, changes, by)
+        options = await office.mailboxes.update(name, changes, by)
     if desk.as_json:
         desk.document(options)
     else:
@@ -159,29 +157,23 @@ async def update(
 
 @app.command
 async def delete(
-    name: str,
-    /,
-    *,
-    force: Flag = False,
-    reason: Reason = "",
-    yes: Yes = False,
-    desk: AtDesk,
+    name: str, /, *, force: Flag = False, reason: Reason = "", yes: Yes = False, desk: AtDesk
 ) -> None:
     """
     Delete a mailbox and the messages in it. Letters that came from it stay.
 
     Args:
-        name: Which.
-        force: Also if it is another mailbox's dead queue.
-        reason: Why; goes into the audit.
-        yes: Do not ask.
+        name: The mailbox.
+        force: Delete it even if it is the dead queue of another mailbox.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
     """
     async with desk.office() as office:
-        queue = await office.queue(name)
+        queue = await office.mailboxes.get(name)
         inside = queue.ready + queue.delayed + queue.claimed + queue.suspects
         what = f"delete mailbox {name} and {many(inside, 'message')} in it"
         agreed(desk, what, yes=yes, count=inside)
-        gone = await office.delete_queue(name, desk.by(reason), force=force)
+        gone = await office.mailboxes.delete(name, desk.by(reason), force=force)
     if desk.as_json:
         desk.document({"mailbox": name, "purged": gone})
     else:

@@ -1,49 +1,115 @@
-"""dlq replay: send letters back, slowly enough, watched, resumable."""
+"""dlq replay: plan, start and resume replays."""
 
 import asyncio
 import signal
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from msgspec import structs
 
-from deadletter.core.campaign import Campaign, CampaignState, unsent, unsettled
+from deadletter.core.campaign import Campaign, CampaignState, Verdict, unsent, unsettled
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.office.choosing import WIDEST
+from deadletter.core.letter import By, State
+from deadletter.office.batches import batched
+from deadletter.office.letters import LettersProtocol
+from deadletter.office.office import OfficeProtocol
 from deadletter.office.replay import CAP, FASTEST, HIGHEST_CAP
-from deadletter.office.watch import PATIENCE
+from deadletter.office.replay_steps import PATIENCE
+from deadletter.office.replays import ReplayRequest, ReplaysProtocol
+from deadletter.office.selection import WIDEST, Chosen
 
-from .asking import agreed
-from .campaigns import (
+from .desk import AtDesk, Desk
+from .exit_codes import ExitCode
+from .options import AtMost, Flag, FreeText, Reason, Seconds, Yes, choose
+from .replay_care import (
+    Caring,
+    Presume,
+    Treated,
+    Waiting,
+    how_it_went,
+    presumption,
+    resume_command,
+    tell_doubles,
+    tell_why,
+)
+from .replay_status import (
     cancel,
     elsewhere_hint,
     pause,
+    report,
     show_campaign,
     show_plan,
     status,
+    tell_remaining,
 )
-from .caring import Caring, Treated, Waiting, how_it_went, tell_doubles, tell_why
-from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
-from .office import Office, SomeReplays, Wish
-from .options import AtMost, Flag, FreeText, Reason, Seconds, Yes
-from .progress import bar
-from .remaining import tell_remaining
-from .report import report
-from .targets import choose
-from .times import many
-from .unconfirmed import stop_waiting
-from .verdicts import show_verdicts
-from .way_back import (
-    Presume,
-    check_way_back,
-    name_way,
-    presumption,
-    resume_command,
-)
+from .ui import NARROW, Name, agreed, bar, cell, many, short, table
+
+_NAMED: Final = 50  # letters in one search, which must not be too long
+_WAITING: Final = f"is:{State.REPLAYING}"
+
+
+async def stop_waiting(
+    desk: Desk, office: OfficeProtocol, chosen: Chosen, by: By, *, yes: bool
+) -> None:
+    """
+    Reopen those of the letters that wait for an outcome, so that they can be sent.
+
+    Their copies may still be handled, and then the message is handled twice: somebody
+    has to agree, however few they are.
+    """
+    ids = await _waiting(office.letters, chosen)
+    if not ids:
+        return
+    they = "letter that waits" if len(ids) == 1 else "letters that wait"
+    what = (
+        f"stop waiting for the outcome of {len(ids):,} {they}, and send"
+        f" {'it' if len(ids) == 1 else 'them'} again; a copy that is still on its way"
+        " may be handled as well"
+    )
+    agreed(desk, what, yes=yes, count=len(ids))
+    result = await office.letters.reopen(ids, by, unconfirmed=True)
+    if not desk.as_json:
+        desk.tell(f"{many(result.moved, 'letter')} reopened.")
+
+
+async def _waiting(letters: LettersProtocol, chosen: Chosen) -> list[str]:
+    if chosen.query:
+        found = frozenset(await letters.freeze(f"{_WAITING} ({chosen.query})"))
+        return [id_ for id_ in chosen.ids if id_ in found]
+    ids: list[str] = []
+    for some in batched(chosen.ids, _NAMED):
+        ids += await letters.freeze(f"{_WAITING} id:[{','.join(some)}]")
+    return ids
+
+
+async def show_verdicts(desk: Desk, office: OfficeProtocol, request: ReplayRequest) -> None:
+    """Each letter with its verdict, as they are judged."""
+    width, is_first = desk.out.width, True
+    async for some in office.replays.verdicts(request):
+        if desk.as_json:
+            for one in some:
+                desk.document(one)
+            continue
+        shown = table()
+        shown.show_header, is_first = is_first, False
+        shown.add_column("letter", width=len(short("x" * 24, width)))
+        shown.add_column("verdict", width=max(map(len, Verdict)))
+        shown.add_column("to")
+        if width >= NARROW:
+            shown.add_column("source")
+        for one in some:
+            goes = request.care.sends(one.verdict)
+            shown.add_row(
+                cell(short(one.letter_id, width), "cyan"),
+                cell(one.verdict, "green" if one.verdict is Verdict.READY else ""),
+                Name(one.target if goes else ""),
+                *([Name(one.source)] if width >= NARROW else []),
+            )
+        desk.show(shown)
+
 
 ASK_FROM = 100  # letters; fewer are sent without a question
 
@@ -87,10 +153,10 @@ async def replay(
 
     Args:
         letters: Ids, or a search.
-        text: Also take letters that contain the words which name no field.
-        dry_run: Only say what would happen.
+        text: Allow words without a field, which match the text of letters.
+        dry_run: Show what would happen; send nothing.
         limit: Send at most this many letters, the oldest; those left out do not count.
-        rate: Letters a second; as fast as it goes without.
+        rate: Maximum letters per second (default: unlimited).
         to: Another mailbox than the one each came from. Letters that were drained from
             a server of others go to a mailbox of ours only with this.
         through: The server that `dlq drain` found them on, a name of [sources.NAME] or
@@ -99,32 +165,25 @@ async def replay(
         presume: How long after sending a letter counts as presumed handled, where its
             consumer reports nothing, such as 10m; or never. Otherwise `presume_after`
             of the settings.
-        cap: Letters that were replayed so often are quarantined instead.
-        wait: Seconds to wait for the outcome of every letter.
-        unconfirmed: Also letters that wait for the outcome of an earlier replay. If
+        cap: Quarantine letters that have been replayed this many times already.
+        wait: Seconds to wait for the outcomes of all letters.
+        unconfirmed: Also send letters that wait for the outcome of an earlier replay. If
             that copy is handled as well, the message is handled twice.
-        reason: Why; goes into the audit.
-        yes: Do not ask.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
     """
     by, care = desk.by(reason), treated.care(how)
     care = structs.replace(care, presume_after=presumption(presume))
     async with desk.office() as office:
-        way = name_way(office, through)
+        way = None if through is None else office.replays.name_server(through)
         chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
-        await check_way_back(office, way, chosen.ids, to)
+        request = ReplayRequest(
+            chosen=chosen, by=by, limit=limit, to=to, cap=cap, rate=rate, care=care, through=way
+        )
+        await office.replays.check_server(request)
         if unconfirmed and not dry_run:
             await stop_waiting(desk, office, chosen, by, yes=yes)
-        wish = Wish(
-            chosen=chosen,
-            by=by,
-            limit=limit,
-            to=to,
-            cap=cap,
-            rate=rate,
-            care=care,
-            through=way,
-        )
-        plan = await office.plan(wish)
+        plan = await office.replays.plan(request)
         if dry_run:
             show_plan(desk, plan)
             return ExitCode.OK
@@ -136,7 +195,7 @@ async def replay(
         if plan.sendable > ASK_FROM or plan.asked:
             what = f"send {many(plan.sendable, 'letter')} to {_targets(plan.targets)}"
             agreed(desk, what, yes=yes, count=plan.sendable)
-        return await _run(desk, office, office.begin(wish), wait=wait)
+        return await _run(desk, office, office.replays.begin(request), wait=wait)
 
 
 @app.command
@@ -152,35 +211,35 @@ async def plan(
     desk: AtDesk,
 ) -> None:
     """
-    Say what a replay would do, with a verdict for every letter; sends nothing.
+    Show what a replay would do, with a verdict per letter; send nothing.
 
     Where `app` in deadletter.toml or DLQ_APP names the App, bodies that its handlers
     cannot read have a verdict of their own.
 
     Args:
         letters: Ids, or a search.
-        text: Also take letters that contain the words which name no field.
+        text: Allow words without a field, which match the text of letters.
         limit: Send at most this many letters, the oldest; those left out do not count.
         to: Another mailbox than the one each came from.
         through: The server of others that they go back to: a name or a URL.
-        cap: Letters that were replayed so often are quarantined instead.
+        cap: Quarantine letters that have been replayed this many times already.
         per_letter: List each letter with its verdict; with --json, one line each.
     """
     async with desk.office() as office:
         chosen = await choose(office.letters, letters, text=text, widest=WIDEST)
-        wish = Wish(
+        request = ReplayRequest(
             chosen=chosen,
             by=desk.by(),
             limit=limit,
             to=to,
             cap=cap,
             care=treated.care(),
-            through=name_way(office, through),
+            through=None if through is None else office.replays.name_server(through),
         )
         if per_letter:
-            await show_verdicts(desk, office, wish)
+            await show_verdicts(desk, office, request)
         if not per_letter or not desk.as_json:
-            show_plan(desk, await office.plan(wish))
+            show_plan(desk, await office.replays.plan(request))
 
 
 @app.command
@@ -205,17 +264,17 @@ async def start(
 
     Args:
         letters: Ids, or a search.
-        text: Also take letters that contain the words which name no field.
+        text: Allow words without a field, which match the text of letters.
         limit: Send at most this many letters, the oldest; those left out do not count.
-        rate: Letters a second; as fast as it goes without.
+        rate: Maximum letters per second (default: unlimited).
         to: Another mailbox than the one each came from.
         through: The server of others that they go back to: a name or a URL.
         presume: How long after sending a letter counts as presumed handled, where its
             consumer reports nothing, such as 10m; or never.
-        cap: Letters that were replayed so often are quarantined instead.
-        reason: Why; goes into the audit.
+        cap: Quarantine letters that have been replayed this many times already.
+        reason: Why; recorded in the audit.
         expect: Refuse unless it is exactly this many letters.
-        yes: Do not ask.
+        yes: Do not ask for confirmation.
     """
     by = desk.by(reason)
     async with desk.office() as office:
@@ -226,7 +285,7 @@ async def start(
             raise Conflict(f"{match} now, not {expect:,}")
         if count > ASK_FROM and expect is None:
             agreed(desk, f"plan {many(count, 'letter')}", yes=yes, count=count)
-        wish = Wish(
+        request = ReplayRequest(
             chosen=chosen,
             by=by,
             limit=limit,
@@ -234,9 +293,9 @@ async def start(
             cap=cap,
             rate=rate,
             care=structs.replace(treated.care(how), presume_after=presumption(presume)),
-            through=name_way(office, through),
+            through=None if through is None else office.replays.name_server(through),
         )
-        campaign = await office.begin(wish, hold=True)
+        campaign = await office.replays.begin(request, hold=True)
     show_campaign(desk, campaign)
     desk.hint(f"Nothing is sent yet. Send it: {resume_command(desk, campaign)}")
     return ExitCode.OK
@@ -255,36 +314,34 @@ async def resume(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Send what is left of a replay.
+    Send the rest of a replay.
 
     Args:
         campaign: The replay's id, or the beginning of it.
-        rate: Letters a second; as it was planned without.
-        wait: Seconds to wait for the outcome of every letter.
+        rate: Maximum letters per second (default: as planned).
+        wait: Seconds to wait for the outcomes of all letters.
         through: The URL of the server of others that it goes through, if settings do
             not name it.
-        take_over: The process that was sending it is gone for sure. Were it not,
-            letters could be sent twice.
-        reason: Why; goes into the audit.
+        take_over: Continue a running replay whose sender has died. If the sender is
+            alive, letters can be sent twice.
+        reason: Why; recorded in the audit.
     """
     async with desk.office() as office:
-        if (way := name_way(office, through)) is not None:
-            await _check_way(office, campaign, way)
-        resuming = office.resume(
-            campaign, desk.by(reason), rate=rate, take_over=take_over
-        )
+        if through is not None:
+            await _check_way(office, campaign, office.replays.name_server(through))
+        resuming = office.replays.resume(campaign, desk.by(reason), rate=rate, take_over=take_over)
         return await _run(desk, office, resuming, rate=rate, wait=wait)
 
 
 async def _run(
     desk: Desk,
-    office: Office,
+    office: OfficeProtocol,
     starting: Awaitable[Campaign],
     *,
     rate: float | None = None,
     wait: float | None,
 ) -> ExitCode:
-    replay = office.replay
+    replay = office.replays
     with _interrupts() as stop:
         campaign = await starting
         with bar(desk, "sending", unsent(campaign)) as shown:
@@ -318,11 +375,7 @@ async def _run(
 
 
 async def _watch(
-    desk: Desk,
-    replay: SomeReplays,
-    campaign: Campaign,
-    wait: float,
-    stop: asyncio.Event,
+    desk: Desk, replay: ReplaysProtocol, campaign: Campaign, wait: float, stop: asyncio.Event
 ) -> Campaign:
     seen = unsettled(campaign)
     with bar(desk, "waiting for outcomes", seen) as advance:
@@ -332,9 +385,7 @@ async def _watch(
             advance(seen - unsettled(now))
             seen = unsettled(now)
 
-        return await replay.wait_confirmed(
-            campaign.id, timeout=wait, stop=stop, on_look=look
-        )
+        return await replay.wait_confirmed(campaign.id, timeout=wait, stop=stop, on_look=look)
 
 
 @contextmanager
@@ -359,8 +410,8 @@ def _patience(campaign: Campaign, wait: float | None) -> float:
     return max(KEY_PATIENCE, wait or 0.0)
 
 
-async def _check_way(office: Office, campaign: str, way: str) -> None:
-    planned = (await office.replay.status(campaign)).through
+async def _check_way(office: OfficeProtocol, campaign: str, way: str) -> None:
+    planned = (await office.replays.status(campaign)).through
     if way != planned:
         goes = f"through {planned}" if planned else "to mailboxes of ours"
         raise ConfigError(f"this replay goes {goes}, not through {way}: start another")

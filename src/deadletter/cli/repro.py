@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Final
 
-from deadletter.assembly.engines import default_settings
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.office.repro import repro as files_of
+from deadletter.wiring.engines import default_settings
 
 from .desk import AtDesk
 from .files import new_file
-from .options import Flag, Reason
-from .targets import letter_id
+from .options import Flag, Reason, letter_id
 
 _HERE: Final = Path("tests")
 
@@ -47,7 +46,7 @@ async def repro(
     if app is None:
         raise ConfigError("say where the application is, as in: dlq repro ID shop:app")
     async with desk.office() as office:
-        head, message = await office.message(
+        head, message = await office.letters.message(
             letter_id(letter), desk.by(reason), original=original, shown=reveal
         )
     files = files_of(head, message, app, reveal=reveal)

@@ -2,15 +2,11 @@
 
 from cyclopts import App
 
-from deadletter.assembly.chores import retention_of
-from deadletter.office.retention import Retention
+from deadletter.wiring.chores import retention_of
 
-from .asking import agreed
 from .desk import AtDesk, Desk
-from .local import LocalOffice
 from .options import Flag, Yes
-from .progress import bar
-from .times import many
+from .ui import agreed, bar, many
 
 app = App(
     name="retention",
@@ -24,7 +20,7 @@ app = App(
 async def due(*, desk: AtDesk) -> None:
     """Say how many letters are past their time; deletes nothing."""
     async with desk.here() as office:
-        count = await _retention(desk, office).due()
+        count = await retention_of(office, desk.settings.retention_days).due()
     if desk.as_json:
         desk.document({"due": count})
         return
@@ -33,11 +29,7 @@ async def due(*, desk: AtDesk) -> None:
 
 @app.command
 async def run(
-    *,
-    force: Flag = False,
-    yes: Yes = False,
-    reason: str = "retention",
-    desk: AtDesk,
+    *, force: Flag = False, yes: Yes = False, reason: str = "retention", desk: AtDesk
 ) -> None:
     """
     Delete letters that were closed, replayed or discarded and are past their time.
@@ -46,37 +38,23 @@ async def run(
 
     Args:
         force: Also if more than half of all letters would go.
-        yes: Do not ask.
-        reason: Why; goes into the audit.
+        yes: Do not ask for confirmation.
+        reason: Why; recorded in the audit.
     """
     async with desk.here() as office:
-        retention = _retention(desk, office)
+        retention = retention_of(office, desk.settings.retention_days)
         count = await retention.due()
         if count:
             what = f"delete {many(count, 'letter')} for good"
             agreed(desk, what, yes=yes, count=count)
         with bar(desk, "deleting", count) as advance:
-            swept = await retention.run(
-                desk.by(reason), force=force, on_progress=advance
-            )
+            swept = await retention.run(desk.by(reason), force=force, on_progress=advance)
     if desk.as_json:
         desk.document(swept)
         return
-    desk.tell(
-        f"{many(swept.letters, 'letter')} and "
-        f"{many(swept.ledger, 'ledger key')} deleted."
-    )
-
-
-def _retention(desk: Desk, office: LocalOffice) -> Retention:
-    return retention_of(
-        desk.settings.retention_days, office.store, office.ledger, desk.clock
-    )
+    desk.tell(f"{many(swept.letters, 'letter')} and {many(swept.ledger, 'ledger key')} deleted.")
 
 
 def _rules(desk: Desk) -> str:
     days = desk.settings.retention_days
-    return (
-        f"closed {days.closed:g} days, replayed {days.replayed:g}, "
-        f"discarded {days.discarded:g}"
-    )
+    return f"closed {days.closed:g} days, replayed {days.replayed:g}, discarded {days.discarded:g}"

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
 from deadletter.core.errors import ConfigError, DeadLetterError, QueryError
-from deadletter.core.safe import clean, clean_lines
+from deadletter.core.text import clean, clean_lines
 
 from .app import NAMES, build
 from .exit_codes import ExitCode, code_for
@@ -32,12 +32,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         app = build(words)
         _check_command(app, words)
-        code = app.meta(
-            words,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except BrokenPipeError:
         return _nobody_reads()
@@ -70,9 +65,7 @@ def _check_command(app: App, words: Sequence[str]) -> None:
         return
     others = [word for word in words if word not in _HELP]
     with suppress(CycloptsError):  # something is missing: help says what
-        _, bound, _ = app.meta.parse_args(
-            others, exit_on_error=False, print_error=False
-        )
+        _, bound, _ = app.meta.parse_args(others, exit_on_error=False, print_error=False)
         try:
             app.parse_args(bound.args, exit_on_error=False, print_error=False)
         except UnusedCliTokensError as error:

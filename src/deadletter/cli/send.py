@@ -10,8 +10,8 @@ from cyclopts.validators import Number
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Message, as_seconds, checked, sendable_headers
 
-from .bodies import given_body, header_of
 from .desk import AtDesk
+from .options import given_body, header_of
 
 Seconds = Annotated[float, Parameter(validator=Number(gte=0))]
 

@@ -11,19 +11,19 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from msgspec import structs
 
-from deadletter.assembly import App, load_app
+from deadletter.app import App
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
-from deadletter.observe.lines import line
-from deadletter.observe.logs import Log, log_events
+from deadletter.loading import load_app
+from deadletter.observe.logs import Log, line, log_events
 from deadletter.office.doctor import Check, Health
 from deadletter.settings import Settings
 
 from .checks import show_checks
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .log_streams import never_wait
 from .options import Flag
+from .streams import never_wait
 from .work import log_lines
 
 _FRAMES: Final = 12
@@ -72,10 +72,10 @@ async def serve(
         "observe": log_events(desk.clock, log=log),
     }
     with _extra():
-        from deadletter.web import checking, server  # noqa: PLC0415 -- an extra
+        from deadletter.server import server, startup  # noqa: PLC0415 -- an extra
     known = desk.app if app is None else load_app(app)
     if check:
-        found = await checking.check(settings, file=desk.file(), **stands_on)
+        found = await startup.check(settings, file=desk.file(), **stands_on)
         return show_checks(desk, [*found, _bodies(app or settings.app, known)])
     never_wait(desk.clock, as_json=desk.as_json)
     with _heard(log):
@@ -117,9 +117,7 @@ def _extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("deadletter"):
             raise
-        raise ConfigError(
-            f"dlq serve needs {error.name}: pip install 'deadletter[web]'"
-        ) from error
+        raise ConfigError(f"dlq serve needs {error.name}: pip install 'deadletter[web]'") from error
 
 
 def _tell(desk: Desk, listening: Any) -> None:

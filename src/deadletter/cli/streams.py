@@ -1,13 +1,20 @@
-"""Standard output where not every character can be written, or nobody reads."""
+"""Standard streams: encodings, readers that have gone away, logs and interrupts."""
 
 import codecs
+import os
+import select
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
-from typing import Final, TextIO
+from io import BufferedReader, RawIOBase, TextIOWrapper
+from typing import Any, BinaryIO, Final, TextIO
 
-from deadletter.output.standard import drain
+import msgspec
+
+from deadletter.output import Notice, drain, never_block, plain_notice
+from deadletter.ports import Clock
 
 _SPELLING: Final = "deadletter.spelling"
 _FAIL: Final = {"strict", "surrogateescape"}
@@ -42,3 +49,102 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     pairs = (units[at : at + 2] for at in range(0, len(units), 2))
     return "".join(f"\\u{pair.hex()}" for pair in pairs), error.end
+
+
+def never_wait(clock: Clock, *, as_json: bool) -> None:
+    """Drop lines instead of waiting for a reader, until this run of `dlq` ends."""
+
+    def document(lines: int) -> str:
+        said = {"at": clock.now(), "level": "warning", "event": "lines-dropped"}
+        return msgspec.json.encode({**said, "lines": lines}).decode()
+
+    def notice(name: str) -> Notice:
+        return document if as_json and name == "stdout" else plain_notice
+
+    never_block(notice)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """
+    Let an interrupt end what blocks in here.
+
+    asyncio would only cancel its task then, which a read does not notice.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not _is_ours(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def left_to_child() -> Iterator[None]:
+    """Leave interrupts to a program that has the terminal meanwhile."""
+    before = signal.getsignal(signal.SIGINT)
+    if not _is_ours(before):
+        yield
+        return
+    # Unlike what is ignored, what is handled is not passed on to a child.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def wait_for_keys() -> None:
+    """
+    Wait until something is typed, where standard input is a terminal.
+
+    A read that begins just after an interrupt does not notice it: Python handles the
+    interrupt only when the read has ended. This notices both, in either order.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_main and sys.stdin.isatty()):
+        return
+    try:
+        keys = sys.stdin.fileno()
+    except OSError:  # replaced by something that only reads
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        select.select([keys, reader], [], [])
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input; waiting for more of them can be interrupted."""
+    return BufferedReader(_Standard())
+
+
+def _is_ours(handler: object) -> bool:
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and handler not in {signal.SIG_IGN, None}
+
+
+class _Standard(RawIOBase):
+    def __init__(self) -> None:
+        self._buffer: Any = sys.stdin.buffer
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return sys.stdin.fileno()
+
+    def readinto(self, buffer: Any) -> int:
+        with interruptible():
+            wait_for_keys()
+            data: bytes = self._buffer.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

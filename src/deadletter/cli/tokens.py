@@ -1,23 +1,29 @@
-"""dlq tokens: who may use the server; through it, or here beside it."""
+"""dlq tokens: create, list and revoke tokens of the server."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
+from msgspec import structs
 from rich.console import RenderableType
 from rich.table import Table
 
-from deadletter.core.access import Pass, Role, TokenView
+from deadletter.core.access import IssuedToken, Pass, Role, TokenView
 from deadletter.core.errors import NotFound
+from deadletter.core.letter import By
+from deadletter.server.auth.keys import Keys, view
+from deadletter.server.auth.keys import issued as issued_token
+from deadletter.wiring.serving import footing
 
-from .asking import agreed
-from .desk import AtDesk
-from .keys import opened_keys
+from .desk import AtDesk, Desk
 from .options import Reason, Yes
-from .tables import NARROW, Name, cell, firm_column, name_column, table, text_column
-from .times import ago
+from .ui import NARROW, Name, ago, agreed, cell, firm_column, name_column, table, text_column
+
+if TYPE_CHECKING:
+    from deadletter.client import Client
 
 app = App(
     name="tokens",
@@ -29,9 +35,9 @@ app = App(
 @app.default
 @app.command(name="list")
 async def list_(*, desk: AtDesk) -> None:
-    """List the tokens; what they are known by is not kept."""
-    async with opened_keys(desk) as keys:
-        found = await keys.list()
+    """List the tokens. Their secrets are not stored."""
+    async with opened_tokens(desk) as tokens:
+        found = await tokens.list()
     if desk.as_json:
         for token in found:
             desk.document(token)
@@ -54,20 +60,20 @@ async def create(
     desk: AtDesk,
 ) -> None:
     """
-    Make a token and print it, this once.
+    Create a token and print it. It is not shown again.
 
     Args:
-        name: Whose it is; the actor in the audit.
+        name: The owner; the actor in the audit.
         role: reader looks; operator also reviews, edits, replays, produces and
             leases; admin also purges, changes queues and makes tokens.
-        source: A mailbox whose letters it may see; may be repeated. Otherwise all.
-        days: How long it is good. Otherwise until it is revoked.
-        reason: Why; goes into the audit.
+        source: A mailbox that the token may see; can be repeated (default: all).
+        days: Days until it expires (default: never).
+        reason: Why; recorded in the audit.
     """
     to = Pass(name=name, role=role, sources=source)
     expires_at = desk.clock.now() + timedelta(days=days) if days else None
-    async with opened_keys(desk, make=True) as keys:
-        issued = await keys.issue(to, desk.by(reason), expires_at=expires_at)
+    async with opened_tokens(desk, make=True) as tokens:
+        issued = await tokens.issue(to, desk.by(reason), expires_at=expires_at)
     if desk.as_json:
         desk.document(issued)
         return
@@ -76,23 +82,21 @@ async def create(
 
 
 @app.command
-async def revoke(
-    id: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk
-) -> None:
+async def revoke(id: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk) -> None:
     """
-    End a token and every session opened with it, on all servers, at once.
+    Revoke a token and its sessions on all servers immediately.
 
     Args:
-        id: Which; the part between the underscores.
-        reason: Why; goes into the audit.
-        yes: Do not ask.
+        id: The id: the part of the token between the underscores.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
     """
-    async with opened_keys(desk) as keys:
-        token = next((one for one in await keys.list() if one.id == id), None)
+    async with opened_tokens(desk) as tokens:
+        token = next((one for one in await tokens.list() if one.id == id), None)
         if token is None:
             raise NotFound(f"there is no token {id}")
         agreed(desk, f"revoke token {id} of {token.name}", yes=yes)
-        await keys.revoke(id, desk.by(reason))
+        await tokens.revoke(id, desk.by(reason))
     if desk.as_json:
         desk.document(token)
     else:
@@ -136,3 +140,71 @@ def _used(at: datetime | None, now: datetime) -> str:
         return "never"
     # It is known to the hour.
     return "within 1 h" if now - at < timedelta(hours=1) else ago(at, now)
+
+
+class TokensProtocol(Protocol):
+    """The tokens of a server: behind it, or in the store beside it."""
+
+    async def list(self) -> Sequence[TokenView]:
+        """Return all tokens, by name."""
+
+    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+        """Create a token and return it; its secret is not stored."""
+
+    async def revoke(self, id: str, by: By) -> None:
+        """Revoke a token and its sessions on all servers."""
+
+
+@asynccontextmanager
+async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[TokensProtocol]:
+    """Open the tokens of the named server, or those in the store of the settings."""
+    if desk.server is not None:
+        desk.name_office(f"the one of {desk.server}")
+        async with desk.client(desk.server) as client:
+            yield _RemoteTokens(client)
+        return
+    # Also while the server does not require tokens.
+    serve = structs.replace(desk.settings.serve, access="on")
+    async with footing(
+        structs.replace(desk.settings, serve=serve),
+        url=desk.given_url,
+        office=desk.given_office,
+        clock=desk.clock,
+        dice=desk.dice,
+        make=make,
+    ) as ground:
+        desk.name_office(desk.office_of(ground.engine))
+        assert ground.access is not None  # it is on
+        yield _LocalTokens(Keys(ground.access, ground.letters, desk.clock))
+
+
+class _LocalTokens:
+    """Tokens in a store that is open in this process."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    async def list(self) -> Sequence[TokenView]:
+        return [view(token) for token in await self._keys.list()]
+
+    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+        return issued_token(*await self._keys.issue(to, by, expires_at=expires_at))
+
+    async def revoke(self, id: str, by: By) -> None:
+        await self._keys.revoke(id, by)
+
+
+class _RemoteTokens:
+    """Tokens behind a server; the caller must be an administrator."""
+
+    def __init__(self, client: "Client") -> None:
+        self._tokens = client.tokens
+
+    async def list(self) -> Sequence[TokenView]:
+        return await self._tokens.list()
+
+    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+        return await self._tokens.issue(to, expires_at=expires_at, reason=by.reason)
+
+    async def revoke(self, id: str, by: By) -> None:
+        await self._tokens.revoke(id, reason=by.reason)

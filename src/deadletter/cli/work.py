@@ -9,28 +9,53 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.text import Text
 
-from deadletter.assembly import App, load_app, read_rules
-from deadletter.core.errors import BackendError, ConfigError, StoreLost
-from deadletter.core.safe import clean
-from deadletter.observe.fan import fan_out
-from deadletter.observe.gathering import gathered
+from deadletter.app import App
+from deadletter.core.errors import BackendError, ConfigError, NotFound, StoreLost
+from deadletter.core.events import Observer
+from deadletter.core.text import clean
+from deadletter.loading import load_app
 from deadletter.observe.logs import Log, log_events
-from deadletter.output.standard import drain
-from deadletter.runtime.answering import answering
+from deadletter.observe.observers import fan_out, gathered
+from deadletter.output import drain
+from deadletter.runtime.health import Exposition
 from deadletter.runtime.lifeline import PLACE
-from deadletter.runtime.supervise import ChildEnded, supervise
+from deadletter.runtime.supervisor import ChildEnded, supervise
+from deadletter.runtime.supervisor_health import answer_probes
+from deadletter.wiring.serving import read_rules
 
 from .desk import AtDesk, Desk
 from .exit_codes import ExitCode
-from .log_streams import never_wait
-from .metering import MISSING, can_count, metered
 from .options import Flag
+from .streams import never_wait
+
+MISSING: Final = "/metrics needs prometheus-client: pip install 'deadletter[metrics]'"
+
+
+def can_count() -> bool:
+    """Whether there is anything to count with."""
+    return find_spec("prometheus_client") is not None
+
+
+def metered(observe: Observer) -> tuple[Observer, Exposition]:
+    """An observer that counts as well, and how to read what it counted."""
+    if not can_count():
+        return observe, _nothing
+    from deadletter.observe.metrics import Counted  # noqa: PLC0415 -- an extra
+
+    counted = Counted()
+    return fan_out(counted.observe, observe), counted.text
+
+
+async def _nothing() -> bytes:
+    raise NotFound(MISSING)
+
 
 Count = Annotated[int | None, Parameter(validator=Number(gte=1))]
 Port = Annotated[int | None, Parameter(validator=Number(gte=1, lte=65535))]
@@ -41,6 +66,7 @@ def work(
     /,
     *,
     processes: Annotated[Count, Parameter(name=["--processes", "-p"])] = None,
+    only: str | None = None,
     health_port: Port = None,
     verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
@@ -55,6 +81,7 @@ def work(
         app: Where the App is, as module:name; otherwise `app` in deadletter.toml.
         processes: How many processes to run, under a supervisor that replaces
             those that die.
+        only: Run the handlers of these mailboxes only, as in orders,mails.
         health_port: Answer /health/live, /health/ready, /health/dlq and /metrics on
             this port; of several processes, the supervisor answers for all.
         verbose: Also say what went well.
@@ -76,9 +103,10 @@ def work(
         loaded.url = desk.given_url
     if desk.given_url or desk.given_office:
         loaded.office_url = desk.given_office
+    mailboxes = _mailboxes(loaded, only)
     if count > 1:
         asyncio.run(_check(loaded))
-        return _several(desk, name, count, port, verbose=verbose, quiet=quiet)
+        return _several(desk, name, count, port, only=only, verbose=verbose, quiet=quiet)
     if not quiet:
         _listen(desk, loaded, logging.DEBUG if verbose else logging.INFO)
     metrics = None
@@ -86,6 +114,7 @@ def work(
         loaded.observe, metrics = metered(loaded.observe)
     try:
         code = loaded.run(
+            only=mailboxes,
             health_port=port,
             health_host=settings.work.health_host,
             depth_threshold=settings.depth_threshold,
@@ -96,6 +125,15 @@ def work(
         sys.stderr.write(f"dlq: {clean(str(error))}\n")
         code = ExitCode.STORE_LOST
     return _leave(code)
+
+
+def _mailboxes(app: App, only: str | None) -> list[str] | None:
+    """Return the mailboxes named by --only; raise ConfigError for one without a handler."""
+    if only is None:
+        return None
+    names = [name for part in only.split(",") if (name := part.strip())]
+    app.check_only(names)
+    return names
 
 
 async def _check(app: App) -> None:
@@ -119,10 +157,18 @@ def _leave(code: int) -> int:
 
 
 def _several(
-    desk: Desk, name: str, count: int, port: int | None, *, verbose: bool, quiet: bool
+    desk: Desk,
+    name: str,
+    count: int,
+    port: int | None,
+    *,
+    only: str | None,
+    verbose: bool,
+    quiet: bool,
 ) -> int:
     words = ["work", name, "--processes", "1"]
     words += ["--verbose"] * verbose + ["--quiet"] * quiet + ["--json"] * desk.as_json
+    words += ["--only", only] if only is not None else []
     words += ["--url", desk.given_url] if desk.given_url else []
     words += ["--office", desk.given_office] if desk.given_office else []
     words += ["--health-port", str(port)] if port is not None else []
@@ -137,7 +183,7 @@ def _several(
     if port is None:
         return run()
     settings = desk.settings
-    with answering(
+    with answer_probes(
         count,
         host=settings.work.health_host,
         port=port,

@@ -3,13 +3,12 @@
 from deadletter.core.errors import ConfigError
 
 try:
+    from deadletter.queue_server.client import Lease, LeasedItem, QueueClient
+
     from .client import Client
-    from .queue import Lent, LentItem, QueueClient
 except ModuleNotFoundError as error:
     if error.name != "httpx":
         raise
-    raise ConfigError(
-        "asking a server needs httpx: pip install 'deadletter[client]'"
-    ) from error
+    raise ConfigError("asking a server needs httpx: pip install 'deadletter[client]'") from error
 
-__all__ = ["Client", "Lent", "LentItem", "QueueClient"]
+__all__ = ["Client", "Lease", "LeasedItem", "QueueClient"]

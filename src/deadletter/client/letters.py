@@ -48,9 +48,7 @@ class Letters:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def search(
-        self, query: str = "", *, limit: int = 50, after: str | None = None
-    ) -> Page:
+    async def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
         """Up to `limit` letters, newest death first; `after` of the page continues."""
         return await self._connection.get(
             f"{API}/letters", Page, query=query, limit=limit, after=after
@@ -58,13 +56,9 @@ class Letters:
 
     async def count(self, query: str = "") -> LetterCount:
         """How many letters a search finds, as far as it is cheap to know."""
-        return await self._connection.get(
-            f"{API}/letters/count", LetterCount, query=query
-        )
+        return await self._connection.get(f"{API}/letters/count", LetterCount, query=query)
 
-    async def all(
-        self, query: str = "", *, limit: int | None = None
-    ) -> AsyncIterator[LetterHead]:
+    async def all(self, query: str = "", *, limit: int | None = None) -> AsyncIterator[LetterHead]:
         """Everything a search finds, newest death first, page by page."""
         left, after = limit, None
         while left is None or left > 0:
@@ -103,9 +97,7 @@ class Letters:
     ) -> LetterView:
         """Change a letter's message, if nobody has changed it since `revision`."""
         given = {
-            name: value
-            for name, value in structs.asdict(changes).items()
-            if value is not UNSET
+            name: value for name, value in structs.asdict(changes).items() if value is not UNSET
         }
         return await self._connection.post(
             _path(id),
@@ -179,12 +171,7 @@ class Letters:
         Also `unconfirmed` ones if asked to.
         """
         chosen = selected(
-            ids,
-            query,
-            free_text,
-            expect=expect,
-            reason=reason,
-            unconfirmed=unconfirmed,
+            ids, query, free_text, expect=expect, reason=reason, unconfirmed=unconfirmed
         )
         return await self._do("discard", chosen)
 

@@ -7,12 +7,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.campaign import Campaign
-from deadletter.core.care import AT_ONCE, Care
-from deadletter.office.campaigns import ReplayPage
+from deadletter.core.campaign import AT_ONCE, Campaign, Care
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
 from deadletter.office.replay import CAP
+from deadletter.office.selection import ReplayPage
 from deadletter.ports import ReplayItems
 
 from .connection import API, Connection, part
@@ -91,52 +90,39 @@ class Replays:
 
         Nothing is stored. `limit` counts the letters that are sent of this page on.
         """
-        wish = _wish(
-            ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through
+        wish = _wish(ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through)
+        return await self._connection.post(
+            f"{API}/replays/verdicts", wish, LetterVerdicts, after=after, limit=size
         )
-        path = f"{API}/replays/verdicts?after={after}&limit={size}"
-        return await self._connection.post(path, wish, LetterVerdicts)
 
-    async def start(
-        self, name: str, *, expect: int | None = None, reason: str = ""
-    ) -> Campaign:
+    async def start(self, name: str, *, expect: int | None = None, reason: str = "") -> Campaign:
         """Start a replay that was planned."""
         said = {"expect": expect, "reason": reason}
         return await self._tell(name, "start", said)
 
     async def latest(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
         """Replays with their counts, latest first; `after` of the page continues."""
-        return await self._connection.get(
-            f"{API}/replays", ReplayPage, limit=limit, after=after
-        )
+        return await self._connection.get(f"{API}/replays", ReplayPage, limit=limit, after=after)
 
     async def get(self, name: str) -> Campaign:
         """One replay and its counts, by its id or the beginning of it."""
         return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
 
-    async def report(
-        self, name: str, *, after: int = 0, limit: int = 100
-    ) -> ReplayItems:
+    async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
         """What became of each letter of a replay, in the order they go."""
         path = f"{API}/replays/{part(name)}/report"
         return await self._connection.get(path, ReplayItems, after=after, limit=limit)
 
-    async def verdicts(
-        self, name: str, *, after: int = 0, limit: int = 100
-    ) -> LetterVerdicts:
+    async def verdicts(self, name: str, *, after: int = 0, limit: int = 100) -> LetterVerdicts:
         """What to expect now of each letter of a replay; `after` continues."""
         path = f"{API}/replays/{part(name)}/verdicts"
-        return await self._connection.get(
-            path, LetterVerdicts, after=after, limit=limit
-        )
+        return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
 
     async def pause(self, name: str, *, reason: str = "") -> Campaign:
         """Stop sending for now."""
         return await self._tell(name, "pause", {"reason": reason})
 
-    async def resume(
-        self, name: str, *, reason: str = "", take_over: bool = False
-    ) -> Campaign:
+    async def resume(self, name: str, *, reason: str = "", take_over: bool = False) -> Campaign:
         """Let sending go on."""
         said = {"reason": reason, "take_over": take_over}
         return await self._tell(name, "resume", said)
@@ -145,9 +131,7 @@ class Replays:
         """Send no more of it. Letters that were not sent stay as they are."""
         return await self._tell(name, "cancel", {"reason": reason})
 
-    async def confirm(
-        self, message_ids: Iterable[str], *, reason: str = ""
-    ) -> Confirmed:
+    async def confirm(self, message_ids: Iterable[str], *, reason: str = "") -> Confirmed:
         """Say that a consumer has handled messages that were sent back to it."""
         said = {"message_ids": list(message_ids), "reason": reason}
         return await self._connection.post(f"{API}/confirmations", said, Confirmed)
@@ -164,11 +148,7 @@ class Replays:
 
 
 def _wish(
-    ids: Iterable[str] | None,
-    query: str | None,
-    free_text: bool,
-    care: Care,
-    **more: Any,
+    ids: Iterable[str] | None, query: str | None, free_text: bool, care: Care, **more: Any
 ) -> dict[str, Any]:
     """Letters to send back and how, as requests say it."""
     said = None if care == AT_ONCE else msgspec.to_builtins(care)

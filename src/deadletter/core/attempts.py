@@ -167,12 +167,7 @@ def _told(story: _Story) -> str:
     if surplus:
         cut_until = _later(cut_until, _decoder.decode(lines[_FIRST + surplus - 1]).at)
     gone += surplus
-    mark = Attempt(
-        number=gone,
-        at=cut_until,
-        outcome="cut",
-        text=f"{gone} attempts left out here",
-    )
+    mark = Attempt(number=gone, at=cut_until, outcome="cut", text=f"{gone} attempts left out here")
     # Never at the end: the last line is the last attempt.
     place = min(_FIRST, len(lines) - 1)
     rest = lines[place + surplus :]

@@ -16,30 +16,18 @@ from .letter import AuditEntry, By
 from .seals import PLAIN, Sealing
 
 DIED_AGAIN: Final = By("office", "it died again")
-"""Who opens again what a further death has opened again, and why."""
+"""The actor and reason recorded when a new death reopens a letter."""
 
 
-def act(
-    action: str, target: str, by: By, *, at: datetime, detail: str = ""
-) -> AuditEntry:
+def act(action: str, target: str, by: By, *, at: datetime, detail: str = "") -> AuditEntry:
     """An act before it is numbered and sealed."""
     return AuditEntry(
-        seq=0,
-        at=at,
-        actor=by.actor,
-        action=action,
-        target=target,
-        reason=by.reason,
-        detail=detail,
+        seq=0, at=at, actor=by.actor, action=action, target=target, reason=by.reason, detail=detail
     )
 
 
 def seal(
-    entries: Iterable[AuditEntry],
-    *,
-    seq: int,
-    previous: str,
-    sealing: Sealing = PLAIN,
+    entries: Iterable[AuditEntry], *, seq: int, previous: str, sealing: Sealing = PLAIN
 ) -> list[AuditEntry]:
     """Entries numbered and sealed, to follow entry `seq`, sealed with `previous`."""
     sealed: list[AuditEntry] = []

@@ -62,13 +62,11 @@ class Exponential(Struct, frozen=True, tag="exponential"):
     def __post_init__(self) -> None:
         _must_be_seconds("Exponential", "base", self.base)
         _must_be_seconds("Exponential", "cap", self.cap)
-        if not (isfinite(self.factor) and self.factor >= 1):
+        if not (is_seconds(self.factor) and self.factor >= 1):
+            raise ConfigError(f"Exponential(factor={self.factor!r}) would not grow: use 1 or more.")
+        if not (is_seconds(self.jitter) and self.jitter <= 1):
             raise ConfigError(
-                f"Exponential(factor={self.factor}) would not grow: use 1 or more."
-            )
-        if not 0 <= self.jitter <= 1:
-            raise ConfigError(
-                f"Exponential(jitter={self.jitter}) is not a share of the delay: "
+                f"Exponential(jitter={self.jitter!r}) is not a share of the delay: "
                 "use a number from 0 to 1; 0.2 adds up to 20 %."
             )
 
@@ -83,9 +81,15 @@ class Exponential(Struct, frozen=True, tag="exponential"):
 Backoff: TypeAlias = NoBackoff | Fixed | Linear | Exponential
 
 
+def is_seconds(value: object, *, above: bool = False) -> bool:
+    """Whether it is a number of seconds; `above`: more than none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return isfinite(value) and (value > 0 or (value == 0 and not above))
+
+
 def _must_be_seconds(owner: str, name: str, value: float) -> None:
-    if not (isfinite(value) and value >= 0):
+    if not is_seconds(value):
         raise ConfigError(
-            f"{owner}({name}={value}) is not a time to wait: "
-            "use a number of seconds, 0 or more."
+            f"{owner}({name}={value!r}) is not a time to wait: use a number of seconds, 0 or more."
         )

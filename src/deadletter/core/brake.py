@@ -8,17 +8,20 @@ handed in. `judge` is the rule, over the latest attempts alone.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 from sys import maxsize
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .backoff import Exponential
 from .errors import ConfigError
 from .failure import Trouble
+from .text import each_text, shown, stored
 
 MANY: Final = maxsize
 """As many as there is room for."""
@@ -37,14 +40,14 @@ _HELD: Final = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN})
 
 
 class BrakeKind(StrEnum):
-    """Why the brake is open."""
+    """The kind of problem that keeps the brake open."""
 
     OUTAGE = "outage"  # transient failures: something is down
     SYSTEMIC = "systemic"  # one cause, nearly everything: the handler is broken
 
 
 class BrakePolicy(Struct, frozen=True, kw_only=True):
-    """What counts as an outage or a broken handler, and how often to probe."""
+    """The thresholds that open a brake, and the intervals between its probes."""
 
     threshold: int = 10  # failures among the latest attempts
     distinct: int = 3  # different messages among them; one alone is just poison
@@ -57,6 +60,15 @@ class BrakePolicy(Struct, frozen=True, kw_only=True):
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
+        for name in ("threshold", "distinct", "share", "probe_after", "cap", "jitter"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ConfigError(f"BrakePolicy({name}={value!r}) must be a number.")
+        if self.hold is not None and not isinstance(self.hold, int | float):
+            raise ConfigError(
+                f"BrakePolicy(hold={self.hold!r}) must be a number of seconds, or None "
+                "for no limit."
+            )
         if self.threshold < 1 or self.distinct < 1:
             raise ConfigError(
                 f"BrakePolicy(threshold={self.threshold}, distinct={self.distinct}) "
@@ -80,17 +92,17 @@ class BrakePolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> int:
-        """How many of the latest attempts are judged."""
+        """Return how many of the latest attempts are judged."""
         return 2 * max(self.threshold, self.distinct)
 
     def pause(self, probe: int, draw: float) -> float:
-        """How long to wait before the `probe`-th probe, in seconds."""
+        """Return how long to wait before the `probe`-th probe, in seconds."""
         pauses = Exponential(self.probe_after, 2.0, self.cap, self.jitter)
         return pauses.delay(probe, draw)
 
 
 class AttemptResult(Struct, frozen=True, gc=False):
-    """How one attempt ended, as far as the brake cares."""
+    """The result of one attempt, as the brake counts it."""
 
     message_id: str
     trouble: Trouble | None = None  # None: it was handled
@@ -100,7 +112,7 @@ class AttemptResult(Struct, frozen=True, gc=False):
 
 
 class Finding(Struct, frozen=True):
-    """Why the brake opens."""
+    """The cause for which a brake opens."""
 
     kind: BrakeKind
     cause: str
@@ -109,7 +121,7 @@ class Finding(Struct, frozen=True):
 
 
 class Brake(Struct, frozen=True):
-    """Whether messages may be fetched, and what that is concluded from."""
+    """The state of one brake: recent results, and whether messages may be fetched."""
 
     policy: BrakePolicy = BrakePolicy()
     recent: tuple[AttemptResult, ...] = ()  # oldest first; empty if none of them failed
@@ -124,11 +136,11 @@ class Brake(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether fetching has stopped."""
+        """Return whether fetching has stopped."""
         return self.finding is not None
 
     def spares(self, result: AttemptResult) -> bool:
-        """Whether a failure is not the message's fault and costs no attempt."""
+        """Return whether a failure is not the message's fault and costs no attempt."""
         if self.finding is None:
             return False
         is_same = self.finding.cause == result.cause
@@ -154,9 +166,7 @@ def _outage(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | N
         and len(failed) >= policy.share * of
     )
     # Before the first message of a quiet queue is given up: did anything work?
-    is_quiet = (
-        policy.quiet and failed[-1].is_last and messages >= _QUIET and not answers
-    )
+    is_quiet = policy.quiet and failed[-1].is_last and messages >= _QUIET and not answers
     if not (is_busy or is_quiet):
         return None
     ((cause, _),) = Counter(one.cause for one in failed).most_common(1)
@@ -177,9 +187,7 @@ def _systemic(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding |
     return Finding(BrakeKind.SYSTEMIC, cause, count, of)
 
 
-def _by_message(
-    recent: Sequence[AttemptResult],
-) -> tuple[Sequence[AttemptResult], int]:
+def _by_message(recent: Sequence[AttemptResult]) -> tuple[Sequence[AttemptResult], int]:
     """The latest failure of each message that still fails; how many were handled."""
     failed: dict[str, AttemptResult] = {}
     handled = 0
@@ -193,7 +201,7 @@ def _by_message(
 
 
 def may_fetch(brake: Brake, now: float) -> int:
-    """How many messages may be fetched now: MANY, 1 (a probe) or 0."""
+    """Return how many messages may be fetched now: MANY, 1 (a probe) or 0."""
     if not brake.is_open:
         return MANY
     return 1 if now >= brake.probe_at else 0
@@ -232,13 +240,7 @@ def on_result(brake: Brake, result: AttemptResult, now: float, draw: float) -> B
     if finding is None or _is_passing(brake, finding, now):
         return seen
     pause = brake.policy.pause(1, draw)
-    return replace(
-        seen,
-        finding=finding,
-        opened_at=now,
-        probe_at=now + pause,
-        passing=None,
-    )
+    return replace(seen, finding=finding, opened_at=now, probe_at=now + pause, passing=None)
 
 
 def closed(brake: Brake) -> Brake:
@@ -282,9 +284,7 @@ def _on_success(brake: Brake, result: AttemptResult, now: float) -> Brake:
     return replace(brake, recent=recent, probing=False, probe_at=now, proven_at=now)
 
 
-def _failed_while_open(
-    brake: Brake, result: AttemptResult, now: float, draw: float
-) -> Brake:
+def _failed_while_open(brake: Brake, result: AttemptResult, now: float, draw: float) -> Brake:
     if brake.finding is None or not brake.spares(result):
         is_outage = brake.finding is None or brake.finding.kind is BrakeKind.OUTAGE
         return closed(brake) if is_outage else brake  # it answered, if only with a no
@@ -293,9 +293,128 @@ def _failed_while_open(
         return brake
     pause = brake.policy.pause(brake.probes + 2, draw)
     return replace(
-        brake,
-        probes=brake.probes + 1,
-        probing=False,
-        proven_at=None,
-        probe_at=now + pause,
+        brake, probes=brake.probes + 1, probing=False, proven_at=None, probe_at=now + pause
     )
+
+
+# Windows: when a brake was open, why, and what it held meanwhile.
+#
+# Each worker writes its own. Those of one cause that overlap, or follow each other
+# within minutes, are shown to people as one.
+
+SAMPLE: Final = 20  # ids of held messages that a window names
+KEPT: Final = 10_000  # windows an office keeps; the oldest go first
+SILENCE: Final = timedelta(minutes=3)  # without news, its worker is gone
+GAP: Final = timedelta(minutes=5)  # between windows that are shown as one
+
+
+class WindowState(StrEnum):
+    """The states of a brake window."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    SILENT = "silent"  # never closed, and its worker gives no news any more
+
+
+class Release(Struct, frozen=True):
+    """A person's word to go on: messages are judged by their policy again."""
+
+    actor: str
+    reason: str
+    at: datetime
+
+
+class BrakeWindow(Struct, frozen=True, kw_only=True):
+    """One time that a brake was open."""
+
+    id: str
+    mailbox: str
+    kind: BrakeKind
+    cause: str
+    version: str  # of the application that ran then
+    text: str  # the evidence, as a sentence
+    opened_at: datetime
+    seen_at: datetime  # the latest news of it
+    closed_at: datetime | None = None
+    ending: str = ""  # why it closed
+    held: int = 0  # messages that were given back, uncharged and unburied
+    attempts: int = 0  # that were not charged
+    message_ids: tuple[str, ...] = ()  # the first few of those held
+    workers: int = 1
+    release: Release | None = None
+
+    @property
+    def until(self) -> datetime:
+        """Return when it ended, or was last heard of."""
+        return self.closed_at or self.seen_at
+
+    def state(self, now: datetime) -> WindowState:
+        """Return how it stands now."""
+        if self.closed_at is not None:
+            return WindowState.CLOSED
+        is_silent = now - self.seen_at > SILENCE
+        return WindowState.SILENT if is_silent else WindowState.OPEN
+
+
+def is_released(windows: Iterable[BrakeWindow], kind: BrakeKind, cause: str, now: datetime) -> bool:
+    """Return whether somebody let this cause pass within the last day."""
+    since = now - timedelta(seconds=RELEASE)
+    return any(
+        one.release is not None
+        and one.release.at > since
+        and one.kind is kind
+        and (kind is BrakeKind.OUTAGE or one.cause == cause)
+        for one in windows
+    )
+
+
+def merged(windows: Iterable[BrakeWindow]) -> Sequence[BrakeWindow]:
+    """Windows as people see them, latest first: one for each time and cause."""
+    shown: dict[tuple[str, BrakeKind, str], list[BrakeWindow]] = {}
+    for one in sorted(windows, key=lambda window: (window.opened_at, window.id)):
+        same = shown.setdefault((one.mailbox, one.kind, one.cause), [])
+        if same and one.opened_at - same[-1].until <= GAP:
+            same[-1] = _joined(same[-1], one)
+        else:
+            same.append(one)
+    found = [one for same in shown.values() for one in same]
+    return sorted(found, key=lambda window: (window.opened_at, window.id), reverse=True)
+
+
+def _joined(first: BrakeWindow, second: BrakeWindow) -> BrakeWindow:
+    is_over = first.closed_at is not None and second.closed_at is not None
+    latest = second if second.until >= first.until else first
+    return replace(
+        first,
+        seen_at=max(first.seen_at, second.seen_at),
+        closed_at=latest.closed_at if is_over else None,
+        ending=latest.ending if is_over else "",
+        held=first.held + second.held,
+        attempts=first.attempts + second.attempts,
+        message_ids=(*first.message_ids, *second.message_ids)[:SAMPLE],
+        workers=first.workers + second.workers,
+        release=second.release or first.release,
+    )
+
+
+def encode(window: BrakeWindow) -> bytes:
+    """A window as stores keep it, without its release: that is another's to write."""
+    plain = msgspec.to_builtins(replace(window, release=None))
+    return msgspec.json.encode(each_text(stored, plain))
+
+
+def decode(document: bytes, release: bytes | None) -> BrakeWindow:
+    """A window as it was, with its release."""
+    plain = each_text(shown, msgspec.json.decode(document))
+    window = msgspec.convert(plain, BrakeWindow)
+    return replace(window, release=decode_release(release) if release else None)
+
+
+def encode_release(release: Release) -> bytes:
+    """A release as stores keep it."""
+    return msgspec.json.encode(each_text(stored, msgspec.to_builtins(release)))
+
+
+def decode_release(document: bytes) -> Release:
+    """A release as it was."""
+    return msgspec.convert(each_text(shown, msgspec.json.decode(document)), Release)

@@ -11,10 +11,9 @@ from .failure import Failure
 from .fingerprint import fingerprint
 from .ids import letter_id
 from .letter import DeadLetter, LetterHead
-from .message import Delivery, Message
-from .plain import cut, plain
+from .message import Delivery, Message, trace_id
 from .redact import redact
-from .tracing import trace_id
+from .text import cut, plain
 
 RETRY_WISH: Final = "retry-on-failure"
 """The header by which a producer asks for replay: `true` or `false`."""
@@ -22,12 +21,7 @@ RETRY_WISH: Final = "retry-on-failure"
 _LONGEST: Final = TEXT_LIMIT + 1_000  # a secret at the limit must be seen whole
 _RUN: Final = frozenset({"failed", "continued"})  # outcomes of a handler that ran
 _DECIDED_BEFORE: Final = frozenset(
-    {
-        Reason.WORKER_LOST,
-        Reason.EXPIRED,
-        Reason.ATTEMPTS_EXHAUSTED,
-        Reason.ID_CONFLICT,
-    }
+    {Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED, Reason.ID_CONFLICT}
 )
 
 
@@ -109,6 +103,8 @@ def _attempts(delivery: Delivery, reason: Reason, last: Mark | None) -> int:
 
 
 def wish_of(message: Message) -> bool | None:
-    """Whether the producer asked for replay on failure; None when it did not say."""
+    """Return whether the producer asked for replay on failure; None when it did not say."""
+    if not message.headers:
+        return None
     wish = (message.header(RETRY_WISH) or "").strip().lower()
     return {"true": True, "false": False}.get(wish)

@@ -1,5 +1,5 @@
 """
-What becomes of a delivery, as a value.
+Decisions: the next step for a delivery, as a value.
 
 Deciding and acting are kept apart: `core.policy` returns one of these, the
 runtime carries it out, and the two are tested separately.
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class Reason(StrEnum):
-    """Why a message became a dead letter: a closed list."""
+    """The reasons for which a message becomes a dead letter."""
 
     FATAL_ERROR = "fatal-error"
     ATTEMPTS_EXHAUSTED = "attempts-exhausted"
@@ -26,20 +26,20 @@ class Reason(StrEnum):
 
 
 class Ack(Struct, frozen=True, tag="ack"):
-    """Done with it. `note` says why when it was not simply handled."""
+    """Acknowledge the delivery; `note` gives the reason if no handler processed it."""
 
     note: str = ""
 
 
 class Retry(Struct, frozen=True, tag="retry"):
-    """Hand it back, to be tried again after `delay` seconds."""
+    """Release the delivery for another attempt after `delay` seconds."""
 
     delay: float
     charged: bool = True  # False: an outage, not this message's fault
 
 
 class Bury(Struct, frozen=True, tag="bury"):
-    """Keep it as a dead letter; `text` is the sentence a person will read."""
+    """Keep the message as a dead letter; `text` is the reason shown to people."""
 
     reason: Reason
     text: str
@@ -47,13 +47,13 @@ class Bury(Struct, frozen=True, tag="bury"):
 
 
 class Fail(Struct, frozen=True, tag="fail"):
-    """Record it as failed and forget it: no retry, no dead letter."""
+    """Record the message as failed and acknowledge it: no retry, no dead letter."""
 
     text: str
 
 
 class Continue(Struct, frozen=True, tag="continue"):
-    """A logical failure: note the error in the history and go on."""
+    """Record a logical failure in the history and acknowledge the delivery."""
 
     error: str
 
@@ -65,7 +65,11 @@ def checked_decision(decision: Decision) -> Decision:
     """Return a decision that can be carried out; raise TypeError or ValueError else."""
     if isinstance(decision, Retry):
         if not 0 <= decision.delay < inf:
-            raise ValueError(f"a delay of {decision.delay!r} seconds cannot be waited")
+            raise ValueError(
+                f"the delay of a Retry must be >= 0 and finite, got {decision.delay!r}"
+            )
     elif not isinstance(decision, Decision):
-        raise TypeError(f"{decision!r} is no decision")
+        raise TypeError(
+            f"expected a Decision (Ack, Retry, Bury, Fail or Continue), got {decision!r}"
+        )
     return decision

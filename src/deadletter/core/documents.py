@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .escaping import each_text, spelled
+from .text import each_text, spelled
 
 _encoder: Final = msgspec.json.Encoder()
 

@@ -1,4 +1,4 @@
-"""What editing a letter's message means, which all stores follow."""
+"""The rules for editing a letter's message, which all stores follow."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from .letter import OPEN, By, LetterHead
 from .message import Headers, Message, checked
 
 EDITABLE: Final = ("body", "headers", "content_type", "key")
-"""What of a message may be another; all the rest says which message it is."""
+"""The fields of a message that may be edited; the others identify the message."""
 
 
 class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a message is to be another; what is not given stays as it is."""
+    """Changes to a message; fields that are not given stay as they are."""
 
     body: bytes | UnsetType = UNSET
     headers: Headers | UnsetType = UNSET
@@ -23,11 +23,7 @@ class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def made_to(self, message: Message) -> Message:
         """The message with these changes made to it; new texts are checked."""
-        given = {
-            name: value
-            for name in EDITABLE
-            if (value := getattr(self, name)) is not UNSET
-        }
+        given = {name: value for name in EDITABLE if (value := getattr(self, name)) is not UNSET}
         blank = Message(id="", body=b"", sent_at=message.sent_at)
         checked(replace(blank, **given))
         return replace(message, **given)
@@ -46,8 +42,7 @@ def check_revision(head: LetterHead, revision: int) -> None:
     """Refuse to edit a letter that is not open, or not as its editor has seen it."""
     if head.state not in OPEN:
         raise Conflict(
-            f"letter {head.id} is {head.state}: only open letters can be edited;"
-            " reopen it first"
+            f"letter {head.id} is {head.state}: only open letters can be edited; reopen it first"
         )
     if head.revision != revision:
         raise Conflict(
@@ -57,7 +52,7 @@ def check_revision(head: LetterHead, revision: int) -> None:
 
 
 def is_edit(before: Message, after: Message) -> bool:
-    """Whether two messages differ only where a message may be edited."""
+    """Return whether two messages differ only where a message may be edited."""
     return replace(before, **{name: getattr(after, name) for name in EDITABLE}) == after
 
 
@@ -67,9 +62,7 @@ def edited(head: LetterHead, before: Message, after: Message) -> tuple[LetterHea
 
     The audit says what was changed, and nothing of the contents.
     """
-    changed = [
-        name for name in EDITABLE if getattr(before, name) != getattr(after, name)
-    ]
+    changed = [name for name in EDITABLE if getattr(before, name) != getattr(after, name)]
     if not is_edit(before, after):
         raise ConfigError(
             "only the body, headers, content type and key of a letter's message can be"
@@ -86,5 +79,5 @@ def edited(head: LetterHead, before: Message, after: Message) -> tuple[LetterHea
 
 
 def no_letter(id: str) -> NotFound:
-    """What is raised when there is no letter to edit."""
+    """Return what is raised when there is no letter to edit."""
     return NotFound(f"there is no letter {id[:40]}")

@@ -1,42 +1,41 @@
 """
-What can go wrong, and what a handler may ask for.
+Errors that this package raises, and signals that handlers raise.
 
     DeadLetterError         everything this package raises
-      ConfigError           you told us something that cannot be
-      QueryError            ...in a search; points at the offending token
+      ConfigError           an invalid setting or argument; the text says what to change
+      QueryError            an invalid search; points at the offending token
       NotFound              no such letter, queue or replay
-      Conflict              it changed under you; look again
-      BackendError          the broker or database said no
-        Unavailable         ...for now: trying again may help
+      Conflict              the object changed meanwhile, or its state forbids this
+      BackendError          the broker or database reported an error
+        Unavailable         ...temporary: a retry may succeed
           StoreLost         ...its file was removed or replaced: stop the process
-        Refused             ...for good: trying again will not
-        PartlySent          ...to some messages of a batch; says which were sent
-      Malformed             a body that cannot be what the handler asked for
-      LostLease             somebody else has this delivery now
+        Refused             ...permanent: a retry will not succeed
+        PartlySent          ...for some messages of a batch; says which were sent
+      Malformed             a body that does not fit the handler's type
+      LostLease             another worker holds this delivery now
 
-    Signal                  not an error: a handler's say in its own fate
+    Signal                  not an error: a handler's decision about its message
       RetryLater, GiveUp, Ignore, LogicalFailure
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from .decision import Ack, Bury, Continue, Decision, Reason, Retry
 
-LONGEST_DELAY: Final = 366 * 86_400.0  # no clock is asked for more than a year
+LONGEST_DELAY: Final = 366 * 86_400.0  # seconds: one year
 
 
 class DeadLetterError(Exception):
-    """Everything this package raises."""
+    """The base class of all errors of this package."""
 
 
 class ConfigError(DeadLetterError):
-    """You told us something that cannot be; the text says what to change."""
+    """An invalid setting or argument; the text says what to change."""
 
 
 class QueryError(DeadLetterError):
-    """A search that cannot be read; `at` is where it stops making sense."""
+    """An invalid search; `at` is the position of the offending token."""
 
     def __init__(self, text: str, *, query: str = "", at: int = 0) -> None:
         pointer = f"\n  {query}\n  {' ' * at}^" if query and "\n" not in query else ""
@@ -47,27 +46,35 @@ class QueryError(DeadLetterError):
 
 
 class NotFound(DeadLetterError):
-    """No such letter, queue or replay."""
+    """The letter, mailbox or replay does not exist."""
+
+
+def no_office(place: str) -> NotFound:
+    """Return the error of a command that looks where nobody has made an office."""
+    return NotFound(
+        f"there is no office at {place} yet: `dlq work` and `dlq send` make "
+        "one, --url or DLQ_URL says where another is"
+    )
 
 
 class Conflict(DeadLetterError):
-    """It changed under you, or is not in a state that allows this."""
+    """The object changed meanwhile, or its state forbids the operation."""
 
 
 class BackendError(DeadLetterError):
-    """The broker or database said no; its own error is the `__cause__`."""
+    """The broker or database reported an error, which is the `__cause__`."""
 
 
 class Unavailable(BackendError):
-    """...for now: trying again may help."""
+    """A temporary error: a retry may succeed."""
 
 
 class StoreLost(Unavailable):
-    """The file of the store was removed or replaced: this process must stop."""
+    """The file of the store was removed or replaced; the process must stop."""
 
 
 class Refused(BackendError):
-    """...for good: trying again will not."""
+    """A permanent error: a retry will not succeed."""
 
 
 class PartlySent(BackendError):
@@ -94,28 +101,15 @@ class PartlySent(BackendError):
 
 
 class Malformed(DeadLetterError):
-    """A body that cannot be what the handler asked for. Never retried."""
+    """The body does not fit the handler's type. Never retried."""
 
 
 class LostLease(DeadLetterError):
-    """Somebody else has this delivery now; it cannot be settled or replied to."""
-
-
-ErrorTable: TypeAlias = Mapping[type[Exception], type[BackendError]]
-
-
-@contextmanager
-def translated(table: ErrorTable) -> Iterator[None]:
-    """Raise a driver library's errors as ours, first match wins."""
-    try:
-        yield
-    except tuple(table) as error:
-        ours = next(ours for theirs, ours in table.items() if isinstance(error, theirs))
-        raise ours(str(error)) from error
+    """Another worker holds this delivery now: settling and replying are refused."""
 
 
 class Signal(Exception):
-    """A handler's say in its own fate."""
+    """A decision that a handler raises about its own message."""
 
     def __init__(self, decision: Decision, text: str) -> None:
         super().__init__(text)
@@ -124,33 +118,37 @@ class Signal(Exception):
 
 class RetryLater(Signal):
     """
-    Try this delivery again after `delay` seconds, whatever the policy.
+    Retry this delivery after `delay` seconds, whatever the policy.
 
-    It costs no attempt: the handler asked for it, nothing failed.
+    The attempt is not charged, because nothing failed.
     """
 
     def __init__(self, delay: float, reason: str = "the handler asked for it") -> None:
+        if not isinstance(delay, int | float):
+            raise ConfigError(
+                f"RetryLater(delay={delay!r}) is not a time to wait: use a number of seconds"
+            )
         # 0.0 first: a delay that is not a number becomes none at all.
         bounded = min(max(0.0, delay), LONGEST_DELAY)
         super().__init__(Retry(bounded, charged=False), reason)
 
 
 class GiveUp(Signal):
-    """Make it a dead letter now; more attempts would be wasted."""
+    """Bury the message now; further attempts would fail as well."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Bury(Reason.REJECTED, reason), reason)
 
 
 class Ignore(Signal):
-    """Nothing to do here: acknowledge, and say so."""
+    """Acknowledge the message without processing it, and record the reason."""
 
     def __init__(self, reason: str = "ignored") -> None:
         super().__init__(Ack(reason), reason)
 
 
 class LogicalFailure(Signal):
-    """The work said no, as it may: note the error and go on."""
+    """Record an expected business error and acknowledge the message."""
 
     def __init__(self, error: str) -> None:
         super().__init__(Continue(error), error)

@@ -172,18 +172,18 @@ class CopyFailed(Event, frozen=True, tag="copy-failed"):
 
 class HeadersIgnored(Event, frozen=True, tag="headers-ignored"):
     """
-    A message came with headers of ours that none of us has signed.
+    A message came with `dlq-` headers that are unsigned or invalid.
 
-    They are kept as headers of the user, and the message is taken for a new one.
+    They stay with the message like headers of the user, and have no effect.
     """
 
     message_id: str
-    what: str  # lineage, attempts, letter
+    what: str  # lineage, attempts, letter, max-attempts
     key: str = ""  # that signed a lineage, and is not one of ours
 
 
 ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
-"""What a handler of letters may say that it did."""
+"""The outcomes that a letter handler can report."""
 
 
 class LetterHandled(Event, frozen=True, tag="letter-handled"):

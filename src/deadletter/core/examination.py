@@ -11,18 +11,30 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .chain import NAMED, Chain, Ends, without_key
-from .counts import many
 from .ids import body_digest
 from .letter import LetterHead
-from .marks import MASK, NO_KEY
 from .packing import key_of
-from .seals import EDITED, FOUND, KEPT, PLAIN, Sealing, Verdict
+from .seals import (
+    EDITED,
+    FOUND,
+    KEPT,
+    MASK,
+    NAMED,
+    NO_KEY,
+    PLAIN,
+    Chain,
+    Ends,
+    Sealing,
+    Start,
+    Verdict,
+    without_key,
+)
+from .text import many
 
 
 class Sums(Struct, frozen=True):
     """
-    What an office says of its letters apart from them.
+    The counters and sums that an office keeps beside its letters.
 
     Without a key id there are no sums: the office is from before, and nobody has
     begun them since.
@@ -38,7 +50,7 @@ _NO_SUMS: Final = Sums(0, 0, 0)
 
 
 class ItemSum(Struct, frozen=True, gc=False):
-    """What an office says of a campaign's letters of one outcome, apart from them."""
+    """The sum that an office keeps of a campaign's letters of one outcome."""
 
     campaign: int  # its number
     outcome: str
@@ -77,7 +89,7 @@ class SealedLetter(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Examined(Struct, frozen=True, kw_only=True):
-    """What an examination found, and what it could not see."""
+    """The findings of an examination, and the things that it could not check."""
 
     findings: tuple[str, ...] = ()
     letters: int = 0
@@ -101,6 +113,7 @@ class Examination:
         self._sums = sums
         self._of_letter = sealing.marks(sums.key).text
         self._campaigns: dict[int, str] = {}  # their ids, by number
+        self._starts: dict[str, Start] = {}  # of campaigns
         self._item_sums: dict[tuple[int, str], ItemSum] = {}
         self._items: Counter[int] = Counter()  # how many each campaign has
         self._item_marks: Counter[tuple[int, str]] = Counter()
@@ -113,11 +126,16 @@ class Examination:
 
     def add(self, letter: SealedLetter) -> None:
         """Examine a letter, which is counted by `count_letter`."""
-        problem = self._problem(letter)
+        try:
+            problem = self._problem(letter)
+        except (TypeError, ValueError):  # values of types that nobody of us has written
+            problem = "the contents", "cannot be read"
         if problem:
-            self._damaged.append(
-                f"{problem[0]} of letter {letter.head.id} {problem[1]}"
-            )
+            self._damaged.append(f"{problem[0]} of letter {letter.head.id} {problem[1]}")
+
+    def add_unreadable(self, id_: str) -> None:
+        """Note a letter that no letter could be made of."""
+        self._damaged.append(f"the head of letter {id_} cannot be read")
 
     def count_letter(self, id_: str) -> None:
         """Note that a letter is there."""
@@ -128,9 +146,10 @@ class Examination:
         """Add what a store has found by itself."""
         self._findings += findings
 
-    def add_campaign(self, seq: int, id_: str) -> None:
-        """Add a campaign."""
+    def add_campaign(self, seq: int, id_: str, start: Start) -> None:
+        """Add a campaign, with what it says of its start."""
         self._campaigns[seq] = id_
+        self._starts[id_] = start
 
     def add_item_sum(self, sum_: ItemSum) -> None:
         """Add what is said of a campaign's letters, before these."""
@@ -173,8 +192,7 @@ class Examination:
             items=tuple(
                 one
                 for one in self._item_sums.values()
-                if self._is_outdated(one.key)
-                and (one.key is None or self._has_items(one))
+                if self._is_outdated(one.key) and (one.key is None or self._has_items(one))
             ),
         )
 
@@ -213,14 +231,13 @@ class Examination:
         names = self._campaigns
         counts = {names[seq]: self._items[seq] for seq in names}
         self.find(*self.chain.missing_plans(counts))
+        self.find(*self.chain.changed_plans(self._starts))
         if stray := sum(n for seq, n in self._items.items() if seq not in names):
             self.find(f"{stray} parts of campaigns belong to no campaign")
         changed = {
             names.get(one.campaign, "")
             for one in self._item_sums.values()
-            if self._can_check(
-                f"campaign {names.get(one.campaign, '')}", one.key, one.marks
-            )
+            if self._can_check(f"campaign {names.get(one.campaign, '')}", one.key, one.marks)
             and not self._has_items(one)
         }
         self.find(
@@ -250,11 +267,11 @@ class Examination:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all letters so far are as they were sealed, with keys of ours."""
+        """Return whether all letters so far are as they were sealed, with keys of ours."""
         return not self._damaged and not self._seen["unknown"]
 
     def result(self) -> Examined:
-        """What was found."""
+        """Return what was found."""
         chain = self.chain
         unkeyed = self._without_key() if self._sealing.is_keyed else ()
         return Examined(
@@ -305,9 +322,7 @@ class Examination:
         self._seen["unknown"] += None in names
         self._seen["unkeyed"] += False in names and None not in names
 
-    def _is_message(
-        self, head: LetterHead, message: SealedMessage, kind: bytes
-    ) -> bool:
+    def _is_message(self, head: LetterHead, message: SealedMessage, kind: bytes) -> bool:
         seal = message.seal
         if seal is not None and seal[:1] not in (kind, FOUND):
             return False
@@ -320,17 +335,13 @@ class Examination:
         counts = [*generations, min(generations) - 1] if generations else ()
         more = (letter.frame, letter.history, letter.generation, letter.spent)
         verdicts = {
-            self._sealing.check_story(
-                letter.seal, replace(letter.head, replays=count), more
-            )
+            self._sealing.check_story(letter.seal, replace(letter.head, replays=count), more)
             for count in counts or (letter.head.replays,)
         }
         return verdicts != {Verdict.BAD}
 
 
-def renewed(
-    letter: SealedLetter, sealing: Sealing
-) -> tuple[bytes, bytes, bytes | None] | None:
+def renewed(letter: SealedLetter, sealing: Sealing) -> tuple[bytes, bytes, bytes | None] | None:
     """
     New seals for a letter as it is: of its message, its story and its original.
 
@@ -350,7 +361,5 @@ def renewed(
     return (
         sealing.message(head, current.digest, current.rest, FOUND),
         sealing.story(head, more, FOUND),
-        sealing.message(head, original.digest, original.rest, FOUND)
-        if original
-        else None,
+        sealing.message(head, original.digest, original.rest, FOUND) if original else None,
     )

@@ -41,7 +41,7 @@ _RETRYABLE = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN, Trouble.WORKER_LOST}
 
 
 class Verdict(Struct, frozen=True):
-    """What the classifier makes of an error."""
+    """The classifier's answer for one error."""
 
     trouble: Trouble
     code: str  # short, stable, upper case: TIMEOUT, HTTP_503, NONCE_TOO_LOW …
@@ -67,5 +67,5 @@ class Failure(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def category(self) -> ErrorCategory:
-        """Whether trying again is worth it."""
+        """Return whether trying again is worth it."""
         return self.trouble.category

@@ -4,16 +4,23 @@ How groups stand: what people may say of one, and what a death makes of that.
 All stores follow these rules.
 """
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Final
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import islice
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from deadletter.core.query.match import matches
+from deadletter.core.query.parse import parse
+
 from .audit import act
 from .errors import ConfigError
-from .letter import AuditEntry, By, Group, GroupStatus, LetterHead, Standing
+from .fingerprint import OLD, current
+from .letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, Standing
 from .paging import group_place, place_of_group
 from .versions import Seen, compare
 
@@ -21,7 +28,7 @@ HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 """Somebody knows and does not want to be told: not listed unless asked for."""
 
 SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
-"""What a person can say of a group; the others come about by themselves."""
+"""The states that a person can set; the other states follow from events."""
 
 _PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # paging.GroupPlace
 LONGEST_NOTE: Final = 4_000
@@ -42,7 +49,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """What groups are ordered by, the most first; no two are alike in it."""
+        """Return what groups are ordered by, the most first; no two are alike in it."""
         return _PLACE[0 if self.largest_first else -2 :]
 
     @property
@@ -53,7 +60,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return group_place(self.after)[-len(self.order) :]
 
     def place(self, group: Group) -> tuple[int | datetime | str, ...]:
-        """Where a group stands in that order."""
+        """Return where a group stands in that order."""
         return place_of_group(group)[-len(self.order) :]
 
 
@@ -61,21 +68,18 @@ def check_standing(standing: Standing) -> None:
     """Refuse what nobody can mean."""
     if standing.status not in SAID:
         raise ConfigError(
-            f"{standing.status} comes about by itself: say one of"
-            f" {', '.join(sorted(SAID))}"
+            f"{standing.status} comes about by itself: say one of {', '.join(sorted(SAID))}"
         )
     if (standing.status is GroupStatus.SNOOZED) != (standing.until is not None):
         raise ConfigError("a group is snoozed until some time, and nothing else is")
     if len(standing.note) > LONGEST_NOTE:
         raise ConfigError(f"a note has at most {LONGEST_NOTE:,} characters")
     if max(len(standing.owner or ""), len(standing.version)) > _LONGEST_NAME:
-        raise ConfigError(
-            f"an owner or a version has at most {_LONGEST_NAME} characters"
-        )
+        raise ConfigError(f"an owner or a version has at most {_LONGEST_NAME} characters")
 
 
 def as_of(standing: Standing, now: datetime) -> Standing:
-    """How a group stands now: a snooze that is over makes it ongoing again."""
+    """Return how a group stands now: a snooze that is over makes it ongoing again."""
     if standing.until is None or standing.until > now:
         return standing
     return replace(standing, status=GroupStatus.ONGOING, until=None)
@@ -83,7 +87,7 @@ def as_of(standing: Standing, now: datetime) -> Standing:
 
 def regresses(standing: Standing, deaths: Iterable[LetterHead], seen: Seen) -> bool:
     """
-    Whether these deaths show that a resolved group is not resolved.
+    Return whether these deaths show that a resolved group is not resolved.
 
     They do if one came after it was said, in a version that should have been
     better. A version whose order is not known counts as one that should.
@@ -113,7 +117,7 @@ def versions_to_compare(
 
 
 def regressed(standing: Standing, now: datetime) -> Standing:
-    """How a group stands that was resolved and died again; who has it, stays."""
+    """Return how a group stands that was resolved and died again; who has it, stays."""
     return replace(standing, status=GroupStatus.REGRESSED, since=now)
 
 
@@ -142,3 +146,258 @@ def blanked(fingerprint: str, by: By, *, at: datetime) -> AuditEntry:
 def _is_older(head: LetterHead, than: str, seen: Seen) -> bool:
     order = compare(head.version, than, head.source, seen)
     return order is not None and order < 0
+
+
+# A limit on new groups, so that a flood of different error texts stays one problem.
+#
+# A source, error type and frame may have a number of new groups in a day. Letters whose
+# texts would make more go into one overflow group of theirs. All stores follow these
+# rules, in the transaction that keeps the letters.
+
+GROUPS_PER_DAY: Final = 200
+OVERFLOW: Final = "overflow-"
+"""The fingerprints of overflow groups begin with this."""
+
+_REMEMBERED: Final = 20_000  # fingerprints of groups that are known to be there
+
+
+class GroupLimit:
+    """
+    The limit of new groups for each source, error type and frame in one day.
+
+    It remembers groups that are there, so that a store is asked about others only.
+    """
+
+    def __init__(self, per_day: int = GROUPS_PER_DAY) -> None:
+        self.per_day = per_day
+        self._there: dict[str, None] = {}
+
+    def candidates(
+        self, letters: Iterable[DeadLetter], named: Container[str] = ()
+    ) -> dict[str, str]:
+        """
+        Return fingerprints that may be new, each with its overflow group.
+
+        Groups that people `named` for some of the letters are not limited.
+        """
+        there = self._there
+        unknown = [one for one in letters if one.head.fingerprint not in there]
+        return {
+            name: overflow_of(letter)
+            for letter in unknown
+            if not is_overflow(name := letter.head.fingerprint) and name not in named
+        }
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Remember groups that are there."""
+        self._there.update(dict.fromkeys(names))
+        if (surplus := len(self._there) - _REMEMBERED) > 0:
+            for name in list(islice(self._there, surplus)):
+                del self._there[name]
+
+    def divert(
+        self, letters: Sequence[DeadLetter], new: Mapping[str, str], made: Mapping[str, int]
+    ) -> tuple[list[DeadLetter], Counter[str]]:
+        """
+        Return the letters as they are to be kept, and how many groups they make.
+
+        `new` are the fingerprints without a group, each with its overflow group;
+        `made` are the groups made today, by the overflow group, as is the answer.
+        """
+        more: Counter[str] = Counter()
+        stays: dict[str, bool] = {}
+        kept: list[DeadLetter] = []
+        for letter in letters:
+            name = letter.head.fingerprint
+            overflow = new.get(name)
+            if overflow is None:
+                kept.append(letter)
+                continue
+            if name not in stays:
+                there = made.get(overflow, 0) + more[overflow]
+                stays[name] = there < self.per_day
+                more[overflow] += stays[name]
+            if stays[name]:
+                kept.append(letter)
+            else:
+                head = replace(letter.head, fingerprint=overflow)
+                kept.append(replace(letter, head=head))
+        return kept, +more
+
+
+def overflow_of(letter: DeadLetter) -> str:
+    """Return the fingerprint of the overflow group that a letter belongs to."""
+    parts = (letter.head.source, letter.head.error_type, letter.frame)
+    told = "".join([f"{len(part)}:{part}" for part in parts])
+    digest = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8)
+    return f"{OVERFLOW}{digest.hexdigest()}"
+
+
+def is_overflow(fingerprint: str) -> bool:
+    """Return whether a group is one for letters that there were too many groups for."""
+    return fingerprint.startswith(OVERFLOW)
+
+
+def day_of(now: datetime) -> int:
+    """Return the number of the day, in UTC, that groups made now are counted for."""
+    return now.astimezone(UTC).toordinal()
+
+
+# Letters that change their group: by a new version of fingerprints, or by people.
+#
+# All stores follow these rules. What was said of a group moves along with its letters:
+# a group that becomes several leaves its standing to each of them. Where several become
+# one, `combined` decides.
+
+_MOST_STEPS: Final = 16  # from rule to rule; a circle ends there
+# The more attention a status asks for, the further in front it is.
+_ATTENTION: Final = (
+    *(GroupStatus.REGRESSED, GroupStatus.NEW, GroupStatus.ONGOING),
+    *(GroupStatus.RESOLVED, GroupStatus.SNOOZED, GroupStatus.MUTED),
+)
+
+
+class Regrouping(Struct, frozen=True, kw_only=True):
+    """Letters that leave one group for another; those that left already stay away."""
+
+    old: str
+    new: str
+    ids: tuple[str, ...]
+
+
+class GroupRule(Struct, frozen=True, kw_only=True):
+    """A decision by a person: matching letters of one group belong to another."""
+
+    target: str
+    query: str = ""  # empty: all of them, the groups are merged
+    at: datetime
+    actor: str
+
+
+Rules: TypeAlias = Mapping[str, Sequence[GroupRule]]
+"""By the group they are about, the latest first."""
+
+
+def placed(
+    letters: Iterable[DeadLetter], rules: Rules | None
+) -> tuple[list[DeadLetter], frozenset[str]]:
+    """Letters in the groups they belong to; those groups that people named."""
+    own = [
+        current(letter) if letter.head.fingerprint.startswith(OLD) else letter for letter in letters
+    ]
+    if not rules:
+        return own, frozenset()
+    there = followed(own, rules)
+    pairs = zip(own, there, strict=True)
+    return there, frozenset(
+        [after.head.fingerprint for before, after in pairs if after is not before]
+    )
+
+
+def followed(letters: Iterable[DeadLetter], rules: Rules) -> list[DeadLetter]:
+    """Letters in the groups that people said they belong to."""
+    return [_followed(letter, rules) for letter in letters] if rules else list(letters)
+
+
+def target_of(letter: DeadLetter, rules: Rules, name: str = "") -> str:
+    """The group that people said a letter of this one belongs to; else the same."""
+    name = name or letter.head.fingerprint
+    for _ in range(_MOST_STEPS):
+        target = next(
+            (
+                rule.target
+                for rule in rules.get(name, ())
+                if not rule.query or matches(parse(rule.query), letter, now=letter.head.dead_at)
+            ),
+            name,
+        )
+        if target == name:
+            break
+        name = target
+    return name
+
+
+def merged_into(name: str, rules: Rules) -> str:
+    """The group that all letters of a group belong to, by merges alone."""
+    seen = set()
+    while name not in seen:
+        seen.add(name)
+        whole = [rule.target for rule in rules.get(name, ()) if not rule.query]
+        name = whole[0] if whole else name
+    return name
+
+
+def told(moved: int, move: Regrouping) -> str:
+    """A change of group in words, for the audit."""
+    return f"{moved} {'letter' if moved == 1 else 'letters'} to {move.new}"
+
+
+def joined(old: Group, new: Group | None, heads: Sequence[LetterHead], *, is_last: bool) -> Group:
+    """
+    The group that letters of an old one have joined.
+
+    With the last of them it takes over what else the old one counted: deaths of
+    letters that are gone, and when it was first seen.
+    """
+    latest = max(heads, key=lambda head: head.dead_at)
+    first = min(head.dead_at for head in heads)
+    total = old.total if is_last else min(len(heads), old.total)
+    shown = {
+        "error_type": latest.error_type,
+        "text": latest.error_text,
+        "frame": old.frame,
+        "trouble": latest.trouble,
+        "code": latest.code,
+        "last_seen": latest.dead_at,
+    }
+    if is_last:
+        first = min(first, old.first_seen)
+    if new is None:
+        return replace(old, first_seen=first, total=total, **shown)
+    if latest.dead_at < new.last_seen:
+        shown = {}
+    return replace(
+        new,
+        first_seen=min(new.first_seen, first),
+        total=new.total + total,
+        standing=combined(new, old),
+        **shown,
+    )
+
+
+def deaths_moved(move: Regrouping, before: Group | None, after: Group) -> dict[str, int]:
+    """Return how many deaths more or less each of two groups counts after letters moved."""
+    moved = after.total - (0 if before is None else before.total)
+    return {move.old: -moved, move.new: moved}
+
+
+def combined(one: Group, other: Group) -> Standing:
+    """
+    Return how two groups stand that become one.
+
+    The later word counts if it came after the last death in the other group: who said
+    it knew of all of them. Else the status counts that asks for more attention, so
+    that nothing is hidden that nobody wanted hidden. Owner and note are kept.
+    """
+    said = sorted((one, other), key=lambda group: _time(group.standing))
+    late, early = said[1].standing, said[0]
+    if late.since is not None and late.since >= early.last_seen:
+        winner, loser = late, early.standing
+    else:
+        ranked = sorted((one.standing, other.standing), key=lambda s: _ATTENTION.index(s.status))
+        winner, loser = ranked
+    notes = dict.fromkeys(note for note in (winner.note, loser.note) if note)
+    if loser.note and loser.note in winner.note:
+        notes = {winner.note: None}
+    return replace(winner, owner=winner.owner or loser.owner, note="\n".join(notes)[:LONGEST_NOTE])
+
+
+def _followed(letter: DeadLetter, rules: Rules) -> DeadLetter:
+    name = target_of(letter, rules)
+    if name == letter.head.fingerprint:
+        return letter
+    return replace(letter, head=replace(letter.head, fingerprint=name))
+
+
+def _time(standing: Standing) -> float:
+    return 0.0 if standing.since is None else standing.since.timestamp()

@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from .message import Headers, Lineage, Message, Moment
-from .message_text import escaped, restored
+from .message import Headers, Lineage, Message, Moment, escaped, restored
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,7 +69,7 @@ def opened(envelope: bytes, data: bytes) -> Message | None:
 
 
 def sent_at(envelope: bytes) -> datetime | None:
-    """When a message was sent; None when this is no envelope of ours."""
+    """Return when a message was sent; None when this is no envelope of ours."""
     message = opened(envelope, b"")
     return message.sent_at if message else None
 

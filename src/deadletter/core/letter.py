@@ -14,7 +14,7 @@ from .message import Message
 
 
 class State(StrEnum):
-    """Where a letter is in its review."""
+    """The review states of a letter."""
 
     PENDING = "pending"  # nobody has looked at it yet
     REVIEWED = "reviewed"  # somebody has
@@ -36,22 +36,17 @@ def still_open(counts: Mapping[State, int]) -> int:
 
 MOVES: Final[dict[State, frozenset[State]]] = {
     State.PENDING: frozenset(
-        {State.REVIEWED, State.REPLAYING, State.CLOSED, State.DISCARDED}
-        | {State.QUARANTINED}
+        {State.REVIEWED, State.REPLAYING, State.CLOSED, State.DISCARDED} | {State.QUARANTINED}
     ),
     State.REVIEWED: frozenset(
-        {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}
-        | {State.QUARANTINED}
+        {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED} | {State.QUARANTINED}
     ),
     State.REPLAYING: frozenset(
-        {State.REPLAYED, State.PENDING, State.QUARANTINED}
-        | {State.CLOSED, State.DISCARDED}
+        {State.REPLAYED, State.PENDING, State.QUARANTINED} | {State.CLOSED, State.DISCARDED}
     ),
     State.REPLAYED: frozenset({State.CLOSED, State.PENDING, State.QUARANTINED}),
     State.CLOSED: frozenset({State.PENDING}),
-    State.QUARANTINED: frozenset(
-        {State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}
-    ),
+    State.QUARANTINED: frozenset({State.PENDING, State.REPLAYING, State.CLOSED, State.DISCARDED}),
     State.DISCARDED: frozenset({State.PENDING}),
 }
 
@@ -63,7 +58,7 @@ def sources_of(target: State) -> frozenset[State]:
 
 class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     """
-    What a list shows of a letter: everything but its contents.
+    The fields of a letter that lists show: everything but its contents.
 
     Heads are small, so that a million of them can be searched.
     """
@@ -95,13 +90,18 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def category(self) -> ErrorCategory:
-        """Whether trying again was worth it."""
+        """Return whether trying again was worth it."""
         return self.trouble.category
 
     @property
     def error_name(self) -> str:
         """The error's type without its module."""
-        return self.error_type.rpartition(".")[2]
+        return error_name(self.error_type)
+
+
+def error_name(error_type: str) -> str:
+    """The type of an error without its module."""
+    return error_type.rpartition(".")[2]
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, gc=False):
@@ -132,7 +132,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class GroupStatus(StrEnum):
-    """How a group of like failures stands."""
+    """The states of a group."""
 
     NEW = "new"  # nobody has said anything about it yet
     ONGOING = "ongoing"  # somebody knows
@@ -143,7 +143,7 @@ class GroupStatus(StrEnum):
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """What was said of a group last, by a person or by a death (`regressed`)."""
+    """The last decision about a group, by a person or by a new death (`regressed`)."""
 
     status: GroupStatus = GroupStatus.NEW
     since: datetime | None = None  # when it was said
@@ -176,7 +176,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class By(Struct, frozen=True):
-    """Who does something, and why: goes into the audit with the act itself."""
+    """The actor of a change and the reason, as recorded in the audit."""
 
     actor: str
     reason: str = ""

@@ -24,9 +24,8 @@ from .decision import Reason
 from .failure import Trouble
 from .ids import body_digest, letter_id
 from .letter import DeadLetter, LetterHead
-from .message import Headers, Message
+from .message import Headers, Message, trace_id
 from .signing import SIGNATURE_LENGTH, Keys, Part, sign_lineage
-from .tracing import trace_id
 
 BUDGET: Final = 4096  # bytes of all our headers together, names included
 
@@ -88,10 +87,7 @@ def sign_copy(copy: Message, letter: DeadLetter, mailbox: str, keys: Keys) -> Me
     _, ours = _split(copy.headers)
     ours.pop(_SIGNATURE, None)  # the producer's: ours is yet to come
     values = _summary(letter)
-    if any(
-        ours.get(name) != _head(values[name], _LIMITS[name]).decode()
-        for name in _IDENTITY
-    ):
+    if any(ours.get(name) != _head(values[name], _LIMITS[name]).decode() for name in _IDENTITY):
         return copy
     signature = keys.sign(_PURPOSE, *_signed(copy, mailbox, ours))
     headers = (*copy.headers, (_SIGNATURE, signature.encode()))
@@ -107,14 +103,10 @@ def is_copy(message: Message, mailbox: str, keys: Keys) -> bool:
     """Tell whether one of us has written this copy of a letter into this mailbox."""
     _, ours = _split(message.headers)
     signature = ours.pop(_SIGNATURE, "")
-    return "dlq-id" in ours and keys.verifies(
-        signature, _PURPOSE, *_signed(message, mailbox, ours)
-    )
+    return "dlq-id" in ours and keys.verifies(signature, _PURPOSE, *_signed(message, mailbox, ours))
 
 
-def from_message(
-    message: Message, mailbox: str, keys: Keys, now: datetime
-) -> DeadLetter:
+def from_message(message: Message, mailbox: str, keys: Keys, now: datetime) -> DeadLetter:
     """
     The letter that a message in the dead-letter mailbox `mailbox` stands for.
 

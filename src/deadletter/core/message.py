@@ -1,16 +1,23 @@
-"""What travels: a message, and one handing-over of it to us."""
+"""Messages, deliveries and replies."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from .decision import Bury, Decision, Fail
 from .errors import ConfigError
+from .failure import Failure
+from .text import shown, stored
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-"""A time as it is read from a broker: without a zone nothing compares with it."""
+"""A time with a zone; times without one cannot be compared."""
 
 _TEXTS: Final = (
     *("id", "content_type", "key", "reply_to", "idempotency_key"),
@@ -18,13 +25,19 @@ _TEXTS: Final = (
 )
 LONGEST_TEXT: Final = 8 * 1024  # bytes of each of these, and of a header's name
 RESERVED: Final = "dlq-"
-"""How the names of our own headers begin: nobody sends these through us."""
+"""The prefix of our own headers; users cannot send headers with this prefix."""
 
-LONGEST: Final = 36_500 * 86_400.0  # seconds that anything is put off
+LONGEST: Final = 36_500 * 86_400.0  # seconds; the longest delay
+
+
+MAX_ATTEMPTS: Final = "dlq-max-attempts"
+"""The header that carries a message's own limit of attempts."""
+
+MOST_ATTEMPTS: Final = 1000  # that a message may ask for itself
 
 
 class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where a replayed copy came from; absent on what a producer sent."""
+    """The letter and generation that a replayed copy was made from."""
 
     letter_id: str
     generation: int  # 1 for the first replay; part of every dedup id
@@ -35,7 +48,7 @@ class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
     """
-    What a producer sent.
+    A message as its producer sent it.
 
     The body is bytes we store, show and resend but never interpret. Headers
     keep their order, their duplicates and their bytes.
@@ -63,7 +76,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def generation(self) -> int:
-        """How often this message has been replayed."""
+        """Return how often this message has been replayed."""
         return self.lineage.generation if self.lineage else 0
 
     @property
@@ -79,46 +92,86 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
 
 class Delivery(Struct, frozen=True, kw_only=True):
     """
-    One handing-over of a message to us.
+    One delivery of a message to a worker.
 
-    The receipt is whatever its driver needs to settle it; nobody else looks.
+    Only the driver that made the receipt reads it.
     `history` holds the earlier attempts as JSON lines (see `core.attempts`).
     """
 
     message: Message
     mailbox: str
     attempt: int = 1  # counts from 1, durably, at claim time; never shrinks
-    spared: int = 0  # how many of those were lost through no fault of its own
+    spared: int = 0  # attempts among these that are not charged
     suspect: bool = False  # a worker died holding it: run it alone
     partition: str = ""
     position: str | None = None  # offset, stream sequence … for people
     first_received_at: datetime | None = None
     history: str = ""
     receipt: Any = None
-    unreadable: str = ""  # why nobody can be handed it; what was stored is kept with it
+    unreadable: str = ""  # why the message cannot be decoded; the stored bytes are kept
     corrupt: bool = False  # ...because it does not match its checksum
-    unsigned: bool = False  # it came with attempts that none of us has written
+    unsigned: bool = False  # it came with attempts that no signature of ours covers
 
     @property
     def charged(self) -> int:
-        """How many attempts count against the limit, this one included."""
+        """Return how many attempts count against the limit, this one included."""
         return self.attempt - self.spared
+
+
+def attempt_limit(message: Message) -> int | None:
+    """
+    Return the attempts that a message allows itself; None leaves it to the policy.
+
+    Anybody may have written the header, so a value out of range counts as none.
+    """
+    if not message.headers or (text := message.header(MAX_ATTEMPTS)) is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_ATTEMPTS))):
+        return None
+    limit = int(text)
+    return limit if 1 <= limit <= MOST_ATTEMPTS else None
+
+
+def has_invalid_limit(message: Message) -> bool:
+    """Return whether a message came with a limit of attempts that is ignored."""
+    return attempt_limit(message) is None and message.header(MAX_ATTEMPTS) is not None
+
+
+def limit_header(max_attempts: object) -> Headers:
+    """Return the header for a message's own limit of attempts; nothing for None."""
+    if max_attempts is None:
+        return ()
+    if (
+        not isinstance(max_attempts, int)
+        or isinstance(max_attempts, bool)
+        or not 1 <= max_attempts <= MOST_ATTEMPTS
+    ):
+        raise ConfigError(
+            f"max_attempts of a message must be a whole number from 1 to {MOST_ATTEMPTS}, got"
+            f" {max_attempts!a}: leave it out to use the policy of the handler."
+        )
+    return ((MAX_ATTEMPTS, b"%d" % max_attempts),)
 
 
 def as_headers(
     given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]] | None,
 ) -> Headers:
-    """Headers as they are kept: pairs of a name and bytes."""
+    """Return headers as pairs of a name and bytes."""
     if not given:
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple((_as_name(name), _as_bytes(name, value)) for name, value in pairs)
+    try:
+        return tuple((_as_name(name), _as_bytes(name, value)) for name, value in pairs)
+    except (TypeError, ValueError) as error:  # no pairs
+        raise ConfigError(
+            f'Headers are of type {type(given).__name__}: give a dict such as {{"tenant": "eu"}}.'
+        ) from error
 
 
 def sendable_headers(
     given: Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]] | None,
 ) -> Headers:
-    """Headers of an application, refused if a name is reserved for our own."""
+    """Return headers of an application; reject names that are reserved."""
     headers = as_headers(given)
     for name, _ in headers:
         if name[: len(RESERVED)].lower() == RESERVED:
@@ -131,12 +184,11 @@ def sendable_headers(
 
 def checked(message: Message) -> Message:
     """
-    A message of an application, refused if a text of it is none or too long.
+    Return a message of an application; reject texts that are invalid or too long.
 
-    An engine would take a number for a key, but nobody could be handed it: whoever
-    receives expects a text, and all that was received with it would wait for good.
-    Half a character, or a text that no search can name, is refused here as well:
-    here somebody can still mend it.
+    Some engines would accept a number as a key, but no worker could decode that message
+    or others of its batch. Lone surrogates and very long texts are rejected here as
+    well, because the sender can still correct them.
     """
     for name in _TEXTS:
         value = getattr(message, name)
@@ -151,12 +203,14 @@ def checked(message: Message) -> Message:
 
 
 def as_seconds(name: str, seconds: object) -> float:
-    """A time to wait, refused if no clock could tell when it is over."""
+    """Return a delay in seconds; reject delays beyond the longest one."""
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
     if isinstance(seconds, int | float) and seconds <= LONGEST:
         return seconds
     raise ConfigError(
-        f"{name}={seconds!a} is not a time to wait: use a number of seconds, at most "
-        f"{LONGEST:,.0f}."
+        f"{name} must be a number of seconds, at most {LONGEST:,.0f}, or a timedelta, "
+        f"got {seconds!a}."
     )
 
 
@@ -204,3 +258,156 @@ def _as_bytes(name: str, value: object) -> bytes:
     # bytes(3) would quietly be three zeros.
     kind = type(value).__name__
     raise ConfigError(f"Header {name!r} is of type {kind}: give text or bytes.")
+
+
+# Messages with odd text, for engines that carry Unicode only.
+#
+# Applications cannot send lone surrogates, but letters of foreign brokers may hold
+# them, and are replayed like any other. Their texts travel escaped, marked by a header
+# that is gone when they are received.
+
+ESCAPED: Final = "dlq-escaped"
+
+
+def escaped(message: Message) -> Message:
+    """Return the message with every text escaped, and marked so."""
+    changed = _changed(message, stored)
+    return replace(changed, headers=(*changed.headers, (ESCAPED, b"1")))
+
+
+def as_unicode(message: Message) -> Message:
+    """Return the message as it is if all its texts are Unicode, else escaped."""
+    texts = (
+        *(message.id, message.content_type, message.key, message.reply_to),
+        *(message.idempotency_key, message.traceparent, message.tracestate),
+        *(name for name, _ in message.headers),
+    )
+    try:
+        "".join(text for text in texts if text).encode()
+    except UnicodeEncodeError:
+        return escaped(message)
+    return message
+
+
+def restored(message: Message) -> Message:
+    """Return the message as it was, if it is one that was escaped."""
+    headers = message.headers
+    if not headers or headers[-1][0] != ESCAPED:
+        return message
+    return _changed(replace(message, headers=headers[:-1]), shown)
+
+
+def _changed(message: Message, change: Callable[[Any], Any]) -> Message:
+    """Return the message with `change` applied to each of its texts."""
+    lineage = message.lineage
+    return replace(
+        message,
+        id=change(message.id),
+        headers=tuple((change(name), value) for name, value in message.headers),
+        content_type=change(message.content_type),
+        key=change(message.key),
+        reply_to=change(message.reply_to),
+        idempotency_key=change(message.idempotency_key),
+        traceparent=change(message.traceparent),
+        tracestate=change(message.tracestate),
+        lineage=lineage
+        and replace(
+            lineage, letter_id=change(lineage.letter_id), campaign=change(lineage.campaign)
+        ),
+    )
+
+
+# Traces, as far as they travel with messages and errors: W3C trace context.
+#
+# An error may be marked with the span it was raised in. The mark becomes part of its
+# `Failure`, of the attempt in the letter's story and of log lines, so that a replay
+# can point back at what failed.
+
+_PARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+    r"(?:-.{0,200})?",
+    re.ASCII,
+)
+_attributes: Final = BaseException.__dict__["__dict__"].__get__
+_MARK: Final = "dlq_trace"
+
+
+class SpanId(Struct, frozen=True):
+    """One span of one trace."""
+
+    trace_id: str
+    span_id: str
+    flags: str = "00"
+
+
+def span_of(traceparent: str | None) -> SpanId | None:
+    """The span a W3C `traceparent` names; None when it is not one."""
+    found = _PARENT.fullmatch(traceparent or "")
+    return SpanId(*found.groups()) if found else None
+
+
+def trace_id(traceparent: str | None) -> str | None:
+    """The trace a W3C `traceparent` belongs to; None when it is not one."""
+    span = span_of(traceparent)
+    return span.trace_id if span else None
+
+
+def mark(error: BaseException, traceparent: str) -> None:
+    """Mark an error with the span in which it was raised, if the error allows it."""
+    with suppress(Exception):
+        _attributes(error)[_MARK] = traceparent
+
+
+def marked(error: BaseException) -> str:
+    """Return the span in which an error was raised; empty if it is unknown."""
+    told = _attributes(error).get(_MARK)
+    return told if type(told) is str and span_of(told) else ""
+
+
+# Replies to senders that asked for one.
+
+IN_REPLY_TO = "dlq-in-reply-to"
+IS_ERROR = "dlq-error"
+
+
+def reply(
+    delivery: Delivery, body: bytes, content_type: str | None, *, id: str, now: datetime
+) -> Message:
+    """Return the reply that carries a handler's result."""
+    return Message(
+        id=id,
+        body=body,
+        sent_at=now,
+        headers=((IN_REPLY_TO, delivery.message.id.encode()),),
+        content_type=content_type,
+        key=delivery.message.key,
+        traceparent=delivery.message.traceparent,
+    )
+
+
+def bad_news(delivery: Delivery, decision: Decision, failure: Failure) -> object:
+    """Return the body of the reply to a message that failed."""
+    what = "ended" if not isinstance(decision, Bury | Fail) else "failed"
+    if isinstance(decision, Bury):
+        what = "dead-lettered"
+    return {
+        "error": f"{what} after {delivery.charged} attempts: {failure.text}",
+        "error_type": failure.error_type,
+        "code": failure.code,
+        "attempts": delivery.charged,
+        "message_id": delivery.message.id,
+    }
+
+
+def error_reply(
+    delivery: Delivery, failure: Failure, news: bytes, *, id: str, now: datetime
+) -> Message:
+    """
+    Return the reply to a message that failed for good.
+
+    It is sent after the dead letter is durable, so that it is never wrong.
+    """
+    message = reply(delivery, news, "application/json", id=id, now=now)
+    return msgspec.structs.replace(
+        message, headers=(*message.headers, (IS_ERROR, failure.code.encode()))
+    )

@@ -5,23 +5,27 @@ Any text can be in it, also text that is none (lone surrogates, from foreign
 brokers); and it is small for the many messages that have nothing of the kind.
 """
 
-from datetime import datetime
+import json
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from .escaping import stored
+from .errors import ConfigError
 from .ids import ID_LENGTH
 from .letter import DeadLetter, LetterHead
 from .message import Headers, Lineage, Message
+from .redact import MASK, is_secret_name, redact, redact_bytes
+from .text import stored
 
 T = TypeVar("T")
 
 
 class Extra(Struct, frozen=True, array_like=True):
-    """What few messages have; kept apart so that the others do not pay for it."""
+    """Rare fields of a message, packed separately so that common messages stay small."""
 
     headers: Headers = ()
     content_type: str | None = None
@@ -66,7 +70,7 @@ _rest: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack_extra(message: Message) -> bytes | None:
-    """What a message has beside id, body and times; None when it is nothing."""
+    """Return what a message has beside id, body and times; None when it is nothing."""
     if (
         message.headers
         or message.key is not None
@@ -81,7 +85,7 @@ def pack_extra(message: Message) -> bytes | None:
 
 
 def unpack_extra(packed: bytes | None) -> Extra:
-    """What `pack_extra` packed."""
+    """Return what `pack_extra` packed."""
     if not packed:
         return NOTHING_EXTRA
     return _odd(packed, Extra) if packed.startswith(_ODD) else _extra(packed)
@@ -89,7 +93,7 @@ def unpack_extra(packed: bytes | None) -> Extra:
 
 def read_extra(packed: bytes | None) -> tuple[Extra, str]:
     """
-    What `pack_extra` packed; and why it cannot be read, if it cannot.
+    Return what `pack_extra` packed; and why it cannot be read, if it cannot.
 
     Then it is kept as it is, in a header: one damaged message must not take those
     along that are read with it, nor be lost.
@@ -102,7 +106,7 @@ def read_extra(packed: bytes | None) -> tuple[Extra, str]:
 
 
 def pack_rest(letter: DeadLetter) -> bytes:
-    """What a letter has beside its head, its story and the body."""
+    """Return what a letter has beside its head, its story and the body."""
     message = letter.message
     return _packed(
         _Rest(
@@ -148,7 +152,7 @@ def unpack_message(rest: bytes, body: bytes) -> Message:
 
 
 def sent_of(rest: bytes) -> tuple[datetime, str | None]:
-    """When a letter's message was sent, and its position, of a packed rest."""
+    """Return when a letter's message was sent, and its position, of a packed rest."""
     more = _unpacked(rest)
     return more.sent_at, more.position
 
@@ -158,11 +162,9 @@ def key_of(rest: bytes) -> str | None:
     return _unpacked(rest).key
 
 
-def copy_of(
-    rest: bytes, lineage: Lineage
-) -> tuple[str, datetime, datetime | None, bytes]:
+def copy_of(rest: bytes, lineage: Lineage) -> tuple[str, datetime, datetime | None, bytes]:
     """
-    What a copy of a letter's message is made of, beside its body.
+    Return what a copy of a letter's message is made of, beside its body.
 
     Its id, when it was sent, when it expires, and what else it has, packed.
     """
@@ -173,7 +175,7 @@ def copy_of(
 
 def pack_outgoing(message: Message) -> bytes | None:
     """
-    What a copy of a message has beside its id, body and times, up to its lineage.
+    Return what a copy of a message has beside its id, body and times, up to its lineage.
 
     For stores that make copies by themselves: with `lineage_around` a letter's id
     behind it, it is what `pack_extra` would pack. None where it is not so simple.
@@ -185,7 +187,7 @@ def pack_outgoing(message: Message) -> bytes | None:
 
 
 def lineage_around(campaign: str, generation: int) -> tuple[bytes, bytes]:
-    """What stands before the id of a letter, and behind it, in a copy's lineage."""
+    """Return what stands before the id of a letter, and behind it, in a copy's lineage."""
     lineage = Lineage(letter_id=_SOME_ID, generation=generation, campaign=campaign)
     before, _, after = _pack(lineage).partition(_SOME_ID.encode())
     return before, after
@@ -256,3 +258,109 @@ def _spelled(value: Any) -> Any:
 
 def _read(_: int, data: memoryview) -> str:
     return bytes(data).decode("utf-8", "surrogatepass")
+
+
+# A message in a file that people can read and change, for tests.
+
+
+class Bytes(Struct, frozen=True):
+    """Raised for a value that is not text."""
+
+    base64: str
+
+
+class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message and the mailbox it died in; bytes are text where they can be."""
+
+    mailbox: str
+    id: str
+    body: str | Bytes
+    content_type: str | None = None
+    headers: tuple[tuple[str, str | Bytes], ...] = ()
+    key: str | None = None
+    idempotency_key: str | None = None
+    reply_to: str | None = None
+    sent_at: datetime | None = None
+
+
+def written(mailbox: str, message: Message) -> str:
+    """The file's text."""
+    capsule = Capsule(
+        mailbox=mailbox,
+        id=message.id,
+        body=_shown(message.body),
+        content_type=message.content_type,
+        headers=tuple((name, _shown(value)) for name, value in message.headers),
+        key=message.key,
+        idempotency_key=message.idempotency_key,
+        reply_to=message.reply_to,
+        sent_at=message.sent_at,
+    )
+    fields = msgspec.to_builtins(capsule)
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+
+
+def read(text: str | bytes) -> tuple[str, Message]:
+    """The mailbox and the message in a file."""
+    try:
+        capsule = msgspec.json.decode(text, type=Capsule)
+        return capsule.mailbox, Message(
+            id=capsule.id,
+            body=_stored(capsule.body),
+            sent_at=capsule.sent_at or datetime(1970, 1, 1, tzinfo=UTC),
+            headers=tuple((name, _stored(value)) for name, value in capsule.headers),
+            content_type=capsule.content_type,
+            key=capsule.key,
+            idempotency_key=capsule.idempotency_key,
+            reply_to=capsule.reply_to,
+        )
+    except ValueError as error:  # of msgspec and of base64, too
+        raise ConfigError(f"this is no message as `dlq repro` writes it: {error}") from (error)
+
+
+def masked(message: Message) -> Message:
+    """The message with what looks like a secret masked; all else as it was."""
+    headers = tuple(
+        (name, MASK.encode() if is_secret_name(name) else redact_bytes(value))
+        for name, value in message.headers
+    )
+    return msgspec.structs.replace(message, body=_masked_body(message.body), headers=headers)
+
+
+def _masked_body(body: bytes) -> bytes:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return redact_bytes(body)
+    shown = _masked_value(value)
+    if shown == value:
+        return body  # every digit of it
+    return json.dumps(shown, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _masked_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: MASK if is_secret_name(name) else _masked_value(inner)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked_value(inner) for inner in value]
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, int | float) and redact(str(value)) != str(value):
+        return 0  # the number of a card may be one in JSON, too
+    return value
+
+
+def _shown(data: bytes) -> str | Bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Bytes(b64encode(data).decode())
+
+
+def _stored(shown: str | Bytes) -> bytes:
+    if isinstance(shown, str):
+        return shown.encode()
+    return b64decode(shown.base64, validate=True)

@@ -1,4 +1,4 @@
-"""Where a list was left off, as text to be handed back for more."""
+"""Cursors: the position at which a list continues, as text."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def place(cursor: str) -> tuple[datetime, int]:
 
 
 def place_of_group(group: Group) -> GroupPlace:
-    """Where a group stands in lists; all stores order groups by this or its end."""
+    """Return where a group stands in lists; all stores order groups by this or its end."""
     return group.open, group.total, group.last_seen, group.fingerprint
 
 

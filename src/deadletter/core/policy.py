@@ -16,17 +16,73 @@ from typing import Final
 from msgspec import Struct
 
 from .attempts import last_number
-from .backoff import Backoff, Exponential
+from .backoff import Backoff, Exponential, is_seconds
 from .classify import ErrorClassifier
 from .decision import Bury, Continue, Decision, Fail, Reason, Retry
 from .errors import ConfigError, Signal
 from .failure import Failure, Trouble
 from .letter import DeadLetter
 from .letter_mail import to_message
-from .message import Delivery, Message
-from .reply import bad_news
-from .routes import MAILBOX, Route, check_template
+from .message import Delivery, Message, attempt_limit, bad_news
 from .rules import DEFAULT
+
+# Which dead-letter mailbox a letter is copied to, by what went wrong.
+
+MAILBOX: Final = "{mailbox}"
+"""The placeholders in the name of a dead-letter mailbox."""
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """Which dead-letter mailbox a letter is sent to, by what went wrong."""
+
+    to: str
+    trouble: Trouble | None = None
+    code: str | None = None
+    error: str | None = None  # type name, with or without its module
+
+    def __post_init__(self) -> None:
+        check_template("Route(to=...)", self.to)
+        if self.trouble is not None and self.trouble not in tuple(Trouble):
+            raise ConfigError(
+                f"trouble of a Route must be one of "
+                f"{', '.join(f'Trouble.{one.name}' for one in Trouble)}, got {self.trouble!r}."
+            )
+        for name in ("code", "error"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(
+                    f'{name} of a Route must be text, such as code="DECLINED" or '
+                    f'error="TimeoutError", got {value!r}.'
+                )
+
+    def fits(self, failure: Failure) -> bool:
+        """Return whether every condition that is set holds."""
+        name = failure.error_type
+        return (
+            (self.trouble is None or self.trouble == failure.trouble)
+            and (self.code is None or self.code == failure.code)
+            and (self.error is None or self.error in (name, name.rpartition(".")[2]))
+        )
+
+
+def check_template(what: str, name: str) -> None:
+    """Refuse a name of a dead-letter mailbox that could never be one."""
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{what} is {name!r}: use the name of a mailbox, such as '{{mailbox}}-dlq'."
+        )
+    rest = name.replace(MAILBOX, "")
+    if not rest.strip():
+        raise ConfigError(
+            f"{what} is {name!r}, which is the mailbox itself or nothing: "
+            "name another mailbox, such as '{mailbox}-dlq'."
+        )
+    if "{" in rest or "}" in rest:
+        raise ConfigError(
+            f"{what} is {name!r}, but only {{mailbox}} can be filled in: "
+            "write the other parts of the name out."
+        )
+
 
 __all__ = [
     "DISPOSITIONS",
@@ -45,14 +101,14 @@ LONGEST_WISH: Final = 12 * 3600.0  # a Retry-After beyond this is not believed
 
 
 class LimitMode(StrEnum):
-    """When the attempts are used up."""
+    """The ways to limit attempts."""
 
     REACHED = "reached"  # the max-th failure is the last
     EXCEEDED = "exceeded"  # one more than max is needed
 
 
 class Disposition(StrEnum):
-    """What a kind of trouble leads to."""
+    """The consequence of one kind of trouble."""
 
     RETRY = "retry"  # until the attempts are used up
     DEAD_LETTER = "dead-letter"
@@ -92,11 +148,30 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 class DLQPolicy(Struct, frozen=True, kw_only=True):
     """
-    How patient to be, and with what.
+    When a failed message is retried, when it becomes a dead letter, and where it goes.
 
-    Subclass it and override `should_dead_letter` for rules of your own, `dead_copy`
-    for a dead-letter mailbox whose readers know a format of their own, `bad_news`
-    for askers who do.
+    Subclass it and override `should_dead_letter` for rules of your own, `dead_copy` for
+    another format in the dead-letter mailbox, `bad_news` for another format of replies.
+
+    Args:
+        max_attempts: Attempts until a message becomes a dead letter (default 10; 0 means
+            unlimited). A message sent with `max_attempts=` of its own overrides it.
+        limit_mode: "reached" buries after `max_attempts` failures (default), "exceeded"
+            after one more.
+        backoff: Pause before each retry: NoBackoff(), Fixed(5.0), Linear(5.0) or
+            Exponential(1.0). Default: 1 second, then four times as long each time, at
+            most 2 hours.
+        classifier: Rules that tell what an error means (default: the built-in rules).
+        dispositions: What each kind of trouble leads to, where it differs from the
+            default: transient and unknown errors are retried, permanent and malformed
+            ones become dead letters, logical ones are recorded and acknowledged.
+        include_errors: Exception classes that become dead letters at once (default: none).
+        exclude_errors: Exception classes that never become dead letters (default: none).
+        expire_after: Seconds after sending when a message is no longer run (default: None,
+            no limit).
+        dead_queue: Mailbox that receives a copy of each dead letter; `{mailbox}` is filled
+            in (default: None, the office alone keeps it).
+        routes: Other dead-letter mailboxes by error; the first that fits wins (default: ()).
     """
 
     max_attempts: int = 10  # 0 is unlimited
@@ -113,61 +188,53 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not _is_count(self.max_attempts):
             raise ConfigError(
-                f"max_attempts={self.max_attempts!r} cannot be: use 1 or more, "
-                "or 0 to try for ever."
+                f"max_attempts must be >= 0 (0 means unlimited), got {self.max_attempts!r}."
             )
         if self.limit_mode not in tuple(LimitMode):
             raise ConfigError(
-                f"limit_mode={self.limit_mode!r} cannot be: use "
-                f"{' or '.join(LimitMode)}."
+                f"limit_mode must be {' or '.join(LimitMode)}, got {self.limit_mode!r}."
             )
         if not callable(getattr(self.backoff, "delay", None)):
             raise ConfigError(
-                f"backoff={self.backoff!r} cannot be: use NoBackoff(), Fixed(5.0), "
-                "Linear(5.0) or Exponential(1.0)."
+                "backoff must be a backoff such as NoBackoff(), Fixed(5.0), Linear(5.0) or "
+                f"Exponential(1.0), got {self.backoff!r}."
             )
         if not isinstance(self.classifier, ErrorClassifier):
             raise ConfigError(
-                f"classifier={self.classifier!r} cannot be: write "
-                "DEFAULT.extended(Rule(...)), or ErrorClassifier((Rule(...),)) for "
-                "rules of your own alone."
+                f"classifier must be an ErrorClassifier, got {self.classifier!r}: write "
+                "DEFAULT.extended(Rule(...)), or ErrorClassifier((Rule(...),)) to use "
+                "only your own rules."
             )
         _check_dispositions(self.dispositions)
         for name in ("include_errors", "exclude_errors"):
             if not _are_errors(getattr(self, name)):
                 raise ConfigError(
-                    f"{name} is a set of exception classes: write frozenset("
-                    "{ValueError}), and nothing that is not one."
+                    f"{name} must be a set of exception classes, such as frozenset({{ValueError}})."
                 )
-        both = (self.include_errors or frozenset()) & (
-            self.exclude_errors or frozenset()
-        )
+        both = (self.include_errors or frozenset()) & (self.exclude_errors or frozenset())
         if both:
             names = ", ".join(sorted(error.__qualname__ for error in both))
             raise ConfigError(
-                f"{names} cannot be both in include_errors (a dead letter at once) "
-                "and exclude_errors (never one): take it out of one of them."
+                f"{names} is in both include_errors (dead letter at once) and exclude_errors "
+                "(never a dead letter): remove it from one of them."
             )
-        if self.expire_after is not None and not self.expire_after > 0:
-            raise ConfigError(
-                f"expire_after={self.expire_after} cannot be: use seconds above 0, or "
-                "None for no limit."
-            )
+        _check_expiry(self.expire_after)
         if self.dead_queue is not None:
             check_template("dead_queue", self.dead_queue)
+        _check_routes(self.routes)
 
     def check_mailbox(self, mailbox: str) -> None:
         """Refuse to be the policy of a mailbox that would be its own dead queue."""
         for name in (self.dead_queue, *(route.to for route in self.routes)):
             if name is not None and name.replace(MAILBOX, mailbox) == mailbox:
                 raise ConfigError(
-                    f"mailbox {mailbox!r} cannot be its own dead-letter mailbox: "
+                    f"mailbox {mailbox!r} is its own dead-letter mailbox: "
                     f"name another one, such as '{mailbox}-dlq'."
                 )
 
     def should_dead_letter(self, delivery: Delivery, error: BaseException) -> bool:
         """
-        Whether a delivery that may be retried should be given up instead.
+        Return whether a delivery that may be retried should be given up instead.
 
         In this order: excluded errors never, included ones at once, the others
         when their attempts are used up. Types are matched exactly. An override
@@ -177,18 +244,25 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
             return False
         if self.include_errors and type(error) in self.include_errors:
             return True
-        return self.is_spent(delivery.charged)
+        return self.is_spent(delivery.charged, delivery.message)
 
-    def is_spent(self, charged: int) -> bool:
-        """Whether a failure of the `charged`-th attempt is the last one allowed."""
-        # Asked for every failure, and the answer is mostly no.
-        return 0 < self.max_attempts <= charged >= self.allowed_attempts
+    def is_spent(self, charged: int, message: Message | None = None) -> bool:
+        """
+        Return whether a failure of the `charged`-th attempt is the last one allowed.
+
+        The limit of the message itself counts, where it has one, else `max_attempts`.
+        """
+        return 0 < self._allowed(message) <= charged
 
     @property
     def allowed_attempts(self) -> int:
         """How often a message is tried at most; 0 when there is no limit."""
-        one_more = self.max_attempts > 0 and self.limit_mode == LimitMode.EXCEEDED
-        return self.max_attempts + one_more
+        return self._allowed(None)
+
+    def _allowed(self, message: Message | None) -> int:
+        own = attempt_limit(message) if message is not None and message.headers else None
+        limit = self.max_attempts if own is None else own
+        return limit + (limit > 0 and self.limit_mode == LimitMode.EXCEEDED)
 
     def dead_copy(self, letter: DeadLetter) -> Message:
         """
@@ -198,18 +272,16 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         """
         return to_message(letter)
 
-    def bad_news(
-        self, delivery: Delivery, decision: Decision, failure: Failure
-    ) -> object:
+    def bad_news(self, delivery: Delivery, decision: Decision, failure: Failure) -> object:
         """
-        What the reply to a message says that ended badly, to be sent as JSON.
+        Return what the reply to a message says that ended badly, to be sent as JSON.
 
         Asked once it has: after the letter is kept, and never for a retry.
         """
         return bad_news(delivery, decision, failure)
 
     def disposition(self, trouble: Trouble) -> Disposition:
-        """What a kind of trouble leads to: as told, else as usual."""
+        """Return what a kind of trouble leads to: as told, else as usual."""
         return self.dispositions.get(trouble) or DISPOSITIONS[trouble]
 
     def decide(self, situation: Situation, draw: float) -> Decision:
@@ -231,17 +303,18 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
             code = "CORRUPT" if delivery.corrupt else "MALFORMED"
             return self._unrun(damaged, Trouble.MALFORMED, code)
         if (text := self._lateness(delivery.message, now)) is not None:
-            if self.disposition(Trouble.EXPIRED) is Disposition.FAIL:
+            if self.disposition(Trouble.EXPIRED) == Disposition.FAIL:  # may be its name
                 return Fail(text)
             return self._unrun(Bury(Reason.EXPIRED, text), Trouble.EXPIRED, "EXPIRED")
         used = delivery.charged - 1
-        if used < 1 or not self.is_spent(used):
+        if used < 1 or not self.is_spent(used, delivery.message):
             return None
+        allowed = self._allowed(delivery.message)
         if last_number(delivery.history) >= delivery.attempt - 1:
-            text = f"failed {used} of {self.allowed_attempts} attempts"
+            text = f"failed {used} of {allowed} attempts"
             exhausted = Bury(Reason.ATTEMPTS_EXHAUSTED, text)
             return self._unrun(exhausted, Trouble.UNKNOWN, "ATTEMPTS_EXHAUSTED")
-        text = f"its worker died in attempt {used} of {self.allowed_attempts}"
+        text = f"its worker died in attempt {used} of {allowed}"
         lost = Bury(Reason.WORKER_LOST, text)
         return self._unrun(lost, Trouble.WORKER_LOST, "WORKER_LOST")
 
@@ -251,7 +324,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         return name.replace(MAILBOX, mailbox) if name else None
 
     def _lateness(self, message: Message, now: datetime) -> str | None:
-        """Why a message is of no use any more, if it is not."""
+        """Return why a message is of no use any more, if it is not."""
         expires_at = message.expires_at
         if expires_at is not None and expires_at <= now:
             return f"expired at {expires_at.isoformat(timespec='seconds')}"
@@ -289,9 +362,10 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         delivery, failure = situation.delivery, situation.failure
         if not self.should_dead_letter(delivery, situation.error):
             return Retry(self._delay(delivery.charged, failure, draw))
-        if not self.is_spent(delivery.charged):
+        if not self.is_spent(delivery.charged, delivery.message):
             return self._bury(failure, f"the policy gave up on {failure.error_type}")
-        text = f"failed {delivery.charged} of {self.allowed_attempts} attempts"
+        allowed = self._allowed(delivery.message)
+        text = f"failed {delivery.charged} of {allowed} attempts"
         if failure.trouble is Trouble.WORKER_LOST:
             return self._bury(failure, text)
         return self._routed(Bury(Reason.ATTEMPTS_EXHAUSTED, text), failure)
@@ -323,27 +397,38 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
 def _check_dispositions(given: object) -> None:
     if not isinstance(given, Mapping) or not all(
-        trouble in tuple(Trouble) and what in tuple(Disposition)
-        for trouble, what in given.items()
+        trouble in tuple(Trouble) and what in tuple(Disposition) for trouble, what in given.items()
     ):
         raise ConfigError(
-            f"dispositions={given!r} cannot be: write "
-            "{Trouble.UNKNOWN: Disposition.DEAD_LETTER}, with one of "
-            f"{', '.join(Disposition)} for any of {', '.join(Trouble)}."
+            "dispositions must map troubles to dispositions, such as "
+            "{Trouble.UNKNOWN: Disposition.DEAD_LETTER}; "
+            f"troubles are {', '.join(Trouble)}, dispositions {', '.join(Disposition)}; "
+            f"got {given!r}."
+        )
+
+
+def _check_expiry(after: object) -> None:
+    if after is not None and not is_seconds(after, above=True):
+        raise ConfigError(f"expire_after must be > 0 seconds, or None for no limit, got {after!r}.")
+
+
+def _check_routes(routes: object) -> None:
+    if not isinstance(routes, tuple | list) or not all(isinstance(one, Route) for one in routes):
+        raise ConfigError(
+            f"routes must be a tuple of Route, got {routes!r}: write "
+            '(Route(to="broken-dlq", trouble=Trouble.MALFORMED),).'
         )
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _are_errors(value: object) -> bool:
-    """Whether it is None, or a set that an error's type can be looked up in."""
+    """Return whether it is None, or a set that an error's type can be looked up in."""
     return value is None or (
         isinstance(value, AbstractSet)
-        and all(
-            isinstance(one, type) and issubclass(one, BaseException) for one in value
-        )
+        and all(isinstance(one, type) and issubclass(one, BaseException) for one in value)
     )
 
 
@@ -367,7 +452,6 @@ class ErrorBudgetPolicy(DLQPolicy, frozen=True, kw_only=True):
             if rate > self.error_budget:
                 return self._bury(
                     situation.failure,
-                    f"{rate:.0%} of attempts fail; the budget is "
-                    f"{self.error_budget:.0%}",
+                    f"{rate:.0%} of attempts fail; the budget is {self.error_budget:.0%}",
                 )
         return decision

@@ -9,10 +9,13 @@ Too much is rather masked than too little.
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
+from urllib.parse import unquote, urlsplit
 
-from .words import hint_of
+from .errors import ConfigError
+from .text import hint_of
 
 MASK: Final = "[redacted]"
 
@@ -48,9 +51,7 @@ _IN_ANY_CASE: Final[tuple[_Row, ...]] = (
     ),
     (
         ("pass", "pwd", "secret", "token", "credential", "jwt", "key", "session"),
-        re.compile(
-            rf"(?:{_NAMES}){_IS}{_OPEN}(?:(?:bearer|basic)\s{{1,3}})?+(?P<secret>{_VALUE})"
-        ),
+        re.compile(rf"(?:{_NAMES}){_IS}{_OPEN}(?:(?:bearer|basic)\s{{1,3}})?+(?P<secret>{_VALUE})"),
     ),
     (
         ("--",),
@@ -61,9 +62,7 @@ _IN_ANY_CASE: Final[tuple[_Row, ...]] = (
     ),
     (
         ("sig=", "signature=", "key="),
-        re.compile(
-            r"[?&](?:[\w.-]{0,20}signature|sig|key)=(?P<secret>[^\s&\"'<>]{1,4000})"
-        ),
+        re.compile(r"[?&](?:[\w.-]{0,20}signature|sig|key)=(?P<secret>[^\s&\"'<>]{1,4000})"),
     ),
     (  # the password of a URL within the parameters of another one
         ("%3a",),
@@ -81,10 +80,7 @@ _AS_WRITTEN: Final[tuple[_Row, ...]] = (
             r"|(?=[\w.~+/-]{0,15}(?:[\d=]|[a-z][A-Z]))[\w.~+/=-]{6,15})"
         ),
     ),
-    (
-        ("://",),
-        re.compile(r"(?<=://)[^\s:/@\"']{0,200}:(?P<secret>[^\s/\"']{1,400})@"),
-    ),
+    (("://",), re.compile(r"(?<=://)[^\s:/@\"']{0,200}:(?P<secret>[^\s/\"']{1,400})@")),
     (
         ("private key",),
         re.compile(
@@ -113,9 +109,7 @@ _AS_WRITTEN: Final[tuple[_Row, ...]] = (
         ),
     ),
 )
-_HINT: Final = hint_of(
-    word for words, _ in (*_IN_ANY_CASE, *_AS_WRITTEN) for word in words
-)
+_HINT: Final = hint_of(word for words, _ in (*_IN_ANY_CASE, *_AS_WRITTEN) for word in words)
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
@@ -150,7 +144,7 @@ def _redacted(text: str, lower: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a header or field of this name should be masked when shown."""
+    """Return whether a header or field of this name should be masked when shown."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -173,3 +167,36 @@ def _mask_card(match: re.Match[str]) -> str:
     odd, even = digits[-1::-2], digits[-2::-2]
     total = sum(odd) + sum(sum(divmod(2 * digit, 10)) for digit in even)
     return MASK if total % 10 == 0 else match[0]
+
+
+# URLs that name a file or a server, and what is said of wrong ones.
+
+
+def unreadable(kind: str) -> ConfigError:
+    """
+    A URL that cannot be taken apart.
+
+    Nothing of it is told: what stands where a port should may be a password.
+    """
+    return ConfigError(
+        f"this {kind} URL cannot be read: its port is a number up to 65535, and in a"
+        " user or password / ? # @ : [ ] are written %2F %3F %23 %40 %3A %5B %5D"
+    )
+
+
+def sqlite_file(url: str) -> PurePath:
+    """Return the file that an SQLite URL names; ConfigError if it names none."""
+    parts = urlsplit(url)
+    path = unquote(parts.path.removeprefix("/"))
+    if not url.partition(":")[2].startswith("///") or not path:
+        raise ConfigError(
+            f"{redact(url)!a} names no file: write sqlite:///name.db for a file in this"
+            " folder, or sqlite:////full/path.db"
+        )
+    if parts.fragment:
+        raise ConfigError(
+            f"{redact(url)!a} has a #, which begins something else than a path: write it as %23"
+        )
+    if path == ":memory:":
+        raise ConfigError("there is no sqlite engine in memory: use memory://")
+    return PurePath(path)

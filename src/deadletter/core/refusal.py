@@ -1,4 +1,4 @@
-"""Why a delivery is given up without being run, in the form of a failure."""
+"""Failures of deliveries that are given up without running the handler."""
 
 from datetime import datetime
 
@@ -29,9 +29,7 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
     if delivery.corrupt and trouble is Trouble.MALFORMED:
         code = "CORRUPT"
     name = "".join(part.title() for part in code.split("_"))
-    return Failure(
-        trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text
-    )
+    return Failure(trouble=trouble, code=code, error_type=f"deadletter.{name}", text=decision.text)
 
 
 def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
@@ -42,7 +40,7 @@ def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
 
 
 def id_conflict(message: Message) -> Bury:
-    """What becomes of a message whose key was handled before with another body."""
+    """Return what becomes of a message whose key was handled before with another body."""
     key = "message id" if message.idempotency_key is None else "idempotency key"
     return Bury(
         Reason.ID_CONFLICT,
@@ -53,7 +51,7 @@ def id_conflict(message: Message) -> Bury:
 
 def doom(delivery: Delivery, policy: DLQPolicy, now: datetime) -> Bury | Fail:
     """
-    What becomes of a delivery that the sweep found past saving.
+    Return what becomes of a delivery that the sweep found past saving.
 
     The policy decides as it would for a worker; where it would still try, the
     mailbox's own limit has spoken.
@@ -63,6 +61,5 @@ def doom(delivery: Delivery, policy: DLQPolicy, now: datetime) -> Bury | Fail:
         return decision
     return Bury(
         Reason.WORKER_LOST,
-        f"its worker died in {delivery.charged - 1} attempts, which is all its "
-        "mailbox allows",
+        f"its worker died in {delivery.charged - 1} attempts, which is all its mailbox allows",
     )

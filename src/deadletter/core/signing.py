@@ -104,7 +104,7 @@ def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
     """
     Tell whether one of us made this copy, with this body and for this mailbox.
 
-    Whether a copy for this mailbox may be where it was found is for `core.dialects` to
+    Whether a copy for this mailbox may be where it was found is for `core.origin` to
     say: its broker may have moved it to a dead queue.
     """
     lineage = message.lineage
@@ -113,9 +113,7 @@ def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
     )
 
 
-def _lineage_parts(
-    message: Message, lineage: Lineage, mailbox: str
-) -> tuple[Part, ...]:
+def _lineage_parts(message: Message, lineage: Lineage, mailbox: str) -> tuple[Part, ...]:
     # Not the id: on some brokers a message gets a new one each time it is sent.
     return (
         mailbox,
@@ -132,9 +130,7 @@ class _Mac:
     __slots__ = ("_inner", "_outer")
 
     def __init__(self, key: bytes) -> None:
-        block = (key if len(key) <= _BLOCK else sha256(key).digest()).ljust(
-            _BLOCK, b"\0"
-        )
+        block = (key if len(key) <= _BLOCK else sha256(key).digest()).ljust(_BLOCK, b"\0")
         self._inner = sha256(block.translate(_INNER))
         self._outer = sha256(block.translate(_OUTER))
 

@@ -16,7 +16,7 @@ MAX_REFERENCE: Final = 2_000
 
 
 class Options(Protocol):
-    """What is looked at of a mailbox's options."""
+    """The options of a mailbox that the topology check reads."""
 
     @property
     def name(self) -> str: ...
@@ -33,9 +33,7 @@ class Options(Protocol):
 def check_name(name: str) -> None:
     """Refuse a name no engine could live with."""
     if not 1 <= len(name) <= MAX_NAME:
-        raise ConfigError(
-            f"a queue name has 1 to {MAX_NAME} characters, this one {len(name)}"
-        )
+        raise ConfigError(f"a queue name has 1 to {MAX_NAME} characters, this one {len(name)}")
     if "~" in name or not name.isprintable() or any(c.isspace() for c in name):
         raise ConfigError(
             f"the queue name {name!a} has white space, a control character or a ~ in"
@@ -65,9 +63,7 @@ def check_creation(options: Options, existing: Mapping[str, Options]) -> None:
     """Refuse to make what cannot be, or is there already with other options."""
     validate(options, existing)
     if existing.get(options.name, options) != options:
-        raise Conflict(
-            f"queue {options.name} exists with other options: update it instead"
-        )
+        raise Conflict(f"queue {options.name} exists with other options: update it instead")
 
 
 def check_update(options: Options, existing: Mapping[str, Options]) -> None:
@@ -77,9 +73,7 @@ def check_update(options: Options, existing: Mapping[str, Options]) -> None:
     validate(options, existing)
 
 
-def check_deletion(
-    name: str, existing: Mapping[str, Options], *, force: bool = False
-) -> list[str]:
+def check_deletion(name: str, existing: Mapping[str, Options], *, force: bool = False) -> list[str]:
     """Refuse to delete a dead queue in use; the names of those using it if forced."""
     users = users_of(name, existing)
     if users and not force:
@@ -94,14 +88,12 @@ def check_deletion(
 def _check_numbers(options: Options) -> None:
     if not 0 <= options.max_attempts <= MAX_ATTEMPTS:
         raise ConfigError(
-            f"max_attempts is between 0 (no limit) and {MAX_ATTEMPTS},"
-            f" not {options.max_attempts}"
+            f"max_attempts is between 0 (no limit) and {MAX_ATTEMPTS}, not {options.max_attempts}"
         )
     expiry = options.expire_after
     if expiry is not None and not 0 < expiry <= LONGEST:
         raise ConfigError(
-            f"expire_after is a number of seconds above 0, at most {LONGEST:,.0f}, not"
-            f" {expiry}"
+            f"expire_after is a number of seconds above 0, at most {LONGEST:,.0f}, not {expiry}"
         )
     if len(options.reference) > MAX_REFERENCE:
         raise ConfigError(f"a reference has at most {MAX_REFERENCE} characters")
@@ -115,9 +107,7 @@ def no_dead_queue(name: str) -> ConfigError:
 def users_of(name: str, existing: Mapping[str, Options]) -> list[str]:
     """The mailboxes whose dead queue this is."""
     return sorted(
-        other.name
-        for other in existing.values()
-        if other.dead_queue == name and other.name != name
+        other.name for other in existing.values() if other.dead_queue == name and other.name != name
     )
 
 
@@ -136,8 +126,7 @@ def _check_dead_queue(
         )
     if users:
         raise ConfigError(
-            f"{name} is the dead queue of {users[0]}: a dead queue cannot have its"
-            " own dead_queue"
+            f"{name} is the dead queue of {users[0]}: a dead queue cannot have its own dead_queue"
         )
     if found.expire_after is not None:
         raise ConfigError(

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from deadletter.core.query.match import decoded
+
+from .fingerprint import normalise
 from .letter import DeadLetter
-from .normaliser import normalise
-from .query.contents import decoded
 from .redact import MASK, is_secret_name, redact
 
 _LONGEST: Final = 120  # characters of a value or a name
@@ -47,7 +48,7 @@ class Trait(Struct, frozen=True, kw_only=True):
 
     @property
     def is_individual(self) -> bool:
-        """Whether nearly each letter has another value, or none is frequent."""
+        """Return whether nearly each letter has another value, or none is frequent."""
         if self.present < 2:
             return False
         most = self.values[0].count / self.present
@@ -55,18 +56,18 @@ class Trait(Struct, frozen=True, kw_only=True):
 
     @property
     def is_masked(self) -> bool:
-        """Whether its values are secrets: nobody is told whether they are the same."""
+        """Return whether its values are secrets: nobody is told whether they are the same."""
         return all(one.value == MASK for one in self.values)
 
     @property
     def tells(self) -> bool:
-        """Whether it may say something about the letters as a group."""
+        """Return whether it may say something about the letters as a group."""
         return not (self.is_individual or self.is_masked)
 
 
 class Variants(Struct, frozen=True, kw_only=True):
     """
-    What letters of a group share, and in what they differ.
+    The values that letters of a group share, and those in which they differ.
 
     `looked_at` of its `letters` were looked at, the newest; the contents of `opened`
     of those were read. `compared` letters of other groups were looked at beside them.
@@ -91,14 +92,9 @@ def variants(
     opened: int,
 ) -> Variants:
     """Tally letters of a group, and others beside them."""
-    texts = Counter(
-        _cut(normalise(one.head.error_text, one.head.error_type)) for one in letters
-    )
+    texts = Counter(_cut(normalise(one.head.error_text, one.head.error_type)) for one in letters)
     ours, theirs = _tally(letters), _tally(others)
-    traits = [
-        _trait(field, values, theirs.get(field, Counter()))
-        for field, values in ours.items()
-    ]
+    traits = [_trait(field, values, theirs.get(field, Counter())) for field, values in ours.items()]
     traits.sort(key=lambda one: _rank(one, len(letters), len(others)))
     return Variants(
         group=group,
@@ -107,10 +103,7 @@ def variants(
         opened=opened,
         compared=len(others),
         distinct_texts=len(texts),
-        texts=tuple(
-            ValueCount(value=text, count=n)
-            for text, n in texts.most_common(_MOST_TEXTS)
-        ),
+        texts=tuple(ValueCount(value=text, count=n) for text, n in texts.most_common(_MOST_TEXTS)),
         traits=tuple(traits[:_MOST_TRAITS]),
     )
 
@@ -137,13 +130,12 @@ def _trait(field: str, values: Counter[str], elsewhere: Counter[str]) -> Trait:
 
 def _rank(trait: Trait, letters: int, others: int) -> tuple[bool, float, int, str]:
     """
-    What sets the group apart most is least, what tells nothing most.
+    Return what sets the group apart most is least, what tells nothing most.
 
     Differences of a few percent are chance: what more letters share goes first then.
     """
     apart = max(
-        one.count / letters - (one.elsewhere / others if others else 0.0)
-        for one in trait.values
+        one.count / letters - (one.elsewhere / others if others else 0.0) for one in trait.values
     )
     return not trait.tells, -round(apart, 1), -trait.values[0].count, trait.field
 

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from .letter import LetterHead
 
 Seen: TypeAlias = Mapping[tuple[str, str], datetime]
-"""When each version was first seen, by source and version."""
+"""The time at which each version was first seen, by source and version."""
 
 _LONGEST: Final = 80  # characters of a release number; longer ones are compared by time
 # Digits alone may be a hash or a build number: seven of them say neither.
@@ -61,9 +61,11 @@ def first_seen(deaths: Iterable[LetterHead]) -> dict[tuple[str, str], datetime]:
     """Return when these deaths show each version first."""
     found: dict[tuple[str, str], datetime] = {}
     for head in deaths:
-        name = head.source, head.version
-        if head.version and (name not in found or head.dead_at < found[name]):
-            found[name] = head.dead_at
+        if head.version:
+            name, at = (head.source, head.version), head.dead_at
+            known = found.get(name)
+            if known is None or at < known:
+                found[name] = at
     return found
 
 

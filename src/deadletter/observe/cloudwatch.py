@@ -22,19 +22,12 @@ from msgspec import Struct
 
 from deadletter.core.alerts import NAMESPACE
 from deadletter.core.errors import BackendError, ConfigError, Unavailable
-from deadletter.core.events import (
-    Buried,
-    Event,
-    FailedForGood,
-    LetterHandled,
-    OutOfReach,
-    Retried,
-)
+from deadletter.core.events import Buried, Event, FailedForGood, LetterHandled, OutOfReach, Retried
 from deadletter.core.letter import still_open
 from deadletter.ports import LetterStore
 
-from .alarms import alarms, dimension
-from .labels import Capped
+from .alerts import alarms, dimension
+from .metrics import Capped
 
 AT_ONCE: Final = 500  # numbers in one call; the service takes 1,000
 _STRANGER: Final = frozenset(
@@ -85,9 +78,7 @@ class CloudWatch:
             mailbox = ("Mailbox", self._source(event.mailbox))
             self._add("ProcessingLatency", event.seconds, "Seconds", mailbox)
             self._add("MessageAge", event.age, "Seconds", mailbox)
-        elif isinstance(event, OutOfReach) and event.what.startswith(
-            ("office", "letter")
-        ):
+        elif isinstance(event, OutOfReach) and event.what.startswith(("office", "letter")):
             self._count("DeadLetterFailures")
 
     async def publish(self, client: Any, store: LetterStore | None = None) -> int:
@@ -108,8 +99,7 @@ class CloudWatch:
             while left:
                 await _called(
                     client.put_metric_data(
-                        Namespace=NAMESPACE,
-                        MetricData=[_datum(*one) for one in left[:AT_ONCE]],
+                        Namespace=NAMESPACE, MetricData=[_datum(*one) for one in left[:AT_ONCE]]
                     )
                 )
                 left = left[AT_ONCE:]
@@ -143,9 +133,7 @@ class CloudWatch:
     def _count(self, metric: str, *dimensions: tuple[str, str]) -> None:
         self._add(metric, 1.0, "Count", *dimensions)
 
-    def _add(
-        self, metric: str, value: float, unit: str, *dimensions: tuple[str, str]
-    ) -> None:
+    def _add(self, metric: str, value: float, unit: str, *dimensions: tuple[str, str]) -> None:
         sums = self._sums.setdefault((metric, dimensions), Sum(unit))
         sums.add(Sum(unit, 1, value, value, value))
 
@@ -185,8 +173,7 @@ async def cloudwatch(
             ) from error
         except (theirs.BotoCoreError, ValueError) as error:
             raise ConfigError(
-                f"CloudWatch cannot be asked: {error}; check region, endpoint and"
-                " AWS_PROFILE"
+                f"CloudWatch is unavailable: {error}; check region, endpoint and AWS_PROFILE"
             ) from error
         yield opened
 
@@ -195,9 +182,7 @@ def _datum(series: Series, one: Sum) -> dict[str, Any]:
     name, dimensions = series
     return {
         "MetricName": name,
-        "Dimensions": [
-            {"Name": key, "Value": dimension(value)} for key, value in dimensions
-        ],
+        "Dimensions": [{"Name": key, "Value": dimension(value)} for key, value in dimensions],
         "Unit": one.unit,
         "StatisticValues": {
             "SampleCount": one.count,
@@ -223,10 +208,7 @@ def _advice(error: Exception) -> str:
                 " where a role gives them"
             )
         case theirs.ClientError() if _code(error).startswith("AccessDenied"):
-            return (
-                ": allow our identity cloudwatch:PutMetricAlarm and"
-                " cloudwatch:PutMetricData"
-            )
+            return ": allow our identity cloudwatch:PutMetricAlarm and cloudwatch:PutMetricData"
         case theirs.ClientError() if _code(error) in _STRANGER:
             return ": check our keys, and this machine's clock"
         case theirs.EndpointConnectionError():

@@ -68,11 +68,7 @@ PANELS: Final = (
         alarming=1,
     ),
     Panel(
-        title="Office answers",
-        queries={"": "max(dlq_office_up)"},
-        kind="stat",
-        width=4,
-        height=5,
+        title="Office answers", queries={"": "max(dlq_office_up)"}, kind="stat", width=4, height=5
     ),
     Panel(
         title="Deaths per minute",
@@ -83,10 +79,7 @@ PANELS: Final = (
         title="Open letters by source",
         queries={"{{mailbox}}": "max by (mailbox) (dlq_queue_depth)"},
     ),
-    Panel(
-        title="Groups with open letters",
-        queries={"{{status}}": "max by (status) (dlq_groups)"},
-    ),
+    Panel(title="Groups with open letters", queries={"{{status}}": "max by (status) (dlq_groups)"}),
     Panel(
         title="Attempts per second, by outcome",
         queries={"{{outcome}}": "sum by (outcome) (rate(dlq_attempts_total[5m]))"},
@@ -94,16 +87,12 @@ PANELS: Final = (
     Panel(
         title="Errors per second, by classification",
         queries={
-            "{{category}} {{trouble}}": "sum by (category, trouble) "
-            "(rate(dlq_errors_total[5m]))"
+            "{{category}} {{trouble}}": "sum by (category, trouble) (rate(dlq_errors_total[5m]))"
         },
     ),
     Panel(
         title="Deaths per minute, by reason",
-        queries={
-            "{{reason}}": "60 * sum by (reason) "
-            "(rate(dlq_messages_dead_lettered_total[5m]))"
-        },
+        queries={"{{reason}}": "60 * sum by (reason) (rate(dlq_messages_dead_lettered_total[5m]))"},
     ),
     Panel(
         title="Handlers",
@@ -133,16 +122,14 @@ PANELS: Final = (
         queries={
             "p95": "histogram_quantile(0.95, sum by (le) "
             "(rate(dlq_processing_duration_seconds_bucket[5m])))",
-            "{{action}} per second": "sum by (action) "
-            "(rate(dlq_messages_processed_total[5m]))",
+            "{{action}} per second": "sum by (action) (rate(dlq_messages_processed_total[5m]))",
         },
     ),
     Panel(
         title="Replay, letters per minute",
         queries={
             "sent": "60 * max(dlq_replay_rate)",
-            "{{outcome}}": "60 * max by (outcome) "
-            "(rate(dlq_replay_messages_total[5m]))",
+            "{{outcome}}": "60 * max by (outcome) (rate(dlq_replay_messages_total[5m]))",
         },
     ),
     Panel(
@@ -161,7 +148,7 @@ PANELS: Final = (
 
 
 def dashboard() -> str:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     model = {
         "uid": "deadletter",
         "title": "Dead letters",

@@ -8,7 +8,7 @@ series than a server holds. Ids and fingerprints are never labels.
 from collections.abc import Callable
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from deadletter.core.decision import Reason
 from deadletter.core.events import (
@@ -32,6 +32,7 @@ from deadletter.core.events import (
     LetterHandled,
     LetterRefused,
     LoopDied,
+    Observer,
     OutOfReach,
     PolicyFailed,
     Received,
@@ -41,13 +42,78 @@ from deadletter.core.events import (
     Succeeded,
     SuspectsFound,
 )
-from deadletter.output.standard import dropped_lines
+from deadletter.output import dropped_lines
+from deadletter.profiles.pipeline import node_of
 
-from .aliases import Aliases
-from .labels import OTHER, Capped
-from .lines import name_of
+from .logs import name_of
 
-COMBINATIONS: Final = 1_000  # of source, consumer and error type told apart
+OTHER: Final = "other"
+MOST: Final = 200  # different values of one label
+
+
+class Capped:
+    """Keeps the first values of a label, and replaces all later ones by `other`."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+# `dlq.messages.sent` and its like in Prometheus' spelling, and a pipeline's own
+# (`node_id` is the node that reads the mailbox). What each name is an alias of is in the
+# documentation; ages have one name only, `dlq_message_age_seconds`.
+
+MILLISECONDS: Final = (1, 5, 20, 100, 500, 1000, 2500, 5000, 10_000, 60_000, 900_000)
+
+
+class Aliases:
+    """An observer that counts again, under other names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, about: str, label: str = "mailbox") -> Counter:
+            return Counter(name, about, [label], registry=registry)
+
+        self._sent = counter("dlq_messages_sent", "Messages that became dead letters.")
+        self._replayed = counter("dlq_messages_replayed", "Letters that DLQ consumers sent back.")
+        self._discarded = counter(
+            "dlq_messages_discarded", "Letters that DLQ consumers threw away."
+        )
+        self._of_node = counter(
+            "pipestream_dlq_messages", "Messages that became dead letters.", "node_id"
+        )
+        self._milliseconds = Histogram(
+            "dlq_processing_duration_ms",
+            "Time DLQ handlers took, in milliseconds.",
+            ["mailbox"],
+            registry=registry,
+            buckets=MILLISECONDS,
+        )
+        self._mailbox = Capped()
+
+    def __call__(self, event: Event) -> None:
+        """Count it in, if one of the names is about it."""
+        if isinstance(event, Buried):
+            mailbox = self._mailbox(event.mailbox)
+            self._sent.labels(mailbox).inc()
+            self._of_node.labels(node_of(mailbox)).inc()
+        elif isinstance(event, LetterHandled):
+            mailbox = self._mailbox(event.mailbox)
+            self._milliseconds.labels(mailbox).observe(event.seconds * 1000)
+            if event.action == "replayed":
+                self._replayed.labels(mailbox).inc()
+            elif event.action == "discarded":
+                self._discarded.labels(mailbox).inc()
+
+
+COMBINATIONS: Final = 1_000  # of source, consumer and error type
 
 _OF_ITEMS: Final = ("queue", "death", "outcome")
 _SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
@@ -64,13 +130,9 @@ class Metrics:
         def gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"dlq_{name}", about, labels, registry=registry)
 
-        def histogram(
-            name: str, about: str, buckets: tuple[float, ...], *labels: str
-        ) -> Histogram:
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             labels = ("mailbox", *labels)
-            return Histogram(
-                f"dlq_{name}", about, labels, registry=registry, buckets=buckets
-            )
+            return Histogram(f"dlq_{name}", about, labels, registry=registry, buckets=buckets)
 
         self._dead_lettered = counter(
             "messages_dead_lettered",
@@ -78,9 +140,7 @@ class Metrics:
             *("source", "consumer", "reason", "error_type"),
         )
         self._received = counter("messages_received", "Deliveries claimed.", "mailbox")
-        self._attempts = counter(
-            "attempts", "Attempts, by how they ended.", "mailbox", "outcome"
-        )
+        self._attempts = counter("attempts", "Attempts, by how they ended.", "mailbox", "outcome")
         self._errors = counter(
             "errors", "Errors, by what they are.", "mailbox", "category", "trouble"
         )
@@ -94,18 +154,13 @@ class Metrics:
         self._processed = counter(
             "messages_processed", "Letters a DLQ consumer took.", "mailbox", "action"
         )
-        self._dead_items = counter(
-            "dead_items", "Items of the queue server that died.", *_OF_ITEMS
-        )
+        self._dead_items = counter("dead_items", "Items of the queue server that died.", *_OF_ITEMS)
         self._alerts = counter(
             "alerts", "Alerts, by whether people could be told.", "target", "outcome"
         )
         self._brake = gauge("breaker_state", "1 while the brake is open.", "mailbox")
         self._openings = counter(
-            "brake_openings",
-            "Times the brake opened: outage or systemic.",
-            "mailbox",
-            "kind",
+            "brake_openings", "Times the brake opened: outage or systemic.", "mailbox", "kind"
         )
         self._held = counter(
             "messages_held", "Messages given back while the brake was open.", "mailbox"
@@ -114,10 +169,7 @@ class Metrics:
             "out_of_reach", "1 while it cannot be reached.", "mailbox", "what"
         )
         self._handler_seconds = histogram(
-            "handler_duration_seconds",
-            "Time handlers took, by how it ended.",
-            _SECONDS,
-            "outcome",
+            "handler_duration_seconds", "Time handlers took, by how it ended.", _SECONDS, "outcome"
         )
         self._letter_seconds = histogram(
             "processing_duration_seconds", "Time DLQ handlers took.", _SECONDS
@@ -126,8 +178,7 @@ class Metrics:
             "message_age_seconds", "Time between death and a DLQ handler.", _AGES
         )
         gauge(
-            "output_lines_dropped",
-            "Lines of output dropped so far because nobody read them.",
+            "output_lines_dropped", "Lines of output dropped so far because nobody read them."
         ).set_function(dropped_lines)
         self._mailbox, self._source = Capped(), Capped()
         self._consumer, self._error_type = Capped(), Capped()
@@ -187,9 +238,7 @@ class Metrics:
         # Each label is capped, but their product could still be millions.
         if self._combination(f"{source}\0{consumer}\0{error_type}") == OTHER:
             error_type = OTHER
-        self._dead_lettered.labels(
-            source, consumer, event.reason.value, error_type
-        ).inc()
+        self._dead_lettered.labels(source, consumer, event.reason.value, error_type).inc()
         if event.reason is Reason.ID_CONFLICT or (event.conflict and event.is_new):
             self._conflicts.labels(self._mailbox(event.mailbox)).inc()
 
@@ -219,9 +268,7 @@ class Metrics:
         self._processed.labels(self._mailbox(event.mailbox), "refused").inc()
 
     def _on_dead_item(self, event: ItemMoved | ItemDeleted, outcome: str) -> None:
-        self._dead_items.labels(
-            self._mailbox(event.mailbox), event.death, outcome
-        ).inc()
+        self._dead_items.labels(self._mailbox(event.mailbox), event.death, outcome).inc()
 
     def _on_alert(self, event: Alerted | AlertFailed, outcome: str) -> None:
         self._alerts.labels(event.target, outcome).inc(event.alerts)
@@ -254,3 +301,15 @@ def _kind(what: str) -> str:
     """`mailbox orders-dlq` is a mailbox, whichever: names are not told apart."""
     kind = what.partition(" ")[0]
     return kind if kind in _REACHED else OTHER
+
+
+class Counted:
+    """The numbers of one process: `observe` counts, `text` tells."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.observe: Observer = Metrics(self._registry)
+
+    async def text(self) -> bytes:
+        """Everything that was counted."""
+        return generate_latest(self._registry)

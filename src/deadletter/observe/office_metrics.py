@@ -8,30 +8,95 @@ store is asked for the latest groups and campaigns only.
 import asyncio
 import math
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, is_any_unsettled
 from deadletter.core.errors import BackendError
-from deadletter.core.group_limit import is_overflow
+from deadletter.core.grouping import is_overflow
 from deadletter.core.letter import Group, GroupStatus, State, still_open
-from deadletter.core.projections.pipeline import node_of
-from deadletter.core.unsettled import is_any_unsettled
+from deadletter.core.query import parse
+from deadletter.core.replay_rules import HANDLED
 from deadletter.ports import Clock, LetterStore
+from deadletter.profiles.pipeline import node_of
 
-from .arrivals import Arrivals, Arrived
-from .labels import Capped
-from .replays import Replays
+from .metrics import Capped
+from .observers import Arrivals, Arrived
 from .waiting import oldest_pending
 
-GROUPS: Final = 1_000  # the latest ones, that are counted
-PATIENCE: Final = 10.0  # seconds for the office to answer
-AGES_EVERY: Final = 60.0  # seconds between two searches for the oldest
-AGED: Final = 50  # sources whose oldest letter is looked for, most pending first
+_OUT: Final = HANDLED | {Outcome.SENT, Outcome.UNCONFIRMED, Outcome.FAILED}
+_ENDS: Final = (
+    Outcome.CONFIRMED,
+    Outcome.PRESUMED,
+    Outcome.FAILED,
+    Outcome.REFUSED,
+    Outcome.SKIPPED,
+)
 
-Mismatch = Callable[[], Awaitable[int]]
+
+class Replays:
+    """Counts outcomes as they come in; those from before the first look are not."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        self._messages = Counter(
+            "dlq_replay_messages",
+            "Letters sent back, by what became of them.",
+            ["campaign_kind", "outcome"],
+            registry=registry,
+        )
+        self._rate = Gauge("dlq_replay_rate", "Letters sent back per second.", registry=registry)
+        self._running = Gauge(
+            "dlq_replay_campaigns", "Replays by state.", ["state"], registry=registry
+        )
+        self._unsettled = Gauge(
+            "dlq_replay_unsettled", "Letters sent back whose outcome is to come.", registry=registry
+        )
+        for kind in ("back", "elsewhere"):
+            for outcome in _ENDS:
+                self._messages.labels(kind, outcome.value)
+        self._clock = clock
+        self._since = clock.now()
+        self._before: dict[str, dict[Outcome, int]] = {}
+        self._looked = clock.monotonic()
+
+    def show(self, campaigns: Sequence[Campaign]) -> None:
+        """How the latest campaigns stand now."""
+        sent = 0
+        for campaign in campaigns:
+            before = self._before.get(campaign.id)
+            if before is None and campaign.created_at < self._since:
+                continue
+            before = before or {}
+            kind = "back" if campaign.to is None else "elsewhere"
+            for outcome in _ENDS:
+                new = campaign.counts.get(outcome, 0) - before.get(outcome, 0)
+                self._messages.labels(kind, outcome.value).inc(max(0, new))
+            sent += max(0, _sent(campaign.counts) - _sent(before))
+        self._before = {one.id: one.counts for one in campaigns}
+        self._show_rate(sent)
+        states = Tally(campaign.state for campaign in campaigns)
+        for state in CampaignState:
+            self._running.labels(state.value).set(states[state])
+        self._unsettled.set(sum(c.counts.get(Outcome.SENT, 0) for c in campaigns))
+
+    def _show_rate(self, sent: int) -> None:
+        now = self._clock.monotonic()
+        if now > self._looked:
+            self._rate.set(sent / (now - self._looked))
+            self._looked = now
+
+
+def _sent(counts: dict[Outcome, int]) -> int:
+    return sum(counts.get(outcome, 0) for outcome in _OUT)
+
+
+_PAGE: Final = 100
+_LOOKS: Final = 24  # at one source, until we are content with what we know
+_CLOSE: Final = 1.05  # how near the truth an age must be, if it cannot be exact
+_PENDING: Final = parse(f"is:{State.PENDING}")
 
 
 class OfficeMetrics:
@@ -55,12 +120,8 @@ class OfficeMetrics:
             return Gauge(name, about, labels, registry=registry)
 
         self._up = gauge("dlq_office_up", "1 while the office answers.")
-        self._letters = gauge(
-            "dlq_messages", "Letters in the office.", "state", "source"
-        )
-        self._depth = gauge(
-            "dlq_queue_depth", "Letters that still need somebody.", "mailbox"
-        )
+        self._letters = gauge("dlq_messages", "Letters in the office.", "state", "source")
+        self._depth = gauge("dlq_queue_depth", "Letters that still need somebody.", "mailbox")
         self._depth_of_node = gauge(
             "pipestream_dlq_depth", "Letters that still need somebody.", "node_id"
         )
@@ -80,15 +141,10 @@ class OfficeMetrics:
         )
         self._mismatch.set(math.nan)  # until somebody can tell
         self._arrived = Counter(
-            "dlq_arrivals",
-            "Deaths recorded in the office.",
-            ["source"],
-            registry=registry,
+            "dlq_arrivals", "Deaths recorded in the office.", ["source"], registry=registry
         )
         self._new_groups = Counter(
-            "dlq_new_groups",
-            "Groups that were seen for the first time.",
-            registry=registry,
+            "dlq_new_groups", "Groups that were seen for the first time.", registry=registry
         )
         self._overflowed = Counter(
             "dlq_overflow_arrivals",
@@ -197,10 +253,8 @@ class OfficeMetrics:
             oldest[name] = min(taken, oldest.get(name, taken))
         return oldest
 
-    async def _find_oldest(
-        self, counts: Mapping[str, Mapping[State, int]]
-    ) -> dict[str, datetime]:
-        """When the oldest pending letter died, of the sources with most of them."""
+    async def _find_oldest(self, counts: Mapping[str, Mapping[State, int]]) -> dict[str, datetime]:
+        """Return when the oldest pending letter died, of the sources with most of them."""
         now = self._clock.now()
         pending = {s: states.get(State.PENDING, 0) for s, states in counts.items()}
         most = sorted(filter(pending.get, pending), key=lambda s: -pending[s])[:AGED]

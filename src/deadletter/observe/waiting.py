@@ -1,12 +1,12 @@
-"""Since when letters wait: for somebody to look at them, or for an outcome."""
+"""Waiting times of letters: for a review, or for the outcome of a replay."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from deadletter.core.campaign import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.core.letter import LetterHead, State
 from deadletter.core.query import All, Node, Op, Term, instant, literal, parse
-from deadletter.core.unsettled import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.ports import LetterStore
 
 _PAGE: Final = 100
@@ -15,9 +15,7 @@ _CLOSE: Final = 1.05  # how near the truth an age must be, if it cannot be exact
 _PENDING: Final = parse(f"is:{State.PENDING}")
 
 
-async def oldest_pending(
-    store: LetterStore, source: str, now: datetime
-) -> datetime | None:
+async def oldest_pending(store: LetterStore, source: str, now: datetime) -> datetime | None:
     """
     When the oldest letter of a source that nobody has looked at died.
 

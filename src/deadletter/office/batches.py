@@ -1,8 +1,11 @@
 """Many things, a few at a time."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import LetterStore
@@ -52,3 +55,19 @@ async def whole_letters(
         portion.learn(len(letters), size_of_all)
         at += size
         yield letters
+
+
+Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""Entered for every step of a search, so that searches can take turns."""
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """What one search may use before it answers with what it has found so far."""
+
+    letters: int = 200_000  # looked at
+    seconds: float = 10.0  # of searching; waiting for a turn is not counted
+
+
+PATIENCE: Final = Patience()
+AT_ONCE: Final[Turn] = nullcontext
+"""For searches that nobody else waits for."""

@@ -53,9 +53,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     cut: bool = False
 
 
-def differences(
-    before: Message, after: Message, *, reveal: bool = False
-) -> tuple[Difference, ...]:
+def differences(before: Message, after: Message, *, reveal: bool = False) -> tuple[Difference, ...]:
     """
     Everything that differs between two messages, with a few lines around it.
 
@@ -75,9 +73,7 @@ def differences(
     )
 
 
-def _difference(
-    part: str, old: Sequence[str], new: Sequence[str], *, reveal: bool
-) -> Difference:
+def _difference(part: str, old: Sequence[str], new: Sequence[str], *, reveal: bool) -> Difference:
     start, end = _alike(old, new)
     around = max(0, start - _CONTEXT)
     rest = max(0, end - _CONTEXT)
@@ -106,10 +102,7 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _compared(
-    old: Sequence[str],
-    new: Sequence[str],
-    shown_old: Sequence[str],
-    shown_new: Sequence[str],
+    old: Sequence[str], new: Sequence[str], shown_old: Sequence[str], shown_new: Sequence[str]
 ) -> Iterator[tuple[Sign, str]]:
     """How lines differ, each as it is shown."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
@@ -127,15 +120,10 @@ def _named(value: str | None) -> list[str]:
 
 
 def _headers(headers: Headers) -> list[str]:
-    return [
-        f"{name}: {value.decode('utf-8', 'backslashreplace')}"
-        for name, value in headers
-    ]
+    return [f"{name}: {value.decode('utf-8', 'backslashreplace')}" for name, value in headers]
 
 
-def _bodies(
-    before: bytes, after: bytes, *, reveal: bool
-) -> tuple[list[str], list[str]]:
+def _bodies(before: bytes, after: bytes, *, reveal: bool) -> tuple[list[str], list[str]]:
     old, new = _text(before), _text(after)
     if old is None or new is None:
         return _hex(before, reveal=reveal), _hex(after, reveal=reveal)

@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.campaign import LONG_WAIT, Outcome, together
 from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError, DeadLetterError
-from deadletter.core.group_limit import OVERFLOW
+from deadletter.core.grouping import OVERFLOW
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
 from deadletter.core.signing import Keys
-from deadletter.core.unsettled import LONG_WAIT, together
 from deadletter.ports import (
     Broker,
     Clock,
@@ -32,11 +32,51 @@ from deadletter.ports import (
     Timed,
 )
 
-from .key_check import describe, silent_copies
 from .letters import Letters
-from .mailboxes import unworked
-from .outages import list_outages
+from .mailboxes import list_outages, unworked
 from .stats import waiting
+
+# Offices that share a broker and do not share their keys, as far as one of them can see.
+# A copy that is signed with a key of ours only is a new message to the workers of another
+# office: they report no outcome to us, and their failures become other letters.
+
+SILENT: Final = timedelta(days=1)  # without any news of a copy
+_MOST: Final = 200  # letters that are looked at
+_REPLAYING: Final = Term("is", Op.IS, (State.REPLAYING,))
+
+
+async def silent_copies(store: LetterStore, now: datetime) -> int:
+    """Count replayed copies of which nobody has reported anything; a few are enough."""
+    page = await store.find(_REPLAYING, limit=_MOST)
+    items = await store.replays([head.id for head in page.heads])
+    latest = {item.letter_id: item for item in items}
+    return sum(
+        item.outcome is Outcome.SENT and item.sent_at is not None and now - item.sent_at > SILENT
+        for item in latest.values()
+    )
+
+
+def describe(keys: Keys, silent: int) -> str:
+    """Say which keys there are, who must have them too, and what hints at a lack."""
+    first, *others = keys.ids
+    text = f"What we write on messages is signed with key {first}"
+    if others:
+        text += f"; verified with {', '.join(others)} as well"
+    text += "."
+    if silent:
+        count = "1 replayed copy has"
+        if silent > 1:
+            many = f"{silent}" if silent < _MOST else f"{_MOST} or more"
+            count = f"{many} replayed copies have"
+        text += (
+            f" {count} had no outcome for a day. If workers of another office take"
+            " them, set the same `signing_keys` on both sides: `dlq doctor` there names"
+            " its keys."
+        )
+    else:
+        text += " Other offices on this broker need the same `signing_keys`."
+    return text
+
 
 OLD: Final = timedelta(days=7)
 LARGE_WAL: Final = 256 * 1024 * 1024
@@ -171,9 +211,7 @@ def _privacy(file: Path | None) -> list[Check]:
     beside = (file, file.with_name(f"{file.name}-wal"))
     for one in beside:
         if one.exists() and one.stat().st_mode & OTHERS:
-            text = (
-                f"Others than its owner may use {one}: `chmod go= {quote(str(one))}`."
-            )
+            text = f"Others than its owner may use {one}: `chmod go= {quote(str(one))}`."
             return [_warn("privacy", text)]
     return []
 
@@ -332,22 +370,14 @@ async def _held_back(store: LetterStore, clock: Clock) -> Check:
 
 async def _unreviewed(store: LetterStore, clock: Clock) -> Check:
     letters = Letters(store, clock)
-    old = All(
-        (
-            Term("is", Op.IS, (State.PENDING,)),
-            Term("age", Op.GT, (f"{OLD.days}d",)),
-        )
-    )
+    old = All((Term("is", Op.IS, (State.PENDING,)), Term("age", Op.GT, (f"{OLD.days}d",))))
     most = 1_000
     found = len((await letters.search(old, limit=most)).heads)
     if not found:
         return _ok("review", f"No pending letter is older than {OLD.days} days.")
     count = f"{found:,}" if found < most else f"{most:,} or more"
     they = "pending letter is" if found == 1 else "pending letters are"
-    text = (
-        f"{count} {they} older than {OLD.days} days: "
-        f"`dlq list 'is:pending age:>{OLD.days}d'`."
-    )
+    text = f"{count} {they} older than {OLD.days} days: `dlq list 'is:pending age:>{OLD.days}d'`."
     return _warn("review", text)
 
 

@@ -4,28 +4,24 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
 from deadletter.core.letter import OPEN, By, DeadLetter, LetterHead, State
+from deadletter.core.message import Message
 from deadletter.core.paging import place
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
-from deadletter.core.query.pattern import pattern, pieces
-from deadletter.ports import (
-    Clock,
-    LetterStore,
-    Move,
-    Names,
-    Naming,
-    Page,
-)
+from deadletter.core.query.fields import pattern, pieces
+from deadletter.ports import Clock, LetterStore, Move, Names, Naming, Page
 
-from .batches import BATCH, batched
-from .patience import AT_ONCE, PATIENCE, Patience, Turn
+from .batches import AT_ONCE, BATCH, PATIENCE, Patience, Turn, batched
+from .story import Moment, tell
+from .story import reveal as record_reveal
+from .view import LetterView, view
 
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000
@@ -37,28 +33,130 @@ _FULL: Final = 24
 
 IS_REPLAYING: Final = f"is {State.REPLAYING}"  # why a letter was left alone
 REVIEWABLE: Final = frozenset({State.PENDING})
-CLOSABLE: Final = frozenset(
-    {State.PENDING, State.REVIEWED, State.QUARANTINED, State.REPLAYED}
-)
-REOPENABLE: Final = frozenset(
-    {State.REVIEWED, State.CLOSED, State.REPLAYED, State.QUARANTINED}
-)
+CLOSABLE: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED, State.REPLAYED})
+REOPENABLE: Final = frozenset({State.REVIEWED, State.CLOSED, State.REPLAYED, State.QUARANTINED})
 DISCARDABLE: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """What became of letters that were to be changed."""
+    """The result of a change to several letters."""
 
     asked: int = 0
     moved: int = 0
-    skipped: dict[str, int] = {}  # why not, and how many
+    skipped: dict[str, int] = {}  # the number of letters left unchanged, by reason
 
 
 class LetterCount(Struct, frozen=True):
-    """How many letters a search finds; there are more unless `is_all`."""
+    """The number of letters that a search finds; a lower bound unless `is_all`."""
 
     letters: int
     is_all: bool = True
+
+
+class LetterDetails(Struct, frozen=True, kw_only=True):
+    """One letter for a person: its masked view, its story, and on request its messages."""
+
+    view: LetterView
+    moments: tuple[Moment, ...]
+    left_out: bool = False  # the story has more acts than `moments` holds
+    message: Message | None = None  # only if revealed
+    original: Message | None = None  # only if revealed, and the letter was edited
+
+
+class LettersProtocol(Protocol):
+    """
+    The letters of an office: `Letters` here, or the same over HTTP.
+
+    Methods that change letters take their ids, record `by` in the audit and return how
+    many letters changed, and why the others did not.
+    """
+
+    async def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
+        """
+        Return one page of letters, newest death first.
+
+        Args:
+            query: A search such as `is:pending source:orders`; empty means all letters.
+            limit: The most letters on the page.
+            after: The `after` of the previous page, to continue it.
+        """
+
+    def select(
+        self, query: str, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[LetterHead, ...]]:
+        """Iterate over all letters that a search finds, up to `limit`, page by page."""
+
+    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
+        """Return the ids of the letters that a search finds now, up to `limit`."""
+
+    async def count(self, query: str = "") -> LetterCount:
+        """Count the letters that a search finds, as far as that is cheap."""
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Return the number of letters in each state, by source."""
+
+    async def head(self, text: str) -> LetterHead:
+        """Return the list entry of one letter, by its id or the beginning of it."""
+
+    async def details(
+        self, text: str, by: By, *, reveal: bool = False, capture: bool = False
+    ) -> LetterDetails:
+        """
+        Return one letter and its story; secrets are masked.
+
+        Args:
+            text: The id of the letter, or the beginning of it.
+            by: Who looks at it.
+            reveal: Show what is masked. This is recorded in the audit.
+            capture: Include the header `dlq-found` of drained letters.
+        """
+
+    async def message(
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
+    ) -> tuple[LetterHead, Message]:
+        """
+        Return the complete message of a letter; this is recorded in the audit.
+
+        Args:
+            text: The id of the letter, or the beginning of it.
+            by: Who reads it.
+            original: Return the message as it died, not as it was edited.
+            shown: False if no person sees it. A server records every request anyway.
+        """
+
+    async def edit(
+        self, text: str, changes: Changes, by: By, *, revision: int | None = None
+    ) -> LetterHead:
+        """
+        Change the message of an open letter; the original is kept.
+
+        Args:
+            text: The id of the letter, or the beginning of it.
+            changes: The new values; everything else stays.
+            by: Who changes it, and why.
+            revision: Raise `Conflict` if the letter is no longer at this revision.
+        """
+
+    async def review(self, ids: Iterable[str], by: By) -> Moved:
+        """Mark pending letters as reviewed."""
+
+    async def close(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Close letters; with `unconfirmed` also those that wait for a replay's outcome."""
+
+    async def reopen(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Make letters pending again; `unconfirmed` as in `close`."""
+
+    async def discard(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Discard letters, until `restore` or `purge`; `unconfirmed` as in `close`."""
+
+    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+        """Make discarded letters pending again."""
+
+    async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
+        """Add a note to letters."""
+
+    async def purge(self, ids: Iterable[str], by: By) -> Moved:
+        """Delete letters permanently. Requires a reason in `by`."""
 
 
 class Letters:
@@ -74,7 +172,7 @@ class Letters:
         self._clock = clock
 
     def understand(self, query: str | Node) -> Node:
-        """A search as a tree, its relative times resolved once and for all."""
+        """Parse a search and resolve its relative times against the clock."""
         node = parse(query) if isinstance(query, str) else query
         return resolve(node, self._clock.now())
 
@@ -89,11 +187,11 @@ class Letters:
         turn: Turn = AT_ONCE,
     ) -> Page:
         """
-        Up to `limit` letters, newest death first; `after` of the page continues it.
+        Return up to `limit` letters, newest death first; `after` continues a page.
 
-        A search that finds little ends when its patience does: its page is short,
-        still has an `after`, and says how far it has looked. With `sources` there
-        are no letters but those of these mailboxes.
+        A search that finds little stops when `patience` is used up. Its page is then
+        short, still has an `after`, and says how far it has looked. With `sources`,
+        only letters of these mailboxes are found.
         """
         node = of_sources(self.understand(query), sources)
         heads: list[LetterHead] = []
@@ -101,9 +199,7 @@ class Letters:
         while True:
             async with turn():
                 began = self._clock.monotonic()
-                page = await self._store.find(
-                    node, limit=limit - len(heads), after=after
-                )
+                page = await self._store.find(node, limit=limit - len(heads), after=after)
                 used += self._clock.monotonic() - began
             heads += page.heads
             looked_at += page.looked_at
@@ -115,17 +211,13 @@ class Letters:
                 return Page(tuple(heads), after, looked_at, page.back_to, there)
 
     async def count(
-        self,
-        query: str | Node = "",
-        *,
-        sources: Sequence[str] = (),
-        turn: Turn = AT_ONCE,
+        self, query: str | Node = "", *, sources: Sequence[str] = (), turn: Turn = AT_ONCE
     ) -> LetterCount:
         """
-        How many letters a search finds, as far as it is cheap to know.
+        Count the letters that a search finds, as far as that is cheap.
 
-        By the office's own counters where they can tell, else by naming letters, up
-        to `MOST_COUNTED` and for about a second.
+        Uses the counters of the office where they suffice. Otherwise it counts ids,
+        up to `MOST_COUNTED` and for about a second.
         """
         node = self.understand(query)
         by_counters = counted_by(node, await self._store.counts(), sources)
@@ -148,7 +240,7 @@ class Letters:
     async def select(
         self, query: str | Node, *, limit: int | None = None
     ) -> AsyncIterator[tuple[LetterHead, ...]]:
-        """Everything a search finds, page by page, up to `limit` letters."""
+        """Iterate over all letters that a search finds, up to `limit`, page by page."""
         node = self.understand(query)
         after: str | None = None
         left = limit
@@ -173,9 +265,9 @@ class Letters:
         turn: Turn = AT_ONCE,
     ) -> list[str]:
         """
-        The ids a search finds now: what comes later is not among them.
+        Return the ids of the letters that a search finds now.
 
-        All of them or a QueryError, if that takes more than `patience` seconds.
+        Raises `QueryError` if finding all of them takes more than `patience` seconds.
         """
         node = of_sources(self.understand(query), sources)
         ids: list[str] = []
@@ -211,10 +303,10 @@ class Letters:
 
     async def get(self, text: str, *, sources: Sequence[str] = ()) -> DeadLetter:
         """
-        One whole letter, by its id or the beginning of it.
+        Return one whole letter, by its id or the beginning of it.
 
-        No such letter is NotFound, more than one a Conflict naming them. Of other
-        than these `sources`, if some are given, there are no letters at all.
+        Raises `NotFound` if there is none, and `Conflict` with their ids if several
+        match. With `sources`, letters of other mailboxes are treated as missing.
         """
         name = text.strip().lower()
         if not sources:
@@ -234,9 +326,7 @@ class Letters:
             raise NotFound(f"there is no letter whose id begins with {name}")
         if len(page.heads) > 1:
             some = ", ".join(head.id for head in page.heads)
-            raise Conflict(
-                f"several letters begin with {name}: {some}; give more of the id"
-            )
+            raise Conflict(f"several letters begin with {name}: {some}; give more of the id")
         (head,) = page.heads
         found = await self._store.get([head.id])
         if not found:  # purged since
@@ -244,62 +334,89 @@ class Letters:
         return found[0]
 
     async def head(self, text: str) -> LetterHead:
-        """What a list shows of one letter, by its id or the beginning of it."""
+        """Return the list entry of one letter, by its id or the beginning of it."""
         return (await self.get(text)).head
 
+    async def details(
+        self,
+        text: str,
+        by: By,
+        *,
+        reveal: bool = False,
+        capture: bool = False,
+        sources: Sequence[str] = (),
+    ) -> LetterDetails:
+        """Return one letter and its story; with `reveal` unmasked, which is recorded."""
+        letter = await self.get(text, sources=sources)
+        if reveal:
+            await record_reveal(self._store, letter, by)
+        story = await tell(self._store, letter)
+        return LetterDetails(
+            view=view(letter, reveal=reveal, capture=capture),
+            moments=story.moments,
+            left_out=story.left_out,
+            message=letter.message if reveal else None,
+            original=letter.original if reveal else None,
+        )
+
+    async def message(
+        self,
+        text: str,
+        by: By,
+        *,
+        original: bool = False,
+        shown: bool = True,
+        sources: Sequence[str] = (),
+    ) -> tuple[LetterHead, Message]:
+        """Return the complete message of a letter; recorded in the audit if `shown`."""
+        letter = await self.get(text, sources=sources)
+        if shown:
+            await record_reveal(self._store, letter, by)
+        return letter.head, letter.as_it_died if original else letter.message
+
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         return await self._store.counts()
 
     async def review(self, ids: Iterable[str], by: By) -> Moved:
-        """Somebody has looked at these."""
+        """Mark pending letters as reviewed."""
         return await self._move(ids, REVIEWABLE, State.REVIEWED, by)
 
-    async def close(
-        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
-    ) -> Moved:
-        """These are done with; `unconfirmed` as in `reopen`."""
-        return await self._move(
-            ids, CLOSABLE, State.CLOSED, by, unconfirmed=unconfirmed
-        )
+    async def close(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Close letters; `unconfirmed` as in `reopen`."""
+        return await self._move(ids, CLOSABLE, State.CLOSED, by, unconfirmed=unconfirmed)
 
-    async def reopen(
-        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
-    ) -> Moved:
+    async def reopen(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
         """
-        These need somebody again.
+        Make letters pending again.
 
-        A letter that waits for the outcome of its replay moves only if asked for
-        `unconfirmed`: its copy may still be on its way. The replay stops waiting for
-        that copy, too, and records what becomes of it all the same.
+        A letter that waits for the outcome of its replay is reopened only with
+        `unconfirmed`, because its copy may still be handled. The replay then stops
+        waiting for that copy, but still records its outcome.
         """
-        return await self._move(
-            ids, REOPENABLE, State.PENDING, by, unconfirmed=unconfirmed
-        )
+        return await self._move(ids, REOPENABLE, State.PENDING, by, unconfirmed=unconfirmed)
 
-    async def discard(
-        self, ids: Iterable[str], by: By, *, unconfirmed: bool = False
-    ) -> Moved:
+    async def discard(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
         """
-        Throw these away; they can be restored until they are purged.
+        Discard letters; they can be restored until they are purged.
 
         `unconfirmed` as in `reopen`.
         """
-        return await self._move(
-            ids, DISCARDABLE, State.DISCARDED, by, unconfirmed=unconfirmed
-        )
+        return await self._move(ids, DISCARDABLE, State.DISCARDED, by, unconfirmed=unconfirmed)
 
     async def restore(self, ids: Iterable[str], by: By) -> Moved:
-        """Take these out of the bin."""
+        """Make discarded letters pending again."""
         return await self._move(ids, frozenset({State.DISCARDED}), State.PENDING, by)
 
     async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
-        """Write a note on these, for whoever looks next."""
+        """Add a note to letters."""
         text = text.strip()
         if not text:
-            raise ConfigError("a note needs a text")
+            raise ConfigError("the note is empty: write a text")
         if len(text) > LONGEST_NOTE:
-            raise ConfigError(f"a note has at most {LONGEST_NOTE:,} characters")
+            raise ConfigError(
+                f"the note has {len(text):,} characters, at most {LONGEST_NOTE:,} are allowed"
+            )
         result = Moved()
         for batch in batched(ids):
             noted = await self._store.note(batch, text, by)
@@ -307,32 +424,38 @@ class Letters:
         return result
 
     async def edit(
-        self, text: str, changes: Changes, by: By, *, revision: int | None = None
-    ) -> DeadLetter:
+        self,
+        text: str,
+        changes: Changes,
+        by: By,
+        *,
+        revision: int | None = None,
+        sources: Sequence[str] = (),
+    ) -> LetterHead:
         """
-        Change the message of one letter; the letter as it is then.
+        Change the message of one letter and return its new list entry.
 
-        Its `original` is what died. Without a `revision` it is edited as it is now,
-        with one only if nobody has changed it since. A replay sends what it has
-        become, under the id it had.
+        The letter keeps the message that died as its `original`. With a `revision`,
+        raises `Conflict` if somebody has changed the letter since. A replay sends the
+        edited message under the original id.
         """
-        letter = await self.get(text)
+        letter = await self.get(text, sources=sources)
         await self._store.edit(
             letter.id,
             changes.made_to(letter.message),
             revision=letter.head.revision if revision is None else revision,
             by=by,
         )
-        return await self.get(letter.id)
+        return await self.head(letter.id)
 
     async def purge(self, ids: Iterable[str], by: By) -> Moved:
         """
-        Delete these for good. The audit keeps the fact, not the content.
+        Delete letters permanently. The audit keeps the fact, not the content.
 
-        Letters whose copies are out are left alone: their outcome is to come.
+        Letters that wait for the outcome of a replay are not deleted.
         """
         if not by.reason.strip():
-            raise ConfigError("purging deletes for good, so it needs a reason")
+            raise ConfigError("purge deletes permanently and requires a reason")
         result = Moved()
         for batch in batched(ids):
             heads = await self._heads(batch)
@@ -370,9 +493,7 @@ class Letters:
         return (await self.search(named, limit=len(ids))).heads
 
 
-def _and(
-    sofar: Moved, asked: Sequence[str], done: Sequence[str], why_not: Counter[str]
-) -> Moved:
+def _and(sofar: Moved, asked: Sequence[str], done: Sequence[str], why_not: Counter[str]) -> Moved:
     missing = len(set(asked)) - len(done) - why_not.total()
     if missing > 0:
         why_not["no longer there"] += missing
@@ -384,7 +505,7 @@ def _and(
 
 
 def of_sources(node: Node, sources: Sequence[str]) -> Node:
-    """The same search, among letters of these mailboxes; of all if there are none."""
+    """Limit a search to letters of these mailboxes; no `sources` means no limit."""
     if not sources:
         return node
     names = tuple(pattern((source,)) for source in sources)
@@ -410,10 +531,7 @@ def counted_by(
             case _:
                 return None
     return sum(
-        n
-        for source in names
-        for state, n in counts.get(source, {}).items()
-        if state in states
+        n for source in names for state, n in counts.get(source, {}).items() if state in states
     )
 
 

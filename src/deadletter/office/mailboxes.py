@@ -1,15 +1,16 @@
 """Mailboxes as people make, change and delete them; all of it is audited."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from deadletter.core.counts import many
+from deadletter.core.brake import BrakeWindow, WindowState, merged
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import By
-from deadletter.ports import Broker, LetterStore, QueueInfo, QueueOptions
+from deadletter.core.text import many
+from deadletter.ports import Broker, Clock, LetterStore, QueueInfo, QueueOptions
 
 RECENTLY: Final = timedelta(minutes=1)  # a worker may just be about to take it
 
@@ -37,9 +38,7 @@ async def find_mailbox(broker: Broker, name: str) -> QueueInfo:
     raise NotFound(f"there is no mailbox {name!r}; `dlq queues list` shows them")
 
 
-async def create_mailbox(
-    broker: Broker, store: LetterStore, options: QueueOptions, by: By
-) -> None:
+async def create_mailbox(broker: Broker, store: LetterStore, options: QueueOptions, by: By) -> None:
     """Make a mailbox. The same again is fine; with other options it is a Conflict."""
     await broker.create(options)
     await store.record("create", options.name, by, _said(options))
@@ -73,3 +72,54 @@ def _said(options: QueueOptions) -> str:
         f"expires after {options.expire_after} s" if options.expire_after else "",
     ]
     return ", ".join(part for part in parts if part) or "no options"
+
+
+LATEST: Final = 1_000  # windows that are looked at
+
+
+class Outage(Struct, frozen=True, kw_only=True):
+    """One time that a mailbox was held back, by however many workers."""
+
+    state: WindowState
+    window: BrakeWindow
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    """A mailbox whose workers were told to go on."""
+
+    mailbox: str
+    windows: int
+
+
+async def list_outages(
+    store: LetterStore,
+    clock: Clock,
+    *,
+    mailbox: str | None = None,
+    only: Collection[str] = (),
+    only_open: bool = False,
+    limit: int = 50,
+) -> list[Outage]:
+    """List the latest times that mailboxes were held back, the latest first."""
+    now = clock.now()
+    found = await store.windows(mailbox=mailbox, limit=LATEST)
+    shown = merged(one for one in found if not only or one.mailbox in only)
+    outages = [Outage(state=one.state(now), window=one) for one in shown]
+    if only_open:
+        outages = [one for one in outages if one.state is WindowState.OPEN]
+    return outages[:limit]
+
+
+async def release_mailbox(store: LetterStore, mailbox: str, by: By) -> Released:
+    """Tell a mailbox's workers to go on: messages are judged by their policy."""
+    count = await store.release_windows(mailbox, by)
+    if not count:
+        raise not_held(mailbox)
+    return Released(mailbox=mailbox, windows=count)
+
+
+def not_held(mailbox: str) -> NotFound:
+    """Say that nothing holds a mailbox back."""
+    return NotFound(
+        f"the brake of mailbox {mailbox!r} is not open; `dlq outages` shows those that are"
+    )

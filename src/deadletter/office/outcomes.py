@@ -17,14 +17,13 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from deadletter.core.campaign import Campaign, Outcome, ReplayItem
-from deadletter.core.counts import many
+from deadletter.core.campaign import Campaign, Outcome, ReplayItem, Verdict
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import By, DeadLetter, LetterHead
 from deadletter.core.message import Lineage
 from deadletter.core.query.ast import Op, Term
-from deadletter.core.query.pattern import pattern
-from deadletter.core.replaying import (
+from deadletter.core.query.fields import pattern
+from deadletter.core.replay_rules import (
     SETTLED_FROM,
     UNFINISHED,
     Arrival,
@@ -33,7 +32,7 @@ from deadletter.core.replaying import (
     copied,
 )
 from deadletter.core.signing import Keys, is_lineage_signed
-from deadletter.core.verdicts import Verdict
+from deadletter.core.text import many
 from deadletter.ports import (
     Clock,
     CopyFinder,
@@ -138,9 +137,7 @@ async def settle_all(
 class ForeignOutcomes:
     """Settles the copies of one campaign, as often as it is worth the while."""
 
-    def __init__(
-        self, store: LetterStore, clock: Clock, probe: OutcomeProbe | None = None
-    ) -> None:
+    def __init__(self, store: LetterStore, clock: Clock, probe: OutcomeProbe | None = None) -> None:
         self._store = store
         self._clock = clock
         self._probe = probe
@@ -156,17 +153,14 @@ class ForeignOutcomes:
         after: int | None = self._first
         is_first_open = True
         while after is not None:
-            page = await self._store.campaign_items(
-                campaign.id, after=after, limit=_ITEMS
-            )
+            page = await self._store.campaign_items(campaign.id, after=after, limit=_ITEMS)
             news = await self._news(campaign, page.items)
             if news:
                 await self._store.settle_replays(news)
             settled += len(news)
             done = {one.letter_id for one in news}
             is_first_open = is_first_open and all(
-                one.outcome not in UNFINISHED or one.letter_id in done
-                for one in page.items
+                one.outcome not in UNFINISHED or one.letter_id in done for one in page.items
             )
             after = page.after
             if is_first_open and after is not None:
@@ -178,9 +172,7 @@ class ForeignOutcomes:
         self._next_at = began + max(min(_OFTEN, presume / 4), _SHARE * took)
         return settled
 
-    async def _news(
-        self, campaign: Campaign, items: Sequence[ReplayItem]
-    ) -> list[ReplaySettled]:
+    async def _news(self, campaign: Campaign, items: Sequence[ReplayItem]) -> list[ReplaySettled]:
         now = self._clock.now()
         sent = [
             (one, one.sent_at)
@@ -214,9 +206,7 @@ class ForeignOutcomes:
         return [found.get(id_, CopyState.UNKNOWN) for id_ in ids]
 
 
-def _is_signed(
-    copy: SentCopy, trace: CopyTrace, campaign: Campaign, keys: Keys
-) -> bool:
+def _is_signed(copy: SentCopy, trace: CopyTrace, campaign: Campaign, keys: Keys) -> bool:
     """Whether what arrived is a copy that one of us made."""
     lineage = Lineage(
         letter_id=copy.letter_id,
@@ -244,9 +234,7 @@ async def _copies(
 def _sent_copy(
     campaign: Campaign, item: ReplayItem, sent_at: datetime, letter: DeadLetter
 ) -> SentCopy:
-    lineage = Lineage(
-        letter_id=item.letter_id, generation=item.generation, campaign=campaign.id
-    )
+    lineage = Lineage(letter_id=item.letter_id, generation=item.generation, campaign=campaign.id)
     return SentCopy(
         letter_id=item.letter_id,
         generation=item.generation,
@@ -266,9 +254,7 @@ class Interrupted:
     sent again, or by the reason for which the letter is open again.
     """
 
-    def __init__(
-        self, store: LetterStore, clock: Clock, finder: CopyFinder, ring: KeyRing
-    ) -> None:
+    def __init__(self, store: LetterStore, clock: Clock, finder: CopyFinder, ring: KeyRing) -> None:
         self._store = store
         self._letters = Letters(store, clock)
         self._finder = finder
@@ -279,9 +265,7 @@ class Interrupted:
         left = campaign.counts.get(Outcome.SENDING, 0)
         after: int | None = 0
         while left > 0 and after is not None:
-            page = await self._store.campaign_items(
-                campaign.id, after=after, limit=_ITEMS
-            )
+            page = await self._store.campaign_items(campaign.id, after=after, limit=_ITEMS)
             after = page.after
             sending = [
                 (one, one.taken_at or campaign.created_at)
@@ -300,9 +284,7 @@ class Interrupted:
         by_trace: defaultdict[tuple[Arrival, str], list[str]] = defaultdict(list)
         for copy, trace in zip(copies, traces, strict=True):
             arrival = trace.arrival
-            if arrival is Arrival.ARRIVED and not _is_signed(
-                copy, trace, campaign, keys
-            ):
+            if arrival is Arrival.ARRIVED and not _is_signed(copy, trace, campaign, keys):
                 arrival = Arrival.MISSING  # somebody else wrote that
             by_trace[arrival, trace.why].append(copy.letter_id)
         for (arrival, reason), ids in by_trace.items():
@@ -317,9 +299,7 @@ class Interrupted:
                 case Arrival.MISSING:
                     pass
 
-    async def _tell_doubles(
-        self, campaign: Campaign, ids: Sequence[str], why: str
-    ) -> None:
+    async def _tell_doubles(self, campaign: Campaign, ids: Sequence[str], why: str) -> None:
         by = By(ITSELF, why)
         text = f"Its sending was interrupted: replay {campaign.id} may send it twice"
         await self._letters.note(ids, text, by)
@@ -341,11 +321,7 @@ class Confirmed(Struct, frozen=True):
 
 
 async def confirm_messages(
-    store: LetterStore,
-    message_ids: Sequence[str],
-    by: By,
-    *,
-    sources: Sequence[str] = (),
+    store: LetterStore, message_ids: Sequence[str], by: By, *, sources: Sequence[str] = ()
 ) -> Confirmed:
     """
     Record that consumers have handled messages that were sent back to them.

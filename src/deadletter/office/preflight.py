@@ -7,13 +7,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from deadletter.core.care import AT_ONCE, Care
-from deadletter.core.dialects import origin_of
+from deadletter.core.campaign import AT_ONCE, Care, Treatment, Verdict
 from deadletter.core.errors import BackendError, Refused
 from deadletter.core.letter import DeadLetter, LetterHead, State, sources_of
 from deadletter.core.message import Message
 from deadletter.core.redact import is_secret_name
-from deadletter.core.verdicts import Treatment, Verdict
+from deadletter.intake.dialects import origin_of
 from deadletter.ports import Ledger, LedgerKey, LedgerState, ReplayNext, WaysBack
 
 REPLAYABLE: Final = sources_of(State.REPLAYING)
@@ -83,9 +82,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
             for letter, done, taken in zip(letters, processed, in_use, strict=True)
         ]
 
-    def _verdict(
-        self, letter: DeadLetter, processed: bool, is_id_in_use: bool
-    ) -> Verdict:
+    def _verdict(self, letter: DeadLetter, processed: bool, is_id_in_use: bool) -> Verdict:
         head, message = letter.head, letter.message
         if head.state not in REPLAYABLE:
             return Verdict.WRONG_STATE
@@ -223,9 +220,7 @@ async def processed_since(
     ledger: Ledger, letters: Sequence[ReplayNext], to: str | None
 ) -> frozenset[str]:
     """Return the ids of letters that the ledger has seen processed by now."""
-    keys = [
-        LedgerKey.of_message(to or one.source, one.name, one.replays) for one in letters
-    ]
+    keys = [LedgerKey.of_message(to or one.source, one.name, one.replays) for one in letters]
     done = await are_processed(ledger, keys)
     found = zip(letters, done, strict=True)
     return frozenset(one.letter_id for one, is_done in found if is_done)

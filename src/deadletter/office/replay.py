@@ -8,29 +8,28 @@ from typing import Final, TypeAlias
 from msgspec import structs
 
 from deadletter.core.campaign import (
+    AT_ONCE,
     Campaign,
     CampaignState,
-    Outcome,
-    unsent,
-    unsettled,
-)
-from deadletter.core.care import (
-    AT_ONCE,
     Care,
     Halt,
+    Outcome,
     Send,
     Step,
+    Treatment,
+    Verdict,
     Wait,
     checked,
+    unsent,
+    unsettled,
     whole_keys,
 )
-from deadletter.core.counts import many
-from deadletter.core.dialects import origin_of
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.letter import By
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
-from deadletter.core.verdicts import Treatment, Verdict
+from deadletter.core.text import many
+from deadletter.intake.dialects import origin_of
 from deadletter.ports import (
     Clock,
     Dice,
@@ -45,11 +44,7 @@ from deadletter.ports import (
 )
 
 from .batches import Portion
-from .campaigns import Campaigns
-from .choosing import MOST, WIDEST
 from .outcomes import ITSELF, Route, open_route, settle_all
-from .pace import Pace, until
-from .posting import post
 from .preflight import (
     Fits,
     LetterVerdict,
@@ -59,8 +54,8 @@ from .preflight import (
     name_verdicts,
     processed_since,
 )
-from .selection import Selected, check_not_elsewhere, judged, select
-from .watch import LOOK, PATIENCE, Watch
+from .replay_steps import LOOK, PATIENCE, Pace, Watch, post, until
+from .selection import MOST, WIDEST, Campaigns, Selected, check_not_elsewhere, judged, select
 
 CAP: Final = 5
 HIGHEST_CAP: Final = 1_000
@@ -173,12 +168,7 @@ class Replay(Campaigns):
             yield some
 
     async def _judged(
-        self,
-        preflight: Preflight,
-        ids: Sequence[str],
-        *,
-        care: Care,
-        limit: int | None,
+        self, preflight: Preflight, ids: Sequence[str], *, care: Care, limit: int | None
     ) -> AsyncIterator[Sequence[LetterVerdict]]:
         async for letters, verdicts in judged(
             self._store, preflight, ids, care=checked(care), limit=limit
@@ -206,9 +196,7 @@ class Replay(Campaigns):
         ordered = (await self._store.sent_order(ids))[:MOST]
         preflight = await self._preflight(to, cap, through, ordered)
         found: list[LetterVerdict] = []
-        async for some in self._judged(
-            preflight, ordered[after:end], care=care, limit=limit
-        ):
+        async for some in self._judged(preflight, ordered[after:end], care=care, limit=limit):
             found += some
         return LetterVerdicts(tuple(found), end if end < len(ordered) else None)
 
@@ -258,14 +246,7 @@ class Replay(Campaigns):
             check_not_elsewhere(selected)
             ids, through = selected.ids, selected.plan.through
         return await self.begin(
-            ids,
-            by,
-            query=text,
-            to=to,
-            cap=cap,
-            rate=rate,
-            care=care,
-            through=through or "",
+            ids, by, query=text, to=to, cap=cap, rate=rate, care=care, through=through or ""
         )
 
     async def begin(
@@ -294,9 +275,7 @@ class Replay(Campaigns):
                 f"the cap is how often a letter may be replayed: 1 to {HIGHEST_CAP:,}"
             )
         if rate is not None and not 0 < rate <= FASTEST:
-            raise ConfigError(
-                f"the rate is letters a second: more than 0, up to {FASTEST:,.0f}"
-            )
+            raise ConfigError(f"the rate is letters a second: more than 0, up to {FASTEST:,.0f}")
         if through:
             # Nobody reports when a copy is done, so letters of a key wait for nothing.
             presume = care.presume_after
@@ -342,12 +321,7 @@ class Replay(Campaigns):
         """
         campaign = await self.status(campaign_id)
         async with open_route(
-            campaign,
-            self._broker,
-            self._ways,
-            self._store,
-            self._clock,
-            ring=self._ring,
+            campaign, self._broker, self._ways, self._store, self._clock, ring=self._ring
         ) as route:
             await route.settle_interrupted(campaign)
             return await self._run(
@@ -420,12 +394,7 @@ class Replay(Campaigns):
         deadline = self._clock.monotonic() + timeout
         campaign = await self.status(campaign_id)
         async with open_route(
-            campaign,
-            self._broker,
-            self._ways,
-            self._store,
-            self._clock,
-            ring=self._ring,
+            campaign, self._broker, self._ways, self._store, self._clock, ring=self._ring
         ) as route:
             while True:
                 await route.look(campaign)
@@ -450,9 +419,7 @@ class Replay(Campaigns):
             return 0
         return await settle_all(self._store, self._clock, self._ways)
 
-    async def _way(
-        self, to: str | None, through: str | None, ids: Sequence[str]
-    ) -> str:
+    async def _way(self, to: str | None, through: str | None, ids: Sequence[str]) -> str:
         """The server that letters go back to; empty: our own mailboxes."""
         if through is not None or self._ways is None or to is not None or not ids:
             return through or ""
@@ -472,9 +439,7 @@ class Replay(Campaigns):
             now=self._clock.now(),
             cap=cap,
             to=to,
-            mailboxes=None
-            if queues is None
-            else frozenset(queue.options.name for queue in queues),
+            mailboxes=None if queues is None else frozenset(queue.options.name for queue in queues),
             ledger=None if way else self._ledger,
             fits=None if way else self._fits,
         )
@@ -484,9 +449,7 @@ class Replay(Campaigns):
         ids = await self._letters.freeze(node, limit=WIDEST)
         return ids, query if isinstance(query, str) else show(node)
 
-    async def _ends_with(
-        self, step: Step, watch: Watch, on_wait: Progress | None
-    ) -> bool:
+    async def _ends_with(self, step: Step, watch: Watch, on_wait: Progress | None) -> bool:
         """Return whether sending ends now; otherwise it waits and looks again."""
         if isinstance(step, Halt):
             return await self._halted(watch.campaign.id, step)
@@ -511,9 +474,7 @@ class Replay(Campaigns):
         progress = await self._store.key_progress(campaign.id, limit=most or 0)
         if not watch.may_start_keys(most, progress.behind):
             return 0
-        return (
-            None if most is None else whole_keys(progress.sizes, most - progress.behind)
-        )
+        return None if most is None else whole_keys(progress.sizes, most - progress.behind)
 
     async def _send_some(
         self, campaign: Campaign, limit: int, started: int | None, route: Route
@@ -539,9 +500,7 @@ class Replay(Campaigns):
         left_out = max(0, looked_at - posted.letters - posted.refused)
         return structs.replace(posted, left_out=left_out)
 
-    async def _processed(
-        self, campaign: Campaign, limit: int
-    ) -> tuple[int, frozenset[str] | None]:
+    async def _processed(self, campaign: Campaign, limit: int) -> tuple[int, frozenset[str] | None]:
         """
         Look which of the next letters were processed since they were chosen.
 

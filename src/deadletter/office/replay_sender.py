@@ -6,20 +6,14 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from deadletter.core.campaign import Campaign, CampaignState, unsent
-from deadletter.core.errors import (
-    BackendError,
-    Conflict,
-    DeadLetterError,
-    NotFound,
-    Unavailable,
-)
+from deadletter.core.errors import BackendError, Conflict, DeadLetterError, NotFound, Unavailable
 from deadletter.core.events import LoopDied, Observer
 from deadletter.core.letter import By
 from deadletter.core.redact import redact
 from deadletter.ports import Clock, Ledger, LedgerClaim, LedgerKey, LedgerState
 
-from .pace import until
 from .replay import Replay
+from .replay_steps import until
 
 LEASE: Final = 30.0  # seconds after which others take over from one that is gone
 _PLACE: Final = "dlq.replays"  # no mailbox of anybody
@@ -88,9 +82,7 @@ class ReplaySender:
         self._stop.set()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def start(
-        self, campaign: str, by: By, *, take_over: bool = False
-    ) -> Campaign:
+    async def start(self, campaign: str, by: By, *, take_over: bool = False) -> Campaign:
         """
         Let a campaign run, and send it, unless somebody else does that already.
 
@@ -124,9 +116,7 @@ class ReplaySender:
             return
         left = [
             one.id
-            for one in await self._replay.latest(
-                limit=_LATEST, only=CampaignState.RUNNING
-            )
+            for one in await self._replay.latest(limit=_LATEST, only=CampaignState.RUNNING)
             if unsent(one) and one.id not in self._tasks
         ]
         held = await self._ledger.look([self._key(id_) for id_ in left])

@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from deadletter.core.capsule import masked, written
-from deadletter.core.counts import attempts_of
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
-from deadletter.core.safe import clean
+from deadletter.core.packing import masked, written
+from deadletter.core.text import attempts_of, clean
 
 _SHORT: Final = 10  # characters of an id that are enough to tell letters apart
 _MOST: Final = 160  # characters of an error in a comment
@@ -28,9 +27,7 @@ def test_letter_{id}() -> None:
 '''
 
 
-def repro(
-    head: LetterHead, message: Message, app: str, *, reveal: bool = False
-) -> dict[str, str]:
+def repro(head: LetterHead, message: Message, app: str, *, reveal: bool = False) -> dict[str, str]:
     """
     The files of a test, by name: the message, and what hands it to its handler.
 
@@ -40,10 +37,7 @@ def repro(
     module, name = _place(app)
     id_ = head.id[:_SHORT]
     fixture = f"letter_{id_}.json"
-    about = (
-        f"{head.source}, died {head.dead_at:%Y-%m-%d %H:%M} UTC"
-        f", {attempts_of(head.attempts)}"
-    )
+    about = f"{head.source}, died {head.dead_at:%Y-%m-%d %H:%M} UTC, {attempts_of(head.attempts)}"
     error = f"{head.error_name}: {head.error_text}" if head.error_type else head.reason
     test = _TEST.format(
         module=module,

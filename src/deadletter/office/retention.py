@@ -69,11 +69,7 @@ class Retention:
         return sum([len(heads) async for heads in pages])
 
     async def run(
-        self,
-        by: By,
-        *,
-        force: bool = False,
-        on_progress: Callable[[int], None] | None = None,
+        self, by: By, *, force: bool = False, on_progress: Callable[[int], None] | None = None
     ) -> Swept:
         """
         Let go of everything past its time; `on_progress` hears of letters gone.
@@ -94,9 +90,7 @@ class Retention:
     async def _guard(self) -> None:
         counts = await self._store.counts()
         everything = sum(sum(states.values()) for states in counts.values())
-        finished = sum(
-            states.get(state, 0) for states in counts.values() for state in self._keep
-        )
+        finished = sum(states.get(state, 0) for states in counts.values() for state in self._keep)
         if everything <= _FEW or finished * 2 <= everything:
             return
         due = await self.due()
@@ -123,12 +117,7 @@ class Retention:
 def _past(before: Mapping[State, datetime]) -> Node:
     return Any(
         tuple(
-            All(
-                (
-                    Term("is", Op.IS, (state,)),
-                    Term("dead", Op.LT, (_written(when),)),
-                )
-            )
+            All((Term("is", Op.IS, (state,)), Term("dead", Op.LT, (_written(when),))))
             for state, when in before.items()
         )
     )

@@ -1,17 +1,33 @@
 """Choosing which letters a replay sends: oldest first, verdicts, then the limit."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, Protocol
 
 from msgspec import Struct
 
-from deadletter.core.care import Care
-from deadletter.core.errors import Conflict
-from deadletter.core.letter import DeadLetter
-from deadletter.core.verdicts import Verdict
-from deadletter.ports import LetterStore
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Care,
+    Outcome,
+    ReplayItem,
+    Verdict,
+    unsent,
+)
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By, DeadLetter
+from deadletter.core.query import first_word, parse, show
+from deadletter.core.query.ast import Node
+from deadletter.core.text import many
+from deadletter.ports import Clock, LetterStore
 
 from .batches import whole_letters
+from .letters import Letters
 from .preflight import Plan, Preflight, Tally
+from .replay_steps import LOOK
 
 
 class Selected(Struct, frozen=True):
@@ -45,9 +61,7 @@ async def select(
     chosen: list[str] = []
     elsewhere: set[str] = set()
     seen = sent = 0
-    async for letters, verdicts in judged(
-        store, preflight, ids, care=care, limit=limit
-    ):
+    async for letters, verdicts in judged(store, preflight, ids, care=care, limit=limit):
         tally.add(letters, verdicts)
         seen += len(letters)
         for letter, verdict in zip(letters, verdicts, strict=True):
@@ -74,12 +88,7 @@ def check_not_elsewhere(selected: Selected) -> None:
 
 
 async def judged(
-    store: LetterStore,
-    preflight: Preflight,
-    ids: Sequence[str],
-    *,
-    care: Care,
-    limit: int | None,
+    store: LetterStore, preflight: Preflight, ids: Sequence[str], *, care: Care, limit: int | None
 ) -> AsyncIterator[tuple[Sequence[DeadLetter], Sequence[Verdict]]]:
     """Letters and their verdicts, some at a time, until `limit` are to be sent."""
     left = limit
@@ -102,3 +111,202 @@ def _within(left: int | None, care: Care, verdicts: Sequence[Verdict]) -> int:
             return place
         left -= care.sends(verdict)
     return len(verdicts)
+
+
+MOST: Final = 200_000  # letters changed at once, and in one replay
+WIDEST: Final = 1_000_000  # letters among which the oldest are sought
+_NAMED: Final = 20  # letters in the record of what was chosen
+
+
+class Chosen(Struct, frozen=True):
+    """Letters somebody chose; `query` is empty when they were named one by one."""
+
+    ids: tuple[str, ...]
+    query: str
+    more: bool = False  # the limit cut them off
+
+    @property
+    def said(self) -> str:
+        """How they were chosen, for the record."""
+        if self.query:
+            return self.query
+        more = len(self.ids) - _NAMED
+        names = " ".join(self.ids[:_NAMED])
+        return f"{names} and {more:,} more" if more > 0 else names
+
+    def check(self, expect: int | None, limit: int | None = None) -> None:
+        """Refuse another number of letters than somebody has agreed to."""
+        count = len(self.ids) if limit is None else min(limit, len(self.ids))
+        if expect is not None and count != expect:
+            match = many(count, "letter matches", "letters match")
+            raise Conflict(f"{match} now, not {expect:,}: look at it again")
+
+
+def check_words(query: str | Node, *, allowed: bool, how: str) -> None:
+    """
+    Refuse free words in a search that changes letters, unless they are `allowed`.
+
+    A word may stand anywhere in a letter, so that `5` finds nearly all of them.
+    `how` says how to allow them.
+    """
+    word = first_word(parse(query) if isinstance(query, str) else query)
+    if word is not None and not allowed:
+        raise ConfigError(
+            f"{word.text!r} is neither the id of a letter nor a field with its value:"
+            " letters that contain a text are not changed by accident. Name ids, or"
+            f" fields as in source:orders or error:Timeout*; to mean the text, {how}"
+        )
+
+
+class Freezes(Protocol):
+    """Letters of which some can be chosen for good, wherever they are."""
+
+    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
+        """The ids a search finds now."""
+
+
+async def found_by(
+    letters: Freezes, query: str | Node, *, limit: int | None = None, widest: int = MOST
+) -> Chosen:
+    """The letters a search finds now; none at all is NotFound."""
+    text = query if isinstance(query, str) else show(query) or "*"
+    most = min(limit or widest, widest)
+    ids = await letters.freeze(query, limit=most)
+    if not ids:
+        raise NotFound(f"no letter matches {text}")
+    return Chosen(tuple(ids), text, len(ids) == most)
+
+
+PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
+_UNDER_WAY: Final = 25  # looks whether a batch that was being sent has ended
+_ITEMS: Final = 1_000  # of a campaign, looked at in one go
+_PLANS: Final = 100_000  # looked at in one go: the stale ones are the last
+_STALE: Final = f"nobody started it within {PLAN_DAYS} days"
+_SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
+
+
+class ReplayPage(Struct, frozen=True):
+    """Some campaigns, latest first; `after` continues the list."""
+
+    replays: tuple[Campaign, ...]
+    after: str | None = None
+
+
+class Campaigns:
+    """The campaigns of one office, and where they stand."""
+
+    def __init__(self, store: LetterStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._letters = Letters(store, clock)
+
+    async def status(
+        self, campaign_id: str, *, seen: Callable[[Campaign], bool] | None = None
+    ) -> Campaign:
+        """
+        A campaign and its counts, by its id or the beginning of it.
+
+        Only those that are `seen` exist at all.
+        """
+        # Ids begin with the time, so those of one day look alike at the start.
+        begins = campaign_id.lower()
+        there = await self._store.campaigns(limit=1_000, begins=begins)
+        found = [one for one in there if seen is None or seen(one)]
+        found = [one for one in found if one.id == begins] or found
+        if not found:
+            raise NotFound(
+                f"there is no replay {campaign_id[:40]!r}; "
+                "`dlq replay status` shows the latest ones"
+            )
+        if len(found) > 1:
+            raise Conflict(f"{len(found)} replays begin with {campaign_id}; give more of the id")
+        return found[0]
+
+    async def latest(
+        self, *, limit: int = 20, only: CampaignState | None = None
+    ) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._store.campaigns(limit=limit, only=only)
+
+    async def page(
+        self, *, limit: int = 20, owner: str | None = None, after: str | None = None
+    ) -> ReplayPage:
+        """Campaigns with their counts, or those that one principal planned."""
+        found = await self._store.campaigns(limit=limit + 1, owner=owner, after=after)
+        more = len(found) > limit
+        return ReplayPage(tuple(found[:limit]), found[limit - 1].id if more else None)
+
+    async def let_go_of_plans(self, actor: str) -> int:
+        """Cancel plans whose time is over; how many there were."""
+        plans = await self.latest(limit=_PLANS, only=CampaignState.PLANNED)
+        stale = [plan for plan in plans if self._is_stale(plan)]
+        for plan in stale:
+            with suppress(Conflict):  # somebody was faster
+                await self.cancel(plan.id, By(actor, _STALE))
+        return len(stale)
+
+    async def pause(self, campaign_id: str, by: By) -> Campaign:
+        """Stop sending for now."""
+        return await self._set(campaign_id, CampaignState.PAUSED, by)
+
+    async def resume(self, campaign_id: str, by: By, *, take_over: bool = False) -> Campaign:
+        """
+        Let sending go on; `run` does it.
+
+        Of a campaign that says it is running somebody may still be sending, and
+        two senders would send the same letters: that takes a `take_over`.
+        """
+        campaign = await self.status(campaign_id)
+        if campaign.state is CampaignState.PLANNED and self._is_stale(campaign):
+            raise Conflict(
+                f"replay {campaign.id} was planned more than {PLAN_DAYS} days ago:"
+                " plan it again, to see what it would do now"
+            )
+        if campaign.state is CampaignState.RUNNING and not take_over:
+            if not unsent(campaign):
+                raise Conflict(f"everything in replay {campaign.id} is sent already")
+            raise Conflict(
+                f"replay {campaign.id} is running. If the process that sent it is "
+                "gone, take it over with --take-over"
+            )
+        return await self._set(campaign.id, CampaignState.RUNNING, by)
+
+    async def cancel(self, campaign_id: str, by: By) -> Campaign:
+        """
+        Send no more of it. Letters not sent yet stay as they are.
+
+        Letters whose sending was interrupted are open again, `unconfirmed`: their
+        copies may have been sent. A batch under way is given time to end.
+        """
+        before = await self.status(campaign_id)
+        campaign = await self._set(campaign_id, CampaignState.CANCELLED, by)
+        looks = _UNDER_WAY if before.state is CampaignState.RUNNING else 0
+        while campaign.counts.get(Outcome.SENDING) and looks:
+            looks -= 1
+            await asyncio.sleep(LOOK)
+            campaign = await self.status(campaign.id)
+        if not campaign.counts.get(Outcome.SENDING):
+            return campaign
+        async for items in self._items(campaign.id):
+            ids = [one.letter_id for one in items if one.outcome is Outcome.SENDING]
+            await self._letters.reopen(ids, by, unconfirmed=True)
+        return await self.status(campaign.id)
+
+    async def _items(self, campaign_id: str) -> AsyncIterator[Sequence[ReplayItem]]:
+        """All items of a campaign, some at a time."""
+        after: int | None = 0
+        while after is not None:
+            page = await self._store.campaign_items(campaign_id, after=after, limit=_ITEMS)
+            after = page.after
+            yield page.items
+
+    def _is_stale(self, plan: Campaign) -> bool:
+        return self._clock.now() - plan.created_at > timedelta(days=PLAN_DAYS)
+
+    async def _set(self, campaign_id: str, state: CampaignState, by: By) -> Campaign:
+        campaign = await self.status(campaign_id)
+        if campaign.state in _SETTLED:
+            raise Conflict(f"replay {campaign.id} is {campaign.state} already")
+        if campaign.state is not state:
+            await self._store.set_campaign(campaign.id, state, by)
+        return await self.status(campaign.id)

@@ -4,8 +4,8 @@ import csv
 from collections.abc import AsyncIterable, Sequence
 from typing import Final, TextIO
 
-from deadletter.core.escaping import spelled
 from deadletter.core.letter import LetterHead
+from deadletter.core.text import spelled
 
 COLUMNS: Final = (
     *("id", "state", "source", "partition", "message_id", "key", "business_key"),
@@ -28,9 +28,7 @@ async def write_sheet(pages: AsyncIterable[Sequence[LetterHead]], out: TextIO) -
     table.writerow(COLUMNS)
     written = 0
     async for heads in pages:
-        table.writerows(
-            [_cell(getattr(head, name)) for name in COLUMNS] for head in heads
-        )
+        table.writerows([_cell(getattr(head, name)) for name in COLUMNS] for head in heads)
         written += len(heads)
     return written
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.campaign import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.core.letter import State, still_open
 from deadletter.core.query.ast import Op, Term
-from deadletter.core.unsettled import Unsettled, is_any_unsettled, unsettled_letters
 from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
 from .batches import whole_letters
@@ -55,17 +55,11 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 async def collect(
-    broker: Broker,
-    store: LetterStore | None,
-    clock: Clock,
-    *,
-    only: Collection[str] = (),
+    broker: Broker, store: LetterStore | None, clock: Clock, *, only: Collection[str] = ()
 ) -> Stats:
     """Everything that can be counted cheaply; of some mailboxes, or of all."""
     queues = await broker.queues()
-    mailboxes = tuple(
-        _line(queue) for queue in queues if not only or queue.options.name in only
-    )
+    mailboxes = tuple(_line(queue) for queue in queues if not only or queue.options.name in only)
     counts = await store.counts() if store is not None else {}
     sources = {name: n for name, n in counts.items() if not only or name in only}
     letters = {

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
 from deadletter.core.campaign import Outcome, ReplayItem
-from deadletter.core.dialects import origin_of
 from deadletter.core.letter import AuditEntry, By, DeadLetter
-from deadletter.core.replaying import OUT, is_out
+from deadletter.core.replay_rules import OUT, is_out
+from deadletter.intake.dialects import origin_of
 from deadletter.ports import LetterStore
 
 from .preflight import target_of
@@ -81,15 +81,11 @@ def _life(letter: DeadLetter) -> list[Moment]:
     if origin_of(message) is None or message.sent_at <= head.dead_at:
         moments.append(Moment(at=message.sent_at, kind=Kind.SENT, text=head.source))
     if letter.first_received_at is not None:
-        moments.append(
-            Moment(at=letter.first_received_at, kind=Kind.RECEIVED, text=head.consumer)
-        )
+        moments.append(Moment(at=letter.first_received_at, kind=Kind.RECEIVED, text=head.consumer))
     attempts = letter.story()
     last = {one.generation: one for one in attempts if one.outcome != "cut"}
     for attempt in attempts:
-        moments.append(
-            Moment(at=attempt.at, kind=Kind.ATTEMPT, text=attempt.text, attempt=attempt)
-        )
+        moments.append(Moment(at=attempt.at, kind=Kind.ATTEMPT, text=attempt.text, attempt=attempt))
         # It was replayed afterwards, so it had died of this one.
         if attempt is last.get(attempt.generation) and attempt.generation < max(last):
             moments.append(Moment(at=attempt.at, kind=Kind.DIED))
@@ -113,10 +109,7 @@ def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
                 given_up=item.outcome in OUT | {Outcome.UNCONFIRMED} and not waiting,
             )
         )
-    outcomes = (
-        (item.confirmed_at, Outcome.CONFIRMED),
-        (item.settled_at, item.outcome),
-    )
+    outcomes = ((item.confirmed_at, Outcome.CONFIRMED), (item.settled_at, item.outcome))
     moments += (
         Moment(at=at, kind=Kind.OUTCOME, text=outcome, replay=item)
         for at, outcome in outcomes

@@ -10,20 +10,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.chain import without_key
-from deadletter.core.counts import many
 from deadletter.core.decision import Reason
 from deadletter.core.examination import Examined
 from deadletter.core.letter import OPEN
 from deadletter.core.query import parse
-from deadletter.ports import (
-    Broker,
-    Examining,
-    Fate,
-    LetterStore,
-    QueueInfo,
-    Reconciles,
-)
+from deadletter.core.seals import without_key
+from deadletter.core.text import many
+from deadletter.ports import Broker, Examining, Fate, LetterStore, QueueInfo, Reconciles
 
 NAMED: Final = 20  # conflicts whose ids are listed
 CONFLICTS: Final = f"is:conflict OR reason:{Reason.ID_CONFLICT}"
@@ -45,12 +38,8 @@ _NO_SUMS: Final = (
     "This office is from before sums were kept: letters that were deleted, and parts of"
     " replays that were changed, are not seen. `dlq audit seal` begins the sums."
 )
-_LATER: Final = (
-    "letters were sealed later than they were filed: changes before that are not seen."
-)
-_UNKNOWN: Final = (
-    "are made with a key that is not in signing_keys: they were not checked."
-)
+_LATER: Final = "letters were sealed later than they were filed: changes before that are not seen."
+_UNKNOWN: Final = "are made with a key that is not in signing_keys: they were not checked."
 
 
 class Sums(Struct, frozen=True, kw_only=True):
@@ -98,10 +87,7 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
     unseen = await _reconciled(broker, findings)
     if store is None:
         return Verified(
-            findings=tuple(findings),
-            unseen=tuple(unseen),
-            mailboxes=tuple(sums),
-            letters=0,
+            findings=tuple(findings), unseen=tuple(unseen), mailboxes=tuple(sums), letters=0
         )
     counts = await store.counts()
     findings += await _deaths(store, sums)
@@ -128,9 +114,7 @@ async def _reconciled(broker: Broker, findings: list[str]) -> list[str]:
     """Compare messages by identity where they are known by it; what is not seen."""
     name = broker.features.engine
     if not broker.features.tallies:
-        return [
-            f"{name} does not count messages: nothing was added up for its mailboxes."
-        ]
+        return [f"{name} does not count messages: nothing was added up for its mailboxes."]
     if not isinstance(broker, Reconciles):
         text = f"{name} counts messages but does not know them: a message that was"
         return [f"{text} replaced by another in a mailbox is not seen."]
@@ -215,9 +199,7 @@ def _conserved(line: Sums) -> list[str]:
     if missing > 0:
         are = many(missing, "message is", "messages are")
         return [f"mailbox {line.mailbox}: {are} missing ({numbers})"]
-    return [
-        f"mailbox {line.mailbox}: {-missing:,} more than were ever sent ({numbers})"
-    ]
+    return [f"mailbox {line.mailbox}: {-missing:,} more than were ever sent ({numbers})"]
 
 
 async def _deaths(store: LetterStore, sums: Sequence[Sums]) -> list[str]:

@@ -6,16 +6,19 @@ turns a batch into one round trip. Dead letters, retries and back-off are decide
 above, once, for all drivers.
 """
 
-from deadletter.core.replaying import Arrival, CopyState
+from deadletter.core.replay_rules import Arrival, CopyState
 
 from .access import AccessStore
 from .broker import (
     Acked,
     Broker,
+    Burial,
     Counting,
     Fate,
     Note,
     Overruled,
+    Posted,
+    Postman,
     QueueInfo,
     QueueOptions,
     Reconciled,
@@ -28,8 +31,8 @@ from .broker import (
     Swept,
     TakesNotes,
     Timed,
+    Undertaker,
 )
-from .burial import Burial, Undertaker
 from .drain import (
     CopyFinder,
     CopyName,
@@ -47,7 +50,7 @@ from .drain import (
 )
 from .engine import AnyLoop, Engine, Guards, Lends, LocksFile, Losable, loss_of
 from .features import Durability, Features
-from .items import ItemStore, Shortened, Tended
+from .items import ItemStore, ShortenedLeases, SweepResult
 from .ledger import Ledger, LedgerClaim, LedgerInUse, LedgerKey, LedgerState
 from .letters import (
     BodyIndexing,
@@ -65,7 +68,6 @@ from .letters import (
     ReplaySettled,
     ReplayTaken,
 )
-from .postman import Posted, Postman
 from .signing import PROCESS_KEYS, KeyRing, Seal, Sealed
 from .time import Clock, Dice
 
@@ -134,12 +136,12 @@ __all__ = [
     "Sealed",
     "SentCopy",
     "Settlement",
-    "Shortened",
+    "ShortenedLeases",
     "Sink",
     "Source",
+    "SweepResult",
     "Swept",
     "TakesNotes",
-    "Tended",
     "Timed",
     "Undertaker",
     "WayBack",

@@ -1,4 +1,4 @@
-"""Who may come in, and what they were told: tokens, sessions, answers."""
+"""The store of tokens, sessions and answers to idempotent requests."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,45 +10,45 @@ class AccessStore(Protocol):
     """
     Tokens, sessions and answers, shared by all servers of one office.
 
-    A change is seen by the next request anywhere: nothing is cached for long.
+    The next request anywhere sees a change: nothing is cached for long.
     """
 
     async def add_token(self, token: Token) -> None:
-        """Keep a token; an id or hash that is there already is a Conflict."""
+        """Store a token; raises Conflict if its id or hash exists."""
 
     async def token(self, hash: str) -> Token | None:
-        """The token with this hash, unless it was revoked."""
+        """Return the token with this hash, or None if it is unknown or revoked."""
 
     async def tokens(self) -> Sequence[Token]:
-        """All that have not been revoked, by name."""
+        """Return all tokens that are not revoked, by name."""
 
     async def used(self, id: str) -> None:
-        """It was used now; remembered to the hour."""
+        """Record that a token was used now, to the hour."""
 
     async def revoke(self, id: str) -> bool:
-        """Forget a token and the sessions opened with it; whether it was there."""
+        """Delete a token and its sessions; return whether it existed."""
 
     async def open_session(self, session: Session) -> None:
-        """Somebody signed in; NotFound if the token they did it with is gone."""
+        """Store a session; raises NotFound if its token is gone."""
 
     async def session(self, hash: str) -> Session | None:
-        """The session with this hash, unless it is over."""
+        """Return the session with this hash, or None if it is unknown or expired."""
 
     async def close_session(self, hash: str) -> None:
-        """Somebody signed out."""
+        """Delete a session."""
 
     async def begin_answer(self, answer: Answer) -> Answer | None:
         """
-        Claim an idempotency key: None if it is ours now, else what is there.
+        Claim an idempotency key; return None, or the answer that holds it.
 
-        Keys whose time is over are free again.
+        Expired keys can be claimed again.
         """
 
     async def finish_answer(self, answer: Answer) -> None:
-        """Remember what was answered."""
+        """Store the answer to a request."""
 
     async def drop_answer(self, key: str) -> None:
-        """Let a key go: the request failed in a way worth trying again."""
+        """Release a key: the request failed and may be tried again."""
 
     async def tidy(self, *, limit: int = 1000) -> int:
-        """Forget sessions and answers whose time is over."""
+        """Delete expired sessions and answers; return how many."""

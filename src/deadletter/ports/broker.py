@@ -7,15 +7,16 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from deadletter.core.marks import NO_KEY
+from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
-from deadletter.core.seals import Sealing
+from deadletter.core.seals import NO_KEY, Sealing
 
 from .features import Features
+from .letters import Kept
 
 
 class Fate(StrEnum):
-    """Why a message may leave its mailbox."""
+    """The reasons for which a message leaves its mailbox."""
 
     HANDLED = "handled"
     IGNORED = "ignored"
@@ -58,7 +59,7 @@ Settlement: TypeAlias = Acked | Released
 
 
 class Source(Protocol):
-    """Where deliveries come from: one mailbox."""
+    """The receiving side of one mailbox."""
 
     mailbox: str
     features: Features
@@ -81,14 +82,12 @@ class Source(Protocol):
         Where it was not, nothing changed.
         """
 
-    async def extend(
-        self, deliveries: Sequence[Delivery], *, lease: float
-    ) -> Sequence[bool]:
+    async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
         """Keep deliveries ours for `lease` seconds from now; says which still are."""
 
 
 class Sink(Protocol):
-    """Where messages go: one mailbox."""
+    """The sending side of one mailbox."""
 
     mailbox: str
 
@@ -103,7 +102,7 @@ class Sink(Protocol):
 
 
 class QueueOptions(Struct, frozen=True, kw_only=True):
-    """How a mailbox behaves by itself, whoever works it."""
+    """The options of a mailbox, which hold for all its workers."""
 
     name: str
     dead_queue: str | None = None  # its dead-letter mailbox
@@ -125,7 +124,7 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 
 
 class Reconciled(Struct, frozen=True, gc=False):
-    """Whether the messages of a mailbox are the ones that came and did not leave."""
+    """The result of reconciling a mailbox: messages present against messages that came and left."""
 
     mailbox: str
     same: bool
@@ -136,13 +135,7 @@ class Reconciled(Struct, frozen=True, gc=False):
 
 
 def reconciled(
-    mailbox: str,
-    sealing: Sealing,
-    key_id: bytes,
-    sent: int,
-    *,
-    same: bool,
-    unmarked: int = 0,
+    mailbox: str, sealing: Sealing, key_id: bytes, sent: int, *, same: bool, unmarked: int = 0
 ) -> Reconciled:
     """Return how a mailbox was found that `sent` messages ever came to."""
     is_known = sealing.has(key_id)
@@ -157,7 +150,7 @@ def reconciled(
 
 
 class Swept(Struct, frozen=True):
-    """What a sweep found."""
+    """The result of one sweep."""
 
     lost: int = 0  # claims whose lease had run out: suspects now
     suspects: frozenset[str] = frozenset()  # mailboxes with suspects waiting
@@ -192,7 +185,7 @@ class Broker(Protocol):
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """
-        Why this mailbox's own limits get in the way of so many attempts.
+        Return why this mailbox's own limits get in the way of so many attempts.
 
         None when they do not. 0 attempts are as many as it takes. The sentence says
         what to change.
@@ -216,7 +209,7 @@ class Reconciles(Protocol):
 
     @property
     def sealing(self) -> Sealing:
-        """What the sums of mailboxes are made with."""
+        """Return what the sums of mailboxes are made with."""
 
     async def rekey(self) -> int:
         """
@@ -233,7 +226,7 @@ class Counting(Protocol):
 
     async def ready(self, mailbox: str) -> int:
         """
-        How many messages whoever asks next would be given; many are counted as some.
+        Return how many messages whoever asks next would be given; many are counted as some.
 
         Not those that wait for their time, for somebody who is alone, or for an
         operator who has paused them.
@@ -254,14 +247,14 @@ class Overruled(Protocol):
 
     async def overruled(self) -> Sequence[str]:
         """
-        Why rules get in the way of mailboxes, whoever works them; sentences.
+        Return why rules get in the way of mailboxes, whoever works them; sentences.
 
         Where rules cannot be seen a ConfigError says how they could be.
         """
 
 
 class Note(Struct, frozen=True):
-    """What a running handler wants people to see: how far it is (JSON), or a line."""
+    """Progress that a running handler reports: a JSON document or a line of text."""
 
     delivery: Delivery
     progress: bytes | None = None
@@ -282,3 +275,74 @@ class Timed(Protocol):
 
     async def time(self) -> datetime:
         """Return the time on the server."""
+
+
+# Burying where mailboxes and office are one engine.
+
+
+class Burial(Struct, frozen=True):
+    """A delivery that is given up, and the letter that tells its story."""
+
+    delivery: Delivery
+    letter: DeadLetter
+
+
+class Undertaker(Protocol):
+    """
+    Keeps letters only of what is still ours.
+
+    An engine has one when its claims and its letters can be looked at and written
+    in one transaction. Elsewhere the two are asked one after the other, and a
+    worker that is frozen between them may keep the letter of a message that
+    somebody else has handled by then.
+    """
+
+    async def bury(self, burials: Sequence[Burial]) -> Sequence[Kept | None]:
+        """
+        Keep the letters of deliveries that are still ours, in one transaction.
+
+        None for a delivery that is somebody else's by now: nothing is kept of it.
+        The deliveries themselves stay as they are, to be settled afterwards. All
+        are of one mailbox.
+        """
+
+
+# Sending letters back where mailboxes and office are one engine.
+
+
+class Posted(Struct, frozen=True):
+    """The number of copies sent in one batch, and the size of their bodies."""
+
+    letters: int = 0
+    size: int = 0
+    left_out: int = 0  # letters looked at that did not go
+    refused: int = 0  # letters that the server they go to did not take
+
+
+class Postman(Protocol):
+    """
+    Takes letters of a campaign, sends their copies and records that, all in one.
+
+    An engine has one when its letters and its mailboxes can be written in one
+    transaction. Elsewhere these are three steps, and what was taken but not yet
+    recorded as sent when the sender died is sent again.
+    """
+
+    @property
+    def at_once(self) -> int:
+        """Return how many small letters to send at once, for nobody to wait long by it."""
+
+    async def send_back(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Posted:
+        """
+        Send the next letters of a running campaign, in one transaction.
+
+        The rules are those of `take_replay`; a copy keeps an expiry only if that is
+        still to come. Nothing when nothing is left, or the campaign is not running.
+        """

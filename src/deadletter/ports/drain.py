@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from deadletter.core.dialects import Found
 from deadletter.core.message import Message
-from deadletter.core.replaying import Arrival, CopyState
+from deadletter.core.origin import Found
+from deadletter.core.replay_rules import Arrival, CopyState
 
 from .broker import QueueInfo, Sink
 
@@ -89,7 +89,7 @@ class SentCopy(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> CopyName:
-        """What tells it from all other copies, and what it carries."""
+        """Return what tells it from all other copies, and what it carries."""
         return self.letter_id, self.generation
 
 
@@ -111,7 +111,7 @@ class OutcomeProbe(Protocol):
 
 
 class CopyTrace(Struct, frozen=True):
-    """What became of a copy whose sending was interrupted; why nobody knows."""
+    """The fate of a copy whose sending was interrupted, or the reason why it is unknown."""
 
     arrival: Arrival
     why: str = ""  # where nobody knows
@@ -145,9 +145,7 @@ class KeepsIds(Protocol):
     was asked to give a new id.
     """
 
-    async def ids_in_use(
-        self, messages: Sequence[tuple[str, Message]]
-    ) -> Sequence[bool]:
+    async def ids_in_use(self, messages: Sequence[tuple[str, Message]]) -> Sequence[bool]:
         """Return for each mailbox and message whether another one has its id."""
 
     def with_new_ids(self) -> Foreign:
@@ -159,11 +157,11 @@ class WayBack(Outlet, Protocol):
 
     @property
     def finder(self) -> CopyFinder | None:
-        """What can tell which copies have arrived there, if anything can."""
+        """Return what can tell which copies have arrived there, if anything can."""
 
     @property
     def probe(self) -> OutcomeProbe | None:
-        """What can tell the outcomes of copies there, if anything can."""
+        """Return what can tell the outcomes of copies there, if anything can."""
 
 
 class WaysBack(Protocol):
@@ -188,9 +186,7 @@ class WaysBack(Protocol):
         Servers that give new ids to whatever they take are not asked.
         """
 
-    def open(
-        self, name: str, *, new_ids: bool = False
-    ) -> AbstractAsyncContextManager[WayBack]:
+    def open(self, name: str, *, new_ids: bool = False) -> AbstractAsyncContextManager[WayBack]:
         """
         Open the way to a server; `ConfigError` if nothing names it.
 

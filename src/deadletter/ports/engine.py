@@ -1,19 +1,17 @@
-"""What a URL opens."""
+"""The engine: everything that a URL opens."""
 
 from typing import Literal, Protocol, runtime_checkable
 
 from .access import AccessStore
-from .broker import Broker
-from .burial import Undertaker
+from .broker import Broker, Postman, Undertaker
 from .features import Features
 from .items import ItemStore
 from .ledger import Ledger
 from .letters import LetterStore
-from .postman import Postman
 
 
 class Engine(Protocol):
-    """What a URL opens: mailboxes, and an office and a ledger where it can."""
+    """An open engine: mailboxes, and an office and a ledger where the engine has them."""
 
     features: Features
     broker: Broker

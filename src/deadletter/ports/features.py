@@ -1,4 +1,4 @@
-"""What an engine promises, as data that tests and documentation read."""
+"""The promises of an engine, as data for tests and documentation."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Durability(StrEnum):
-    """What an acknowledged write survives."""
+    """The durability classes of an acknowledged write."""
 
     NONE = "none"  # the end of the process loses it
     KILL_SAFE = "kill-safe"  # survives kill -9, not a power cut
@@ -15,7 +15,7 @@ class Durability(StrEnum):
 
 
 class Features(Struct, frozen=True, kw_only=True):
-    """What an engine promises. The contract tests hold it to each of these."""
+    """The promises of an engine; contract tests check each of them."""
 
     engine: str
     durability: Durability

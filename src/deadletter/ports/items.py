@@ -1,4 +1,4 @@
-"""Where the items of the queue server are kept."""
+"""The store of the queue server's items."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -6,164 +6,155 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from deadletter.core.items import (
+from deadletter.queue_server.model import (
     Completion,
-    Denial,
-    Departed,
+    DeadItem,
     Item,
-    Leased,
+    LeasedItems,
     LeaseQueue,
     NewItem,
     PartitionStats,
-    Retrial,
+    Rejection,
+    RetryBatch,
 )
 
 
-class Tended(Struct, frozen=True):
-    """What tending to the queues did, and when there is something to do next."""
+class SweepResult(Struct, frozen=True):
+    """Changes made by a sweep, and when the next one has something to do."""
 
-    departed: tuple[Departed, ...] = ()
+    dead: tuple[DeadItem, ...] = ()
     ready: frozenset[str] = frozenset()  # queues with something to lease again
     next_at: datetime | None = None  # the earliest deadline or schedule ahead
-    more: bool = False  # there was more to do than the limit allowed
+    more: bool = False  # the limit was reached: sweep again
 
 
-class Shortened(Struct, frozen=True):
-    """Leases that would have lasted too long, since a clock was ahead."""
+class ShortenedLeases(Struct, frozen=True):
+    """Leases that were shortened because a clock had been ahead."""
 
     leases: int = 0
-    ahead: float = 0.0  # seconds by which it was, at most
+    ahead: float = 0.0  # seconds by which the clock was ahead, at most
 
 
 class ItemStore(Protocol):
     """
-    Items in queues, leased and given back.
+    Items in queues, leased and returned.
 
-    Everything is batch-first: what several clients ask of one queue at once is one
-    call and one transaction, and each of their requests is applied whole or not at
-    all. Time is the store's own clock. Unknown queues are NotFound, also their
-    partitions where no Denial says so; what cannot be is a ConfigError that says what
-    to do. A lease that ran out holds until `tend` has noticed.
+    Calls are batches: the requests of several clients to one queue are one call and one
+    transaction, and each request is applied as a whole or not at all. Time is the clock
+    of the store. Calls for an unknown queue raise NotFound, as do calls for an unknown
+    partition unless they answer with a Rejection. Invalid values raise ConfigError. An
+    expired lease stays in force until the next `sweep`.
     """
 
     async def create_queue(self, queue: LeaseQueue) -> None:
-        """Make a queue; one of that name already there is a Conflict."""
+        """Create a queue; raises Conflict if it exists."""
 
     async def update_queue(self, queue: LeaseQueue) -> None:
-        """Change a queue's options. Its number of partitions may only grow."""
+        """Change the options of a queue; it cannot get fewer partitions."""
 
     async def delete_queue(self, name: str, *, force: bool = False) -> int:
         """
-        Delete a queue and its items; how many went with it.
+        Delete a queue and its items; return the number of items.
 
-        One in use as dead queue is deleted only by `force`.
+        The dead queue of another one is deleted only with `force`.
         """
 
     async def queue(self, name: str) -> LeaseQueue:
-        """One queue."""
+        """Return one queue."""
 
     async def queues(
         self, *, pivot: str = "", limit: int, namespace: str | None = None
     ) -> Sequence[LeaseQueue]:
-        """Queues by name, from `pivot` on, itself included."""
+        """Return queues by name, from `pivot` on, itself included."""
 
     async def produce(self, queue: str, batches: Sequence[Sequence[NewItem]]) -> None:
         """
-        Add items; each batch goes wholly to the least loaded partition.
+        Add items; each batch goes as a whole to the least loaded partition.
 
-        That is the one with the fewest items that nobody has.
+        That is the partition with the fewest items that nobody leases.
         """
 
-    async def lease(self, queue: str, wants: Sequence[int]) -> Sequence[Leased]:
+    async def lease(self, queue: str, wants: Sequence[int]) -> Sequence[LeasedItems]:
         """
-        Lend up to so many items to each, counting the attempt.
+        Lease up to `wants` items to each client, counting the attempt.
 
-        One partition each, those with the oldest items first. Those for whom nothing
-        is left get none.
+        Each client gets items of one partition; partitions with the oldest items come
+        first. Clients for which nothing is left get no items.
         """
 
     async def complete(
         self, queue: str, requests: Sequence[Completion]
-    ) -> Sequence[Denial | None]:
-        """Forget leased items for good."""
+    ) -> Sequence[Rejection | None]:
+        """Delete leased items for good."""
 
     async def retry(
-        self, queue: str, requests: Sequence[Retrial]
-    ) -> Sequence[Denial | Sequence[Departed]]:
+        self, queue: str, requests: Sequence[RetryBatch]
+    ) -> Sequence[Rejection | Sequence[DeadItem]]:
         """
-        Give leased items back: to the tail of their partition, or to the dead queue.
+        Return leased items to the tail of their partition, or move them to the dead queue.
 
-        Those without attempts or time left are dead as well. In a dead queue nothing
-        dies again: what is called dead there goes to the tail.
-        """
-
-    async def tend(self, *, limit: int = 1000) -> Tended:
-        """
-        Take back what was leased for too long, and move what is dead.
-
-        What is scheduled and due joins the tail. Nobody else does these things: call
-        it at `next_at`, and after what may have made that sooner.
-
-        A move to a dead queue is one transaction with the removal, gives a new id,
-        and is done once, also if the dead item has been consumed meanwhile. A leased
-        item whose lease still runs is left alone. Dead queues' own items never
-        expire and never run out of attempts.
+        Items without attempts or time left are dead as well. In a dead queue nothing
+        dies again: an item that is declared dead there goes to the tail.
         """
 
-    async def shorten_leases(self) -> Shortened:
+    async def sweep(self, *, limit: int = 1000) -> SweepResult:
         """
-        Shorten leases that began in the future: a clock was ahead, and was set right.
+        Requeue items whose lease expired or whose schedule is due, and move dead ones.
 
-        Each lasts as long as its queue lends, from now on. Looks at a part of what is
-        leased at a time if that is much; call it again and again.
+        Nothing else does this: call it at `next_at`, and after every change that may
+        have made `next_at` earlier.
+
+        The move to a dead queue is one transaction with the removal, gives a new id, and
+        happens once, even if the dead item has been consumed since. An item whose lease
+        is still valid is left alone. Items of dead queues never expire and never run out
+        of attempts.
+        """
+
+    async def shorten_leases(self) -> ShortenedLeases:
+        """
+        Shorten leases that begin in the future: a clock was ahead and has been corrected.
+
+        Each lasts as long as its queue leases items, from now on. One call looks at a
+        part of many leases; call it regularly.
         """
 
     async def forget(self, *, limit: int = 1000) -> bool:
         """
-        Forget where items came from that have been gone for long.
+        Forget the sources of items that have been gone for long.
 
-        A source is remembered as long as its item is in the queue, and for at least
-        `REMEMBERED` seconds after that and after somebody asked for it last. Says
-        whether there was more to look at than the limit allowed.
+        A source is remembered while its item is in the queue, and for at least
+        `SOURCE_MEMORY` seconds after that and after the last request with it. Return
+        whether the limit was reached.
         """
 
     async def stats(self, queue: str) -> Sequence[PartitionStats]:
-        """What is in each partition."""
+        """Return the statistics of each partition."""
 
     async def items(
-        self,
-        queue: str,
-        partition: int,
-        *,
-        pivot: str = "",
-        limit: int,
-        scheduled: bool = False,
+        self, queue: str, partition: int, *, pivot: str = "", limit: int, scheduled: bool = False
     ) -> Sequence[Item]:
-        """Items in order, from `pivot` on, itself included; or those scheduled."""
+        """Return items in order, from `pivot` on, itself included; or scheduled ones."""
 
     async def import_items(
         self, queue: str, partition: int, items: Sequence[Item]
     ) -> Sequence[Item]:
         """
-        Add items as they are, with ids of their own; those that were added.
+        Add items as they are, with new ids; return those that were added.
 
-        One with a `source_id` that this queue has had already is skipped, also if it
-        is gone since, until that is forgotten. What has no deadline gets the queue's;
-        the limit of attempts is the queue's, too.
+        An item is skipped if the queue remembers its `source_id`, even if that item is
+        gone. Missing deadlines come from the queue, as does the limit of attempts.
         """
 
     async def delete_items(self, queue: str, partition: int, ids: Sequence[str]) -> int:
-        """Delete items, leased or not; how many were there."""
+        """Delete items, leased or not; return how many there were."""
 
-    async def clear(
-        self, queue: str, *, waiting: bool, scheduled: bool, destructive: bool
-    ) -> int:
-        """Delete what waits or is scheduled; what is leased only if `destructive`."""
+    async def clear(self, queue: str, *, waiting: bool, scheduled: bool, destructive: bool) -> int:
+        """Delete waiting or scheduled items; leased ones only if `destructive`."""
 
     def on_ready(self, tell: Callable[[str], None]) -> None:
         """
-        Have `tell` called with a queue's name when it may have something to lease.
+        Call `tell` with the name of a queue that may have something to lease.
 
-        Also when another process put it there. May be called too often, on the
-        event loop.
+        Also if another process put it there. The callback runs on the event loop, and
+        may come although there is nothing to lease.
         """

@@ -6,14 +6,14 @@ from typing import Final, Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
-from deadletter.core.escaping import stored
+from deadletter.core.text import stored
 
 DIGEST: Final = 16  # bytes of one content digest
 REMEMBERED: Final = 4  # generations whose digests an entry keeps, the latest ones
 
 
 class LedgerState(StrEnum):
-    """How far the work for one key has come."""
+    """The progress of the work for one key."""
 
     PROCESSING = "processing"
     PROCESSED = "processed"
@@ -38,12 +38,7 @@ class LedgerKey(Struct, frozen=True):
 
     @classmethod
     def of_message(
-        cls,
-        mailbox: str,
-        key: str,
-        generation: int,
-        holder: str = "",
-        digest: bytes | None = None,
+        cls, mailbox: str, key: str, generation: int, holder: str = "", digest: bytes | None = None
     ) -> Self:
         """Return a key made of a message's texts, which may be no text at all."""
         return cls(stored(mailbox), stored(key), generation, stored(holder), digest)
@@ -65,17 +60,15 @@ class LedgerClaim(Struct, frozen=True):
     conflict: bool = False
 
 
-def refused_claim(
-    key: LedgerKey, state: LedgerState, digests: bytes | None
-) -> LedgerClaim:
-    """The answer to whoever cannot have a key; `digests` are those of its entry."""
+def refused_claim(key: LedgerKey, state: LedgerState, digests: bytes | None) -> LedgerClaim:
+    """Return the answer to a rejected claim; `digests` are those of the entry."""
     return LedgerClaim(key, False, state, conflict=_is_for_another(key, state, digests))
 
 
 def standing(
     key: LedgerKey, generation: int, state: LedgerState, digests: bytes | None
 ) -> LedgerState | None:
-    """How a key stands for whoever asks, by what its entry says."""
+    """Return the state of a key for this caller, from the values of its entry."""
     if generation < key.generation or _is_for_another(key, state, digests):
         return None
     return state
@@ -83,9 +76,9 @@ def standing(
 
 def _is_for_another(key: LedgerKey, state: LedgerState, digests: bytes | None) -> bool:
     """
-    Whether a key was finished with other bodies than this one.
+    Return whether a key was finished with other bodies than this one.
 
-    What is not known is taken for the same: keys finished before digests were kept,
+    Unknown bodies count as the same: keys finished before digests were kept,
     and those of handlers to whom the body does not matter.
     """
     if state is LedgerState.PROCESSING or key.digest is None or not digests:
@@ -97,9 +90,7 @@ def _is_for_another(key: LedgerKey, state: LedgerState, digests: bytes | None) -
 class Ledger(Protocol):
     """Idempotency: what has been done already, and what is being done now."""
 
-    async def begin(
-        self, keys: Sequence[LedgerKey], *, lease: float
-    ) -> Sequence[LedgerClaim]:
+    async def begin(self, keys: Sequence[LedgerKey], *, lease: float) -> Sequence[LedgerClaim]:
         """
         Claim keys for processing. A higher generation re-opens a finished key.
 
@@ -110,10 +101,10 @@ class Ledger(Protocol):
     async def finish(
         self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
     ) -> Sequence[bool]:
-        """Record how it ended; says for each if the claim was still ours."""
+        """Record outcomes; return for each whether the claim was still valid."""
 
     async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
-        """How keys stand, without claiming them; None if finished for another body."""
+        """Return the states of keys without claiming them; None if finished for another body."""
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """

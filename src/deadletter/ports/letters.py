@@ -1,15 +1,16 @@
 """The office: where dead letters are kept, searched, grouped, reviewed."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from deadletter.core.brake_window import KEPT, BrakeWindow
+from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.examination import Examined
-from deadletter.core.group_limit import GroupLimit
+from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping
 from deadletter.core.letter import (
     AuditEntry,
     By,
@@ -22,7 +23,7 @@ from deadletter.core.letter import (
 )
 from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
-from deadletter.core.regrouping import GroupRule, Regrouping
+from deadletter.core.query.search_step import Found, Meter, Step, Wanted
 from deadletter.core.seals import Sealing
 
 from .features import Features
@@ -101,9 +102,7 @@ class ReplaySettled(Struct, frozen=True):
     why: str = ""  # it was refused
 
 
-def given_up(
-    letters: Iterable[tuple[str, State, int]],
-) -> tuple[ReplaySettled, ...]:
+def given_up(letters: Iterable[tuple[str, State, int]]) -> tuple[ReplaySettled, ...]:
     """Copies nobody waits for, of moved letters: ids, old states and generations."""
     return tuple(
         ReplaySettled(id_, generation, Outcome.UNCONFIRMED)
@@ -224,9 +223,7 @@ class LetterStore(Protocol):
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
         """Delete letters for good, counted and audited; the ids of those gone."""
 
-    async def expire(
-        self, *, before: dict[State, datetime], by: By, limit: int = 1000
-    ) -> int:
+    async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
         """Delete up to `limit` letters of finished states that died before then."""
 
     async def audit(
@@ -337,9 +334,7 @@ class LetterStore(Protocol):
         One that begins to run runs as the principal of `by` from then on.
         """
 
-    async def save_window(
-        self, window: BrakeWindow, *, keep: int = KEPT
-    ) -> BrakeWindow:
+    async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """
         Write down how a brake's window stands, new or again.
 
@@ -421,3 +416,39 @@ class Examining(Protocol):
         What a letter is then is taken for what it was; one that is not as it was sealed
         before is left as it is.
         """
+
+
+# A step of a search where reading is awaited: judging never holds the event loop.
+
+P = TypeVar("P")
+
+
+async def run_step(
+    step: Step[P], read: Callable[[Wanted[P]], Awaitable[Any]], meter: Meter, *, is_costly: bool
+) -> Found[P]:
+    """
+    Run a step to its end; `read` reads what it wants.
+
+    What a costly one has read is judged on a thread. The judging ends soon after the
+    wait for it does.
+    """
+    given: Any = None
+    try:
+        while True:
+            if is_costly:
+                wanted = await asyncio.to_thread(_go_on, step, given)
+            else:
+                wanted = _go_on(step, given)
+            if isinstance(wanted, Found):
+                return wanted
+            given = await read(wanted)
+    finally:
+        meter.stop()
+
+
+def _go_on(step: Step[P], given: Any) -> Wanted[P] | Found[P]:
+    try:
+        return step.send(given)
+    except StopIteration as end:
+        found: Found[P] = end.value
+        return found

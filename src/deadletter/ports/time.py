@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, in two ways."""
+    """The current time, as a date and as a monotonic counter."""
 
     def now(self) -> datetime:
         """Wall-clock time, aware, in UTC."""

@@ -4,42 +4,36 @@ One attempt: run the handler, read how it ended, decide.
 Nothing here waits for a broker; decisions go to the settler as values.
 """
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from types import coroutine
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.backoff import Exponential
 from deadletter.core.capture import capture, safe_text
-from deadletter.core.decision import (
-    Ack,
-    Bury,
-    Decision,
-    Fail,
-    Retry,
-    checked_decision,
-)
+from deadletter.core.clues import described
+from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry, checked_decision
 from deadletter.core.errors import Ignore
-from deadletter.core.events import HandlerStuck, Observer, PolicyFailed
+from deadletter.core.events import HandlerStuck, PolicyFailed
 from deadletter.core.failure import Failure
-from deadletter.core.message import Delivery, Message
+from deadletter.core.message import Delivery, Message, mark, marked, reply
 from deadletter.core.policy import DLQPolicy, Situation
-from deadletter.core.raised import described
 from deadletter.core.refusal import refusal, refused_history
-from deadletter.core.reply import reply
-from deadletter.core.tracing import mark, marked
-from deadletter.ports import Clock, Dice, Fate
+from deadletter.ports import Fate
 
-from .braking import Braking
-from .context import Context
-from .finished import Finished
-from .handlers import Handler
-from .held import Hand, Held, Noted
-from .options import CauseOf, WorkerOptions
-from .settle import Settler
-from .typed import encode, encode_result
-from .wreck import StarvationCheck, is_wreck
+from .attempt_result import Finished
+from .brake_gate import BrakeGate
+from .handlers import Context, Handler, encode, encode_result
+from .lease_keeper import HandlerNote, Held, InterruptReason
+from .registration import CauseOf, WorkerOptions
+from .runtime_context import RuntimeContext
+from .settlement import Settler
+from .watchdog import StarvationCheck, is_wreck
 
 _DONE: Final = Ack()
 _PATIENT: Final = Exponential()
@@ -59,23 +53,21 @@ class Attempts:
         handler: Handler,
         options: WorkerOptions,
         settler: Settler,
-        braking: Braking,
-        clock: Clock,
-        dice: Dice,
-        observe: Observer,
+        brake_gate: BrakeGate,
+        context: RuntimeContext,
         on_ended: Callable[[Held], None],
         keeps_results: bool = False,
-        on_note: Callable[[Held, Noted], None] | None = None,
+        on_note: Callable[[Held, HandlerNote], None] | None = None,
     ) -> None:
         self.stuck = 0  # slots held by threads that overstayed their time limit
         self._mailbox = mailbox
         self._handler = handler
         self._options = options
         self._settler = settler
-        self._braking = braking
-        self._clock = clock
-        self._dice = dice
-        self._observe = observe
+        self._brake_gate = brake_gate
+        self._clock = context.clock
+        self._dice = context.dice
+        self._observe = context.observe
         self._on_ended = on_ended
         self._keeps_results = keeps_results
         self._on_note = on_note
@@ -84,13 +76,13 @@ class Attempts:
 
     @property
     def is_starved(self) -> bool:
-        """Whether there may be no room in this process for any handler."""
+        """Return whether there may be no room in this process for any handler."""
         return self._starvation.is_running
 
     async def run(self, held: Held) -> None:
         """Run the handler on one delivery. Never raises."""
         delivery = held.delivery
-        if held.hand is not None:
+        if held.interrupted is not None:
             # Lost, or told to stop, while its key was still being claimed.
             self._end(held, None)
             self.hand_back(held)
@@ -140,22 +132,20 @@ class Attempts:
 
     def overdue(self, held: Held) -> None:
         """The time limit of a running handler is over."""
-        is_lost = held.hand is Hand.LOST
+        is_lost = held.interrupted is InterruptReason.LOST
         if not self._options.on_threads:
-            held.interrupt(Hand.TIMED_OUT)
+            held.interrupt(InterruptReason.TIMED_OUT)
             return
-        if held.hand is not None and not is_lost:
+        if held.interrupted is not None and not is_lost:
             return
         # A thread cannot be stopped: its slot is lost, and its message must not
         # be run again beside it while it could still be at work.
-        held.hand = Hand.TIMED_OUT
+        held.interrupted = InterruptReason.TIMED_OUT
         self.stuck += 1
         seconds = self._clock.monotonic() - held.started
         self._observe(
             HandlerStuck(
-                mailbox=self._mailbox,
-                message_id=held.delivery.message.id,
-                seconds=seconds,
+                mailbox=self._mailbox, message_id=held.delivery.message.id, seconds=seconds
             )
         )
         if is_lost:
@@ -164,12 +154,10 @@ class Attempts:
         else:
             self._decide(held, self._too_long(), at_least=self._options.lease)
 
-    def _succeeded(
-        self, held: Held, answer: Message | None, result: bytes | None
-    ) -> None:
+    def _succeeded(self, held: Held, answer: Message | None, result: bytes | None) -> None:
         if self._is_over(held):
             return
-        self._braking.succeeded(held.delivery.message.id)
+        self._brake_gate.succeeded(held.delivery.message.id)
         self._end(
             held,
             Finished(
@@ -184,9 +172,9 @@ class Attempts:
     def _failed(self, held: Held, error: BaseException) -> None:
         if self._is_over(held):
             return
-        if held.hand is None:
+        if held.interrupted is None:
             self._decide(held, error)
-        elif held.hand is Hand.STOPPED:
+        elif held.interrupted is InterruptReason.STOPPED:
             self._end(held, None)
             self.hand_back(held)
         else:
@@ -196,20 +184,18 @@ class Attempts:
             self._decide(held, late)
 
     def _is_over(self, held: Held) -> bool:
-        """Whether this end comes too late to matter."""
+        """Return whether this end comes too late to matter."""
         if not held.running:  # a thread that was given up on, back at last
             self.stuck -= 1
             return True
-        if held.hand is not None and held.hand is Hand.LOST:
+        if held.interrupted is not None and held.interrupted is InterruptReason.LOST:
             self._end(held, None)
             # Settling finds that it is no longer ours, and says so.
             self.hand_back(held)
             return True
         return False
 
-    def _decide(
-        self, held: Held, error: BaseException, *, at_least: float = 0.0
-    ) -> None:
+    def _decide(self, held: Held, error: BaseException, *, at_least: float = 0.0) -> None:
         if is_wreck(error):
             self._starvation.start()
         policy, delivery = self._options.policy, held.delivery
@@ -221,24 +207,18 @@ class Attempts:
             failure = self._named(self._options.cause_of, failure, delivery)
         seconds = self._clock.monotonic() - held.started
         if isinstance(error, Ignore):
-            self._braking.succeeded(delivery.message.id)  # it ran, and had its say
+            self._brake_gate.succeeded(delivery.message.id)  # it ran, and had its say
             fate = Fate.IGNORED
             self._end(
-                held,
-                Finished(
-                    held=held, decision=error.decision, seconds=seconds, fate=fate
-                ),
+                held, Finished(held=held, decision=error.decision, seconds=seconds, fate=fate)
             )
             return
         situation = Situation(
-            delivery=delivery,
-            failure=failure,
-            error=error,
-            error_rate=self._braking.error_rate,
+            delivery=delivery, failure=failure, error=error, error_rate=self._brake_gate.error_rate
         )
         decision = self._decided(policy, situation)
         # While the brake is open, nothing is charged or buried.
-        decision = self._braking.failed(failure, error, delivery, decision)
+        decision = self._brake_gate.failed(failure, error, delivery, decision)
         if isinstance(decision, Retry) and decision.delay < at_least:
             decision = Retry(at_least, decision.charged)
         attempt = attempt_of(
@@ -273,10 +253,8 @@ class Attempts:
             delay = _PATIENT.delay(situation.delivery.attempt, draw)
             return Retry(delay, charged=False)
 
-    def _named(
-        self, cause_of: CauseOf, failure: Failure, delivery: Delivery
-    ) -> Failure:
-        """The failure with the name that the application has for its cause, if any."""
+    def _named(self, cause_of: CauseOf, failure: Failure, delivery: Delivery) -> Failure:
+        """Return the failure with the name that the application has for its cause, if any."""
         try:
             cause = cause_of(failure, delivery.message)
         except Exception as error:  # noqa: BLE001 -- it may be anybody's code
@@ -295,9 +273,7 @@ class Attempts:
     def _policy_failed(self, delivery: Delivery, text: str) -> None:
         self._observe(
             PolicyFailed(
-                mailbox=self._mailbox,
-                message_id=delivery.message.id,
-                text=safe_text(text),
+                mailbox=self._mailbox, message_id=delivery.message.id, text=safe_text(text)
             )
         )
 
@@ -322,21 +298,94 @@ class Attempts:
         if delivery.message.reply_to is None:
             return None
         body, content_type = encode(value)
-        return reply(
-            delivery,
-            body,
-            content_type,
-            id=self._dice.new_id(),
-            now=self._clock.now(),
-        )
+        return reply(delivery, body, content_type, id=self._dice.new_id(), now=self._clock.now())
 
     def _too_long(self) -> TimeLimitExceeded:
         return TimeLimitExceeded(
-            f"the handler ran longer than its time limit of "
-            f"{self._options.time_limit:g} seconds"
+            f"the handler ran longer than its time limit of {self._options.time_limit:g} seconds"
         )
 
     def _end(self, held: Held, finished: Finished | None) -> None:
         if finished is not None:
             self._settler.add(finished)
         self._on_ended(held)
+
+
+# A task of its own costs more than many a handler does. So one task runs the handlers
+# of a batch, one after another, each in a context of its own. The first one that waits
+# for something keeps the task for itself, and another task goes on with the rest: to
+# a handler it looks as if it had been started alone.
+
+Attempt: TypeAlias = Callable[[Held], Coroutine[Any, Any, None]]
+
+_TURNS: Final = 6  # of an event loop, in which what is to be sent out has been
+
+
+class Running:
+    """Starts attempts; they end by themselves, and never raise."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._ready: deque[Held] = deque()
+        self._is_going = False  # a task is there that will take the next
+        self._is_over = False
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself forgets them
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, batch: Sequence[Held]) -> None:
+        """
+        Run these, some turns of the event loop later.
+
+        Until then the next fetch and what is to be settled are on their way, and
+        these run while an engine waits for its disk or its server.
+        """
+        self._soon(batch, _TURNS)
+
+    def forget(self) -> None:
+        """Start none of those that have not been started yet, nor any other."""
+        self._is_over = True
+        self._ready.clear()
+
+    def _soon(self, batch: Sequence[Held], turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._soon, batch, turns - 1)
+        elif not self._is_over:
+            self._ready.extend(batch)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._ready and not self._is_going:
+            self._is_going = True
+            self._tasks.add(task := self._loop.create_task(self._run()))
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        task = asyncio.current_task()
+        while self._ready:
+            held = self._ready.popleft()
+            held.task = task
+            if await self._steps(self._attempt(held), contextvars.copy_context()):
+                return  # it waited, and somebody else has gone on meanwhile
+        self._is_going = False
+
+    @coroutine
+    def _steps(
+        self, attempt: Coroutine[Any, Any, None], context: contextvars.Context
+    ) -> Generator[Any, Any, bool]:
+        """Take an attempt to its end; whether it had to wait on the way."""
+        try:
+            awaited = context.run(attempt.send, None)
+        except StopIteration:
+            return False
+        self._is_going = False
+        self._go_on()
+        while True:
+            step: Callable[[Any], Any] = attempt.send
+            try:
+                value = yield awaited
+            except BaseException as error:  # noqa: BLE001 -- it is the attempt's
+                step, value = attempt.throw, error
+            try:
+                awaited = context.run(step, value)
+            except StopIteration:
+                return True

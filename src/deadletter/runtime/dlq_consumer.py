@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -17,26 +18,242 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from deadletter.core.attempts import append, attempt_of, last_number
+from deadletter.core.capture import capture
 from deadletter.core.classify import ErrorClassifier
-from deadletter.core.errors import BackendError, ConfigError
-from deadletter.core.events import Observer
+from deadletter.core.decision import Ack, Retry
+from deadletter.core.errors import BackendError, ConfigError, Signal
+from deadletter.core.events import (
+    ACTIONS,
+    HeadersIgnored,
+    LeaseLost,
+    LetterHandled,
+    LetterRefused,
+    Observer,
+    OutOfReach,
+)
+from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter
+from deadletter.core.letter_mail import claims_letter, from_message
 from deadletter.core.message import Delivery
 from deadletter.core.rules import DEFAULT
 from deadletter.core.signing import Keys
-from deadletter.ports import PROCESS_KEYS, Clock, Dice, Released, Source
+from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, Settlement, Source
 
+from .availability import Availability, Calls
+from .delivery_trust import Trust
+from .exclusive_gate import ExclusiveGate
 from .handlers import as_async, is_async
-from .heartbeat import Heartbeat
-from .held import Hand, Held
-from .lease import LeaseKeeper
-from .letter_attempt import LetterAttempts, LetterHandler
-from .reach import Reach
-from .rereading import Rereading
-from .solitude import Solitude
-from .trust import Trust
+from .lease_keeper import Heartbeat, Held, InterruptReason, LeaseKeeper
+from .loop import was_cancelled
+from .runtime_context import RuntimeContext
+
+LetterHandler: TypeAlias = Callable[[DeadLetter], Awaitable[object]]
+
+_DEATHS: Final = 2  # of our process, before a letter has to wait like a failed one
+
+
+class LetterAttempts:
+    """Runs a handler on letters and settles them; what fails stays in its mailbox."""
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        handler: LetterHandler,
+        availability: Availability,
+        clock: Clock,
+        observe: Observer,
+        classifier: ErrorClassifier,
+        on_failure: float,
+        discard_failures: bool,
+        keys: Keys,
+    ) -> None:
+        self._source = source
+        self._handler = handler
+        self._availability = availability
+        self._clock = clock
+        self._observe = observe
+        self._classifier = classifier
+        self._on_failure = on_failure
+        self._discard_failures = discard_failures
+        self._keys = keys
+
+    async def run(self, delivery: Delivery) -> None:
+        """Run the handler; raises only when cancelled, with nothing settled then."""
+        letter = self._letter(delivery)
+        deaths = delivery.attempt - 1 - last_number(delivery.history)
+        if delivery.suspect and deaths >= _DEATHS:
+            # Nobody buries it here, so it would kill one process after another.
+            await self._refuse(delivery, letter, _worker_lost(deaths))
+            return
+        if delivery.corrupt:
+            await self._refuse(delivery, letter, _corrupt(delivery))
+            return
+        started = self._clock.monotonic()
+        try:
+            did = await self._handler(letter)
+        except BaseException as error:
+            if was_cancelled():
+                raise asyncio.CancelledError from error
+            await self._failed(delivery, letter, error, started)
+        else:
+            action = did if isinstance(did, str) and did in ACTIONS else "processed"
+            await self._handled(delivery, letter, started, action)
+
+    def _letter(self, delivery: Delivery) -> DeadLetter:
+        message, mailbox = delivery.message, self._source.mailbox
+        letter = from_message(message, mailbox, self._keys, self._clock.now())
+        if claims_letter(letter.message.headers):
+            id_ = message.id
+            self._observe(HeadersIgnored(mailbox=mailbox, message_id=id_, what="letter"))
+        return letter
+
+    async def _failed(
+        self, delivery: Delivery, letter: DeadLetter, error: BaseException, started: float
+    ) -> None:
+        asked = error.decision if isinstance(error, Signal) else None
+        if isinstance(asked, Ack):
+            await self._handled(delivery, letter, started, "processed")
+            return
+        failure = capture(error, self._classifier, self._clock.now())
+        if isinstance(asked, Retry):
+            await self._refuse(delivery, letter, failure, asked.delay)
+        elif self._discard_failures:
+            self._tell_refused(letter, 0.0, failure)
+            await self._handled(delivery, letter, started, "discarded")
+        else:
+            await self._refuse(delivery, letter, failure)
+
+    async def _handled(
+        self, delivery: Delivery, letter: DeadLetter, started: float, action: str
+    ) -> None:
+        seconds = self._clock.monotonic() - started
+        fate = Fate.PURGED if action == "discarded" else Fate.HANDLED
+        if not await self._settle(Acked(delivery, fate)):
+            return
+        age = (self._clock.now() - letter.head.dead_at).total_seconds()
+        self._observe(
+            LetterHandled(
+                mailbox=self._source.mailbox,
+                letter_id=letter.id,
+                seconds=seconds,
+                age=max(age, 0.0),
+                action=action,
+                message_id=letter.head.message_id,
+                request_id=letter.head.business_key,
+            )
+        )
+
+    async def _refuse(
+        self, delivery: Delivery, letter: DeadLetter, failure: Failure, delay: float | None = None
+    ) -> None:
+        delay = self._on_failure if delay is None else delay
+        attempt = attempt_of(failure, number=delivery.attempt, at=self._clock.now())
+        history = append(delivery.history, attempt)
+        if await self._settle(Released(delivery, delay, history)):
+            self._tell_refused(letter, delay, failure)
+
+    def _tell_refused(self, letter: DeadLetter, delay: float, failure: Failure) -> None:
+        self._observe(
+            LetterRefused(
+                mailbox=self._source.mailbox,
+                letter_id=letter.id,
+                delay=delay,
+                failure=failure,
+                message_id=letter.head.message_id,
+                request_id=letter.head.business_key,
+            )
+        )
+
+    async def _settle(self, settlement: Settlement) -> bool:
+        """Settle it, however long that takes; False when it was no longer ours."""
+        ours = await self._availability.retry_until_available(
+            "broker", lambda: self._source.settle([settlement])
+        )
+        if not ours[0]:
+            delivery = settlement.delivery
+            self._observe(
+                LeaseLost(
+                    mailbox=self._source.mailbox,
+                    message_id=delivery.message.id,
+                    attempt=delivery.attempt,
+                )
+            )
+        return ours[0]
+
+
+def _corrupt(delivery: Delivery) -> Failure:
+    return Failure(
+        trouble=Trouble.MALFORMED,
+        code="CORRUPT",
+        error_type="deadletter.Corrupt",
+        text=delivery.unreadable,
+    )
+
+
+def _worker_lost(deaths: int) -> Failure:
+    return Failure(
+        trouble=Trouble.WORKER_LOST,
+        code=Trouble.WORKER_LOST.name,
+        error_type="deadletter.WorkerLost",
+        text=f"the process that ran its handler died {deaths} times",
+    )
+
+
+# What was changed on its way is whole where it is stored, and comes whole the next
+# time. What comes changed in the same way again is stored so, and is handed on: nobody
+# runs it, and it is buried as corrupt.
+
+_REMEMBERED: Final = 1000  # contents that did not match
+_PAUSE: Final = 0.2  # seconds until they are read again
+
+
+class CorruptionCheck:
+    """What one loop has received corrupt, and lets be read again."""
+
+    def __init__(self, source: Source, *, calls: Calls, observe: Observer) -> None:
+        self._source = source
+        self._calls = calls
+        self._observe = observe
+        self._seen: dict[int, None] = {}  # oldest first
+
+    async def sorted_out(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return what can be believed; the rest goes back, unseen and uncharged."""
+        if not any(delivery.corrupt for delivery in deliveries):
+            return deliveries
+        doubtful = [d for d in deliveries if d.corrupt and not self._is_certain(d)]
+        if not doubtful:
+            return deliveries
+        self._observe(
+            OutOfReach(
+                mailbox=self._source.mailbox,
+                what="broker",
+                text=(
+                    f"{len(doubtful)} of {len(deliveries)} messages arrived changed"
+                    " (checksum): they are read again"
+                ),
+                tries=1,
+            )
+        )
+        back = [Released(one, _PAUSE, None, charged=False) for one in doubtful]
+        with suppress(BackendError):  # their leases run out, and they come again
+            await self._calls.limited("broker", self._source.settle(back))
+        returned = {id(one) for one in doubtful}
+        return [one for one in deliveries if id(one) not in returned]
+
+    def _is_certain(self, delivery: Delivery) -> bool:
+        message = delivery.message
+        content = hash((message.id, message.body, message.headers))
+        if content in self._seen:
+            return True
+        while len(self._seen) >= _REMEMBERED:
+            self._seen.pop(next(iter(self._seen)))
+        self._seen[content] = None
+        return False
+
 
 T = TypeVar("T")
 
@@ -70,7 +287,7 @@ class DLQConsumer:
         on_failure: float = 3600.0,
         discard_failures: bool = False,
         classifier: ErrorClassifier = DEFAULT,
-        solitude: Solitude | None = None,
+        gate: ExclusiveGate | None = None,
         keys: Keys = PROCESS_KEYS,
         dead_queue_of: Collection[str] = (),
     ) -> None:
@@ -87,24 +304,22 @@ class DLQConsumer:
         self._wait = wait
         self._interval = interval
         self._batch = batch
-        self._solitude = solitude or Solitude()
-        self._is_told = solitude is not None  # of suspects, by a sweep
+        self._gate = gate or ExclusiveGate()
+        self._is_told = gate is not None  # of suspects, by a sweep
         self._patience = _PATIENCE
-        self._reach = Reach(
-            source.mailbox,
-            clock=clock,
-            dice=dice,
-            observe=observe,
-            beat=self.heartbeat.beat,
+        self._availability = Availability(
+            source.mailbox, context=RuntimeContext(clock, dice, observe), beat=self.heartbeat.beat
         )
         self._can_be_cancelled = is_async(handler)
         # One thread, started when it is needed: letters are handled one at a time.
-        self._rereading = Rereading(source, calls=self._reach.calls, observe=observe)
+        self._corruption_check = CorruptionCheck(
+            source, calls=self._availability.calls, observe=observe
+        )
         threads = ThreadPoolExecutor(1, thread_name_prefix="dlq-consumer")
         self._attempts = LetterAttempts(
             source=source,
             handler=cast("LetterHandler", as_async(handler, threads)),
-            reach=self._reach,
+            availability=self._availability,
             clock=clock,
             observe=observe,
             classifier=classifier,
@@ -120,12 +335,12 @@ class DLQConsumer:
 
     @property
     def running(self) -> bool:
-        """Whether it is at work."""
+        """Return whether it is at work."""
         return not self._ended.is_set()
 
     def ready(self) -> str | None:
-        """Why it cannot work at the moment; None when it can."""
-        return self._reach.complaint()
+        """Return why it cannot work at the moment; None when it can."""
+        return self._availability.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until `stop` is set or it is shut down."""
@@ -138,9 +353,7 @@ class DLQConsumer:
             forwarding.cancel()
 
     async def run_turns(
-        self,
-        max_iterations: int | None = None,
-        visibility_timeout: float | None = None,
+        self, max_iterations: int | None = None, visibility_timeout: float | None = None
     ) -> None:
         """
         Poll so many times, or until it is shut down.
@@ -205,12 +418,12 @@ class DLQConsumer:
     def _may_have_suspects(self) -> bool:
         if not self._source.features.finds_suspects:
             return False
-        return not self._is_told or self._source.mailbox in self._solitude.suspects
+        return not self._is_told or self._source.mailbox in self._gate.suspects
 
     async def _take_suspect(self, lease: float) -> bool:
         """Handle a letter whose consumer died, while nothing else runs here."""
         async with AsyncExitStack() as stack:
-            alone = self._solitude.alone(self.name, patience=self._patience)
+            alone = self._gate.alone(self.name, patience=self._patience)
             entering = stack.enter_async_context(alone)
             if not await self._unless_stopped(entering):
                 self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
@@ -218,7 +431,7 @@ class DLQConsumer:
             self._patience = _PATIENCE
             suspects = await self._receive(1, 0.0, lease, alone=True)
             if not suspects:
-                self._solitude.suspects.discard(self._source.mailbox)
+                self._gate.suspects.discard(self._source.mailbox)
                 return False
             await self._work(suspects, lease)
             return True
@@ -239,14 +452,14 @@ class DLQConsumer:
         held = waiting[0]
         with ExitStack() as stack:
             if not held.delivery.suspect:
-                if self._solitude.wanted:
-                    await self._solitude.until_free(_PATIENCE)
+                if self._gate.wanted:
+                    await self._gate.until_free(_PATIENCE)
                     return
-                self._solitude.enter()
-                stack.callback(self._solitude.leave)
+                self._gate.enter()
+                stack.callback(self._gate.leave)
             waiting.popleft()
             try:
-                if held.hand is not Hand.LOST:  # otherwise somebody else has it
+                if held.interrupted is not InterruptReason.LOST:  # otherwise somebody else has it
                     await self._attempts.run(held.delivery)
             except asyncio.CancelledError:
                 # A thread runs on: its letter must not be handled beside it.
@@ -259,18 +472,16 @@ class DLQConsumer:
     async def _receive(
         self, limit: int, wait: float, lease: float, *, alone: bool = False
     ) -> Sequence[Delivery]:
-        receiving = self._reach.patiently(
+        receiving = self._availability.retry_until_available(
             "broker",
-            lambda: self._source.receive(
-                limit=limit, wait=wait, lease=lease, alone=alone
-            ),
+            lambda: self._source.receive(limit=limit, wait=wait, lease=lease, alone=alone),
             wait=wait,
         )
         received = await self._unless_stopped(receiving) or ()
-        return self._trust.checked(await self._rereading.sorted_out(received))
+        return self._trust.checked(await self._corruption_check.sorted_out(received))
 
     async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T | None:
-        """What the call gives; None if we are stopped before it gives anything."""
+        """Return what the call gives; None if we are stopped before it gives anything."""
         calling = asyncio.create_task(call)
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -292,7 +503,7 @@ class DLQConsumer:
         keeper = LeaseKeeper(
             self._source,
             holding,
-            calls=self._reach.calls,
+            calls=self._availability.calls,
             clock=self._clock,
             lease=lease,
             time_limit=None,
@@ -310,9 +521,9 @@ class DLQConsumer:
         unstarted = [
             Released(held.delivery, charged=False)
             for held in waiting
-            if held.hand is not Hand.LOST
+            if held.interrupted is not InterruptReason.LOST
         ]
         if unstarted:
             settling = self._source.settle(unstarted)
             with suppress(BackendError):  # their leases run out all the same
-                await self._reach.calls.limited("broker", settling)
+                await self._availability.calls.limited("broker", settling)

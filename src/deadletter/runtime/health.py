@@ -47,7 +47,7 @@ Answer: TypeAlias = tuple[HTTPStatus, object]  # bytes are text, all else is JSO
 
 
 async def open_letters(letters: LetterStore) -> dict[str, int]:
-    """How many letters of each mailbox still need somebody."""
+    """Return how many letters of each mailbox still need somebody."""
     counts = await letters.counts()
     return {source: still_open(states) for source, states in counts.items()}
 
@@ -111,9 +111,7 @@ class HealthServer:
             task.cancel()
         await asyncio.gather(*self._talking, return_exceptions=True)
 
-    def _accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._talking) >= CONNECTIONS:
             # A probe takes milliseconds: who has been here longest is not one.
             oldest = next(iter(self._talking))
@@ -123,9 +121,7 @@ class HealthServer:
         self._talking[task] = None
         task.add_done_callback(lambda task: self._talking.pop(task, None))
 
-    async def _talk(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, EOFError, TimeoutError):
                 status, body = await self._respond(reader)
@@ -198,7 +194,7 @@ class HealthServer:
 
 
 def _dlq_body(depths: Mapping[str, int], threshold: int) -> dict[str, object]:
-    """The deepest one by name, and all of them."""
+    """Return the deepest one by name, and all of them."""
     dlqs = [
         {"name": name, "depth": depth, "threshold": threshold}
         for name, depth in sorted(depths.items(), key=lambda item: (-item[1], item[0]))

@@ -22,8 +22,7 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Clock
 
 from .attempt import TimeLimitExceeded
-from .context import Context
-from .held import Noted
+from .handlers import JSON, Context
 from .isolation_wire import (
     LENGTH,
     Answer,
@@ -35,13 +34,14 @@ from .isolation_wire import (
     Ready,
     Request,
     Unfit,
+    WorkerLost,
     frame,
     length,
     read_answer,
+    revive,
 )
+from .lease_keeper import HandlerNote
 from .orphan_guard import OrphanGuard
-from .remote_error import WorkerLost, revive
-from .typed import JSON
 
 _START_LIMIT: Final = 60.0  # seconds to start and load a handler
 _LAST_WORDS: Final = 2.0  # seconds an idle process has to end by itself
@@ -96,7 +96,7 @@ class ProcessRunner:
                 self._idle.append(child)
         if isinstance(answer, Done):
             return _value(answer)
-        if isinstance(answer, Ready | Unfit | Beat | Noted):
+        if isinstance(answer, Ready | Unfit | Beat | HandlerNote):
             raise WorkerLost(f"the handler's process answered {answer!r}")
         raise revive(answer)
 
@@ -122,9 +122,9 @@ class ProcessRunner:
                 context = _context()
                 wants = context is not None and context.keeps_results
                 child.send(Ask(structs.replace(delivery, receipt=None), wants))
-                while isinstance(answer := await child.answer(), Beat | Noted):
+                while isinstance(answer := await child.answer(), Beat | HandlerNote):
                     if context is not None:
-                        context.heard(answer if isinstance(answer, Noted) else None)
+                        context.heard(answer if isinstance(answer, HandlerNote) else None)
                 return answer
         except TimeoutError:
             raise TimeLimitExceeded(
@@ -203,9 +203,7 @@ class _Child:
         try:
             # A process that the handler forked may keep the socket open, so the
             # end of the socket alone would not tell.
-            await asyncio.wait(
-                {reading, self.exited}, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({reading, self.exited}, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 await asyncio.wait({reading}, timeout=0.1)  # its last words
             if reading.done() and (answer := reading.result()) is not None:
@@ -263,7 +261,7 @@ def _context() -> Context | None:
 
 
 def _value(done: Done) -> object:
-    """What the handler returned, such that it is encoded as it was."""
+    """Return what the handler returned, such that it is encoded as it was."""
     if done.body is None or done.content_type is None:
         return done.body
     return msgspec.Raw(done.body) if done.content_type == JSON else done.body.decode()

@@ -25,11 +25,9 @@ from typing import Any, Final
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
-from deadletter.output.standard import drain, never_block
+from deadletter.output import drain, never_block
 
-from .context import Context
-from .handlers import is_async
-from .held import Held, Noted
+from .handlers import JSON, Context, encode, encode_result, is_async, typed
 from .isolation_wire import (
     LENGTH,
     Answer,
@@ -40,13 +38,13 @@ from .isolation_wire import (
     Ready,
     Request,
     Unfit,
+    describe,
     frame,
     length,
     read_request,
 )
+from .lease_keeper import HandlerNote, Held
 from .lifeline import signal_when_orphaned
-from .remote_error import describe
-from .typed import JSON, encode, encode_result, typed
 
 _BEATS_APART: Final = 0.1  # seconds; a handler may beat as often as it likes
 
@@ -122,7 +120,7 @@ class Remote(Held):
             self.beaten = now
             self._line.send(Beat())
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: HandlerNote) -> None:
         self._line.send(noted)
 
 
@@ -144,11 +142,7 @@ def serve(line: Line) -> None:
 
 
 def _answer(
-    line: Line,
-    run: Callable[[Remote], object],
-    delivery: Delivery,
-    *,
-    wants_result: bool,
+    line: Line, run: Callable[[Remote], object], delivery: Delivery, *, wants_result: bool
 ) -> None:
     try:
         value = run(Remote(delivery, line))
@@ -185,7 +179,7 @@ def _runnable(hello: Hello, runner: asyncio.Runner) -> Callable[[Remote], object
 
 
 def load(target: str) -> Callable[..., Any]:
-    """What `module:attribute` names."""
+    """Return what `module:attribute` names."""
     module, _, attributes = target.partition(":")
     found = reduce(getattr, attributes.split("."), importlib.import_module(module))
     if not callable(found):

@@ -8,13 +8,14 @@ all of them may at once.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from deadletter.core.campaign import Outcome
 from deadletter.core.decision import Bury, Fail
+from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError
 from deadletter.core.events import ClockJumped, Observer, OutOfReach, SuspectsFound
 from deadletter.core.message import Delivery
@@ -38,17 +39,83 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .burying import AT_ONCE, burial_of, bury, keeper
-from .clock_watch import ClockWatch
-from .copying import copy_letters
-from .finished import Finished, as_kept, report
-from .heartbeat import Heartbeat
-from .held import Held
-from .once import ledger_key, ledger_state
-from .reach import Calls
-from .replying import send_reply, worded
-from .solitude import Solitude
-from .trust import Trust
+from .attempt_result import Finished, as_kept, report
+from .availability import Calls
+from .burial import AT_ONCE, burial_of, bury, copy_letters, keeper, send_reply, worded
+from .delivery_trust import Trust
+from .exclusive_gate import ExclusiveGate
+from .idempotency import ledger_key, ledger_state
+from .lease_keeper import Heartbeat, Held
+
+TOLERANCE: Final = 2.0  # seconds; clocks that are only being corrected drift by less
+_RENEWED: Final = 600.0  # seconds after which slow drift is forgotten
+_SHOWN: Final = 900.0  # seconds for which a jump is mentioned in health
+
+
+class _Mark(Struct, frozen=True):
+    """A wall-clock time, and between which monotonic times it was read."""
+
+    at: datetime
+    began: float
+    ended: float
+
+
+class ClockWatch:
+    """
+    Compares the clock that due times are judged by with the time that really passed.
+
+    That clock is the store's where the store has one, and this machine's elsewhere.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: _Mark | None = None
+        self._last: tuple[float, datetime, float] | None = None  # when, at, by
+
+    def began(self) -> float:
+        """Return the moment to hand to `note`, before the clock is read."""
+        return self._clock.monotonic()
+
+    def note(self, at: datetime | None, began: float) -> float:
+        """
+        Take note of a time read since `began`; None is this machine's own.
+
+        Returns the seconds by which the clock jumped since the last notes, 0 if it
+        did not.
+        """
+        ended = self._clock.monotonic()
+        mark = _Mark(self._clock.now() if at is None else at, began, ended)
+        before = self._since
+        if before is None:
+            self._since = mark
+            return 0.0
+        passed = (mark.at - before.at).total_seconds()
+        # The time was read at some moment between two others, so this is a range.
+        least, most = mark.began - before.ended, mark.ended - before.began
+        jump = passed - most if passed > most else min(0.0, passed - least)
+        if abs(jump) <= TOLERANCE:
+            if most > _RENEWED:
+                self._since = mark
+            return 0.0
+        self._since = mark
+        self._last = mark.ended, mark.at, jump
+        return jump
+
+    def sentence(self) -> str | None:
+        """Describe the last jump while it is recent."""
+        if self._last is None:
+            return None
+        when, at, by = self._last
+        if self._clock.monotonic() - when > _SHOWN:
+            return None
+        return f"the clock jumped by {signed(by)}, to {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def signed(seconds: float) -> str:
+    """Return a duration with its sign, to the second."""
+    whole = timedelta(seconds=round(seconds)).total_seconds()
+    return f"{'+' if whole > 0 else ''}{format_duration(whole)}"
+
 
 LEASE: Final = 60.0  # seconds the doomed are ours
 LEDGER_LEASE: Final = 60.0  # seconds a key is ours while we bury
@@ -68,7 +135,7 @@ class Sweep:
         undertaker: Undertaker | None,
         ledger: Ledger | None,
         policies: Mapping[str, DLQPolicy],
-        solitude: Solitude,
+        gate: ExclusiveGate,
         clock: Clock,
         dice: Dice,
         observe: Observer,
@@ -82,7 +149,7 @@ class Sweep:
         self._undertaker = undertaker
         self._ledger = ledger
         self._policies = policies
-        self._solitude = solitude
+        self._gate = gate
         self._clock = clock
         self._dice = dice
         self._observe = observe
@@ -99,7 +166,7 @@ class Sweep:
         return self._clock_watch.sentence()
 
     def ready(self) -> str | None:
-        """Why sweeping does not work at the moment; None when it does."""
+        """Return why sweeping does not work at the moment; None when it does."""
         return self._trouble or self._calls.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -120,7 +187,7 @@ class Sweep:
         self._look_at_clock(found, began)
         if found.lost:
             self._observe(SuspectsFound(mailbox="*", lost=found.lost))
-        self._solitude.suspects.update(found.suspects)
+        self._gate.suspects.update(found.suspects)
         by_mailbox: dict[str, list[Delivery]] = {}
         for delivery in self._trust.checked(found.doomed):
             by_mailbox.setdefault(delivery.mailbox, []).append(delivery)
@@ -134,12 +201,7 @@ class Sweep:
         jump = self._clock_watch.note(found.at, began)
         if jump or found.misdated:
             self._observe(
-                ClockJumped(
-                    mailbox="*",
-                    seconds=jump,
-                    shortened=found.misdated,
-                    ahead=found.ahead,
-                )
+                ClockJumped(mailbox="*", seconds=jump, shortened=found.misdated, ahead=found.ahead)
             )
 
     async def _guarded(self) -> None:
@@ -148,9 +210,7 @@ class Sweep:
                 self.heartbeat.beat()
         except BackendError as error:
             if self._trouble is None:
-                self._observe(
-                    OutOfReach(mailbox="*", what="sweep", text=str(error), tries=1)
-                )
+                self._observe(OutOfReach(mailbox="*", what="sweep", text=str(error), tries=1))
             self._trouble = f"sweeping failed: {error}"
         else:
             self._trouble = None
@@ -200,17 +260,11 @@ class Sweep:
         )
 
     async def _keep(
-        self,
-        mailbox: str,
-        ended: Sequence[Finished],
-        policy: DLQPolicy,
-        now: datetime,
+        self, mailbox: str, ended: Sequence[Finished], policy: DLQPolicy, now: datetime
     ) -> dict[Held, Kept]:
         """Keep the letters of those that are given up, and copy them."""
         burials = {
-            finished.held: burial_of(
-                finished, now=now, consumer=self.name, version=self._version
-            )
+            finished.held: burial_of(finished, now=now, consumer=self.name, version=self._version)
             for finished in ended
             if isinstance(finished.decision, Bury)
         }
@@ -236,32 +290,21 @@ class Sweep:
         )
         return kept
 
-    async def _reply(
-        self, ended: Sequence[Finished], policy: DLQPolicy, now: datetime
-    ) -> None:
+    async def _reply(self, ended: Sequence[Finished], policy: DLQPolicy, now: datetime) -> None:
         """Send the bad news, now that it is certain."""
         for finished in ended:
             delivery, failure = finished.held.delivery, finished.failure
             if delivery.message.reply_to is None or failure is None:
                 continue
             news = worded(
-                policy,
-                delivery,
-                finished.decision,
-                failure,
-                id=self._dice.new_id(),
-                now=now,
+                policy, delivery, finished.decision, failure, id=self._dice.new_id(), now=now
             )
             await send_reply(news, delivery, broker=self._broker, observe=self._observe)
 
-    async def _finish(
-        self, claims: Sequence[LedgerClaim], ended: Sequence[Finished]
-    ) -> None:
+    async def _finish(self, claims: Sequence[LedgerClaim], ended: Sequence[Finished]) -> None:
         """Say in the ledger what became of the keys of those that have ended."""
         states = {
-            ledger_key(f.held.delivery.mailbox, f.held.delivery): ledger_state(
-                f.decision
-            )
+            ledger_key(f.held.delivery.mailbox, f.held.delivery): ledger_state(f.decision)
             for f in ended
         }
         outcomes = [(c, states[c.key]) for c in claims if c.key in states]
@@ -282,7 +325,7 @@ class Sweep:
         self, mailbox: str, doomed: Sequence[Delivery]
     ) -> tuple[Sequence[Delivery], Sequence[LedgerClaim]]:
         """
-        What the ledger does not say was handled, with the claims on its keys.
+        Return what the ledger does not say was handled, with the claims on its keys.
 
         A worker that was too slow for its lease may have done the work, or do it
         still: from now on it can no longer say so.
@@ -295,9 +338,7 @@ class Sweep:
         if not known:
             return doomed, ()
         claims = await self._ledger.begin(known, lease=LEDGER_LEASE)
-        done = {
-            c.key for c in claims if c.state is LedgerState.PROCESSED and not c.conflict
-        }
+        done = {c.key for c in claims if c.state is LedgerState.PROCESSED and not c.conflict}
         handled = [d for d, key in zip(doomed, keys, strict=True) if key in done]
         if handled:
             await self._broker.source(mailbox).settle(

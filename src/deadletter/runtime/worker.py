@@ -1,9 +1,9 @@
 """
 The loop that works one mailbox: receive, attempt, settle.
 
-It never fetches what it cannot start at once, runs suspects alone, stops fetching
-while everything fails (the brake) or while something is out of reach, and on stop
-gives what is running its grace before handing it back.
+The worker fetches only what it can start at once, and runs suspects alone. It stops
+fetching while everything fails (the brake) or something is unavailable. On stop, running
+handlers get their grace; what is left goes back to the broker.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.errors import ConfigError
-from deadletter.core.events import Observer, WorkerStarted, WorkerStopped
+from deadletter.core.clues import plain_name, text_of
+from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, Unavailable
+from deadletter.core.events import Observer, Received, WorkerStarted, WorkerStopped
 from deadletter.core.message import Delivery
 from deadletter.core.signing import Keys
 from deadletter.ports import (
@@ -22,34 +23,122 @@ from deadletter.ports import (
     Dice,
     Ledger,
     LetterStore,
+    Reconnecting,
     Source,
     Undertaker,
 )
 
-from .attempt import Attempts
-from .brake_log import BrakeLog
-from .braking import Braking
-from .fetching import Fetching
+from .attempt import Attempts, Running
+from .availability import Availability
+from .brake_gate import BrakeGate, BrakeLog
+from .delivery_trust import Trust
+from .dlq_consumer import CorruptionCheck
+from .exclusive_gate import ExclusiveGate, next_wait
 from .handlers import Handler
-from .heartbeat import Heartbeat
-from .held import Hand, Held
-from .lease import LeaseKeeper
-from .loop import beside
-from .once import Once, keyed
-from .options import KeyOf, WorkerOptions
-from .progress import Progress
-from .reach import Reach
-from .running import Running
-from .settle import Settler
-from .solitude import Solitude, next_patience
-from .trust import Trust
+from .idempotency import Once, keyed
+from .lease_keeper import Heartbeat, Held, InterruptReason, LeaseKeeper
+from .lifeline import Progress
+from .loop import beside, was_cancelled
+from .registration import KeyOf, WorkerOptions
+from .runtime_context import RuntimeContext
+from .settlement import Settler
+
+_TEXT_LIMIT: Final = 500
+
+
+class Fetcher:
+    """Fetches deliveries from a source, one fetch at a time."""
+
+    def __init__(
+        self,
+        source: Source,
+        broker: Broker,
+        *,
+        wait: float,
+        lease: float,
+        gate: ExclusiveGate,
+        availability: Availability,
+        heartbeat: Heartbeat,
+        observe: Observer,
+        trust: Trust,
+    ) -> None:
+        self._source = source
+        self._broker = broker
+        self._wait = wait
+        self._lease = lease
+        self._gate = gate
+        self._availability = availability
+        self._heartbeat = heartbeat
+        self._observe = observe
+        self._trust = trust
+        self._corruption_check = CorruptionCheck(source, calls=availability.calls, observe=observe)
+        self._under_way: asyncio.Future[Sequence[Delivery]] | None = None
+        self._stopped = False
+
+    async def receive(self, limit: int, *, alone: bool = False) -> Sequence[Delivery]:
+        """Return deliveries; wait while the broker is unavailable."""
+        wait = 0.0 if alone else self._wait
+        self._gate.enter()
+        try:
+            deliveries = await self._reached(limit, wait, alone=alone)
+            deliveries = await self._corruption_check.sorted_out(deliveries)
+        finally:
+            self._gate.leave()
+        if deliveries:
+            count = len(deliveries)
+            self._observe(Received(mailbox=self._source.mailbox, count=count))
+        return self._trust.checked(deliveries)
+
+    def stop(self) -> None:
+        """Fetch no more; a fetch in progress releases what it has claimed."""
+        self._stopped = True
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+    async def _reached(self, limit: int, wait: float, *, alone: bool) -> Sequence[Delivery]:
+        fetching = self._fetched(limit, wait, alone=alone)
+        try:
+            return await self._availability.calls.limited("broker", fetching, wait=wait)
+        except BackendError:
+            # Make it known, and wait until the broker answers again.
+            return await self._availability.retry_until_available(
+                "broker", lambda: self._fetched(limit, 0.0, alone=alone)
+            )
+
+    async def _fetched(self, limit: int, wait: float, *, alone: bool) -> Sequence[Delivery]:
+        """Return what the source hands out; nothing when we are stopped meanwhile."""
+        self._heartbeat.beat()  # waiting for a broker that is away is a sign of life
+        if self._stopped:  # while the broker could not be reached
+            return ()
+        receiving = self._source.receive(limit=limit, wait=wait, lease=self._lease, alone=alone)
+        self._under_way = asyncio.ensure_future(receiving)
+        try:
+            return await self._under_way
+        except asyncio.CancelledError:
+            if was_cancelled() or not self._stopped:
+                raise
+            return ()
+        except DeadLetterError:
+            raise
+        except Exception as error:
+            # Client libraries make whatever they can of bytes that were changed.
+            await self._reconnect()
+            said = f"{plain_name(type(error))}: {text_of(error, _TEXT_LIMIT)}"
+            raise Unavailable(f"its answer cannot be read ({said})") from error
+
+    async def _reconnect(self) -> None:
+        """Give up connections whose state nobody knows."""
+        if isinstance(self._broker, Reconnecting):
+            with suppress(Exception):  # whatever it is, the next fetch shows it
+                await self._broker.reconnect()
+
 
 FIRST_FETCH: Final = 10  # until we know how large the messages are
 ALONE_FOR: Final = 1.0  # seconds of suspects before the others get their turn
 
 
 class Worker:
-    """Works one mailbox until told to stop."""
+    """Works one mailbox until it is stopped."""
 
     def __init__(
         self,
@@ -61,7 +150,7 @@ class Worker:
         letters: LetterStore,
         undertaker: Undertaker | None,
         ledger: Ledger | None,
-        solitude: Solitude,
+        gate: ExclusiveGate,
         clock: Clock,
         dice: Dice,
         observe: Observer,
@@ -71,7 +160,7 @@ class Worker:
         self.heartbeat = Heartbeat(clock)
         self._source = source
         self._options = options
-        self._solitude = solitude
+        self._gate = gate
         self._clock = clock
         self._observe = observe
         self._held: dict[Held, None] = {}  # in the order they were claimed
@@ -82,14 +171,15 @@ class Worker:
         self._changed = asyncio.Event()
         self._patience = ALONE_FOR
         self._company_until = 0.0  # until then suspects have to wait
-        self._reach = Reach(source.mailbox, clock=clock, dice=dice, observe=observe)
-        self._fetching = Fetching(
+        context = RuntimeContext(clock, dice, observe)
+        self._availability = Availability(source.mailbox, context=context)
+        self._fetcher = Fetcher(
             source,
             broker,
             wait=options.wait,
             lease=options.lease,
-            solitude=solitude,
-            reach=self._reach,
+            gate=gate,
+            availability=self._availability,
             heartbeat=self.heartbeat,
             observe=observe,
             trust=Trust(source.features, keys, observe),
@@ -102,40 +192,27 @@ class Worker:
             undertaker=undertaker,
             policy=options.policy,
             once=self._once,
-            reach=self._reach,
-            clock=clock,
-            dice=dice,
-            observe=observe,
+            availability=self._availability,
+            context=context,
             on_settled=self._settled,
             lease=options.lease,
             consumer=options.consumer,
             version=options.version,
             keys=keys,
         )
-        self._braking = Braking(
-            options.brake,
-            source.mailbox,
-            clock=clock,
-            dice=dice,
-            observe=observe,
-            version=options.version,
+        self._brake_gate = BrakeGate(
+            options.brake, source.mailbox, context=context, version=options.version
         )
         self._brake_log = BrakeLog(
-            self._braking,
-            letters,
-            source.mailbox,
-            calls=self._reach.calls,
-            clock=clock,
+            self._brake_gate, letters, source.mailbox, calls=self._availability.calls, clock=clock
         )
         self._attempts = Attempts(
             mailbox=source.mailbox,
             handler=handler,
             options=options,
             settler=self._settler,
-            braking=self._braking,
-            clock=clock,
-            dice=dice,
-            observe=observe,
+            brake_gate=self._brake_gate,
+            context=context,
             on_ended=self._ended,
             keeps_results=source.features.keeps_results,
             on_note=self._settler.note,
@@ -144,7 +221,7 @@ class Worker:
         self._keeper = LeaseKeeper(
             source,
             self._held,
-            calls=self._reach.calls,
+            calls=self._availability.calls,
             clock=clock,
             lease=options.lease,
             time_limit=options.time_limit,
@@ -155,28 +232,26 @@ class Worker:
         self._progress = Progress(
             source.mailbox,
             broker,
-            calls=self._reach.calls,
+            calls=self._availability.calls,
             is_free=self._is_free,
             unstarted=self._unstarted,
         )
 
     def ready(self) -> str | None:
-        """Why this worker cannot work at the moment; None when it can."""
-        if complaint := self._reach.complaint():
+        """Return why this worker cannot work at the moment; None when it can."""
+        if complaint := self._availability.complaint():
             return complaint
         if not self._has_a_slot():
             return "every slot is held by a handler that overstayed its time limit"
         return self._progress.complaint()
 
     def note(self) -> str | None:
-        """Why nothing is fetched although this worker is ready; None if it is."""
-        return self._braking.complaint()
+        """Return why nothing is fetched although this worker is ready; None if it is."""
+        return self._brake_gate.complaint()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then finish or hand back what is held."""
-        self._observe(
-            WorkerStarted(mailbox=self._source.mailbox, slots=self._options.slots)
-        )
+        """Work until `stop` is set, then finish or release what is held."""
+        self._observe(WorkerStarted(mailbox=self._source.mailbox, slots=self._options.slots))
         self._handlers = Running(self._attempts.run)  # one that ended starts no more
         helpers = [
             asyncio.create_task(self._settler.run()),
@@ -190,7 +265,7 @@ class Worker:
             await beside(self._work(stop), helpers[:-1])
             abandoned = await self._wind_down(self._options.grace)
         except BaseException:
-            # Told to hurry, or dying: hand back what can be handed back, and go.
+            # Cancelled or failing: release what can be released, and end.
             await self._wind_down(0.0, flush=3.0)
             raise
         finally:
@@ -207,17 +282,17 @@ class Worker:
         while not stop.is_set():
             if self._has_a_slot():
                 self.heartbeat.beat()
-            if self._solitude.wanted:
-                await self._solitude.until_free(1.0)
+            if self._gate.wanted:
+                await self._gate.until_free(1.0)
                 continue
             if self._suspects_are_due():
                 await self._work_suspects(stop)
                 continue
             room = self._room()
             if room <= 0:
-                await self._change(self._braking.pause())
+                await self._change(self._brake_gate.pause())
                 continue
-            deliveries = await self._fetching.receive(room)
+            deliveries = await self._fetcher.receive(room)
             if stop.is_set():
                 await self._hand_back(deliveries)
                 return
@@ -228,7 +303,7 @@ class Worker:
             return
         self._progress.taken(len(deliveries))
         now = self._clock.monotonic()
-        self._solitude.enter(len(deliveries))
+        self._gate.enter(len(deliveries))
         self._running += len(deliveries)
         size = 0
         batch = []
@@ -260,30 +335,27 @@ class Worker:
     async def _open(self, once: Once, batch: Sequence[Held]) -> None:
         try:
             await once.start(
-                batch,
-                self._reach,
-                run=self._handlers.start,
-                skip=self._attempts.skip,
+                batch, self._availability, run=self._handlers.start, skip=self._attempts.skip
             )
         except Exception:
-            # No outage, but a mistake: it must not cost us the slots for ever.
+            # An error in code, not an outage: it must not block the slots.
             self._forget_unstarted(batch)
             raise
 
     def _suspects_are_due(self) -> bool:
         return (
-            self._source.mailbox in self._solitude.suspects
+            self._source.mailbox in self._gate.suspects
             and self._clock.monotonic() >= self._company_until
             and self._has_a_slot()
         )
 
     def _is_free(self) -> bool:
-        """Whether nothing keeps us from taking messages, as far as we know."""
+        """Return whether nothing prevents this worker from taking messages."""
         held = self._running + self._attempts.stuck
         return (
-            not self._reach.down
-            and not self._braking.is_open
-            and not self._solitude.wanted
+            not self._availability.down
+            and not self._brake_gate.is_open
+            and not self._gate.wanted
             and not self._suspects_are_due()
             and held < self._options.slots
             and len(self._held) < 4 * self._options.slots
@@ -291,27 +363,25 @@ class Worker:
         )
 
     def _unstarted(self) -> int:
-        """How many we have taken whose handlers have not begun."""
-        if self._reach.down:
+        """Return how many we have taken whose handlers have not begun."""
+        if self._availability.down:
             return 0
         return sum(held.running and not held.begun for held in self._held)
 
     def _has_a_slot(self) -> bool:
-        """Whether a handler could start, were nothing else running."""
+        """Return whether a handler could start, were nothing else running."""
         return self._attempts.stuck < self._options.slots
 
     async def _work_suspects(self, stop: asyncio.Event) -> None:
         """Run suspects alone for a while; then the others get as long a turn."""
         began = self._clock.monotonic()
-        gate = self._solitude.alone(
+        gate = self._gate.alone(
             self.name, patience=self._patience, stop=stop, beat=self.heartbeat.beat
         )
         async with gate as alone:
             there = self._clock.monotonic()
             waited, limit = there - began, self._options.time_limit
-            self._patience = next_patience(
-                self._patience, waited, alone=alone, time_limit=limit
-            )
+            self._patience = next_wait(self._patience, waited, alone=alone, time_limit=limit)
             if alone:
                 # Whoever waited long has as long a turn, and one suspect at least.
                 await self._one_by_one(stop, until=there + max(waited, ALONE_FOR))
@@ -323,9 +393,9 @@ class Worker:
         while not stop.is_set() and self._clock.monotonic() < until:
             if not self._has_a_slot():
                 return
-            deliveries = await self._fetching.receive(1, alone=True)
+            deliveries = await self._fetcher.receive(1, alone=True)
             if not deliveries:
-                self._solitude.suspects.discard(mailbox)
+                self._gate.suspects.discard(mailbox)
                 return
             self._start(deliveries)
             while self._held and not stop.is_set():
@@ -333,16 +403,16 @@ class Worker:
                 await self._change(1.0)
 
     def _room(self) -> int:
-        """How many deliveries we may fetch now."""
+        """Return how many deliveries we may fetch now."""
         options = self._options
-        if self._reach.down or len(self._held) >= 4 * options.slots:
+        if self._availability.down or len(self._held) >= 4 * options.slots:
             return 0
         if self._attempts.is_starved:  # it would be blamed for our own state
             return 0
         room = options.slots - self._running - self._attempts.stuck
         # Half of them at a time: while one half runs, the next is on its way.
         room = min(room, max(1, options.slots // 2))
-        room = min(room, self._braking.may_fetch(room, self._running))
+        room = min(room, self._brake_gate.may_fetch(room, self._running))
         if room <= 0:
             return 0
         if not self._typical:
@@ -356,7 +426,7 @@ class Worker:
         held.running = False
         self._running -= 1
         self._bytes -= len(held.delivery.message.body)
-        self._solitude.leave()
+        self._gate.leave()
         self._changed.set()
 
     def _forget_unstarted(self, batch: Sequence[Held]) -> None:
@@ -380,7 +450,7 @@ class Worker:
     async def _wake_on(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._changed.set()
-        self._fetching.stop()
+        self._fetcher.stop()
 
     async def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock.monotonic()
@@ -399,7 +469,7 @@ class Worker:
         stoppable = not self._options.on_threads
         if stoppable:
             for held in list(self._held):
-                held.interrupt(Hand.STOPPED)
+                held.interrupt(InterruptReason.STOPPED)
         # A moment more for those that were interrupted, and for the last flush.
         deadline = self._clock.monotonic() + flush
         while self._clock.monotonic() < deadline:

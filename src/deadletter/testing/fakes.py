@@ -1,5 +1,8 @@
 """A clock that moves when told to, and dice that repeat themselves."""
 
+import asyncio
+import inspect
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -20,7 +23,7 @@ class FakeClock:
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow."""
+        """Return the seconds that only ever grow."""
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
@@ -45,10 +48,35 @@ class SeededDice:
         return self._random.random()
 
     def new_id(self) -> str:
-        """A unique id, greater than the one before."""
+        """Return a unique id, greater than the one before."""
         self._made += 1
         return uuid7(self._made, self._random.getrandbits(74))
 
     def new_ids(self, count: int) -> list[str]:
         """Return `count` ids, as `new_id` makes them, in their order."""
         return [self.new_id() for _ in range(count)]
+
+
+_TICK = 0.005
+
+
+async def eventually(condition: Callable[[], object], *, within: float = 5.0) -> None:
+    """
+    Wait until `condition` is true, asking again and again.
+
+    It may be a coroutine function. After `within` seconds an AssertionError says
+    what it was, and what it answered last.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return
+        if loop.time() >= deadline:
+            raise AssertionError(
+                f"not within {within} seconds: {condition!r} still says {answer!r}"
+            )
+        await asyncio.sleep(_TICK)

@@ -1,16 +1,166 @@
 """What a ledger promises, whoever keeps it."""
 
 import asyncio
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from deadletter.ports import Ledger, LedgerKey, LedgerState
+from deadletter.core.ids import body_digest
+from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .fakes import FakeClock
-from .ledger_bench import BUSY, DEAD, DONE, FAILED, TTL
-from .ledger_bodies import BodiesContract
+
+TTL: Final = 1000.0
+DONE, BUSY = LedgerState.PROCESSED, LedgerState.PROCESSING
+FAILED, DEAD = LedgerState.FAILED, LedgerState.DEAD_LETTERED
+
+
+class LedgerBench:
+    """A ledger, and how it is asked for one key."""
+
+    driver: type[Engine]
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    def ledger(self, engine: Engine) -> Ledger:
+        assert engine.ledger is not None
+        return engine.ledger
+
+    async def pass_time(self, clock: FakeClock, seconds: float) -> None:
+        """Let so much time pass for the engine; a true sleep where it keeps time."""
+        clock.advance(seconds)
+
+    async def begun(
+        self,
+        ledger: Ledger,
+        key: str = "k",
+        *,
+        generation: int = 0,
+        holder: str = "",
+        lease: float = 30.0,
+        body: bytes | None = None,
+    ) -> LedgerClaim:
+        """Return the answer to beginning one key."""
+        asked = LedgerKey(
+            "orders", key, generation, holder, None if body is None else body_digest(body)
+        )
+        (claim,) = await ledger.begin([asked], lease=lease)
+        assert claim.key == asked
+        return claim
+
+    async def finished(self, ledger: Ledger, claim: LedgerClaim, state: LedgerState) -> bool:
+        """Return whether a claim was still ours to finish."""
+        (ours,) = await ledger.finish([(claim, state)], ttl=TTL)
+        return ours
+
+
+class BodiesContract(LedgerBench):
+    """Another body under a finished key is told from the one that was worked."""
+
+    @pytest.mark.parametrize("state", [DONE, DEAD, FAILED])
+    async def test_another_body_under_a_finished_key_is_a_conflict(
+        self, ledger: Ledger, state: LedgerState
+    ) -> None:
+        first = await self.begun(ledger, generation=1, body=b"one")
+        await self.finished(ledger, first, state)
+
+        same = await self.begun(ledger, body=b"one")
+        other = await self.begun(ledger, body=b"two")
+        unknown = await self.begun(ledger)
+
+        assert [one.conflict for one in (same, other, unknown)] == [False, True, False]
+        assert {one.state for one in (same, other, unknown)} == {state}
+        assert not any(one.mine for one in (same, other, unknown))
+
+    async def test_another_body_under_a_key_somebody_works_on_has_to_wait(
+        self, ledger: Ledger
+    ) -> None:
+        await self.begun(ledger, body=b"one")
+
+        claim = await self.begun(ledger, body=b"two")
+
+        assert (claim.state, claim.conflict) == (BUSY, False)
+
+    async def test_a_message_takes_over_a_claim_of_its_own_body_only(self, ledger: Ledger) -> None:
+        await self.begun(ledger, holder="m-1", body=b"one")
+
+        other = await self.begun(ledger, holder="m-1", body=b"two")
+        same = await self.begun(ledger, holder="m-1", body=b"one")
+        unknown = await self.begun(ledger, holder="m-1")
+
+        assert (other.mine, other.state) == (False, BUSY)
+        assert (same.mine, unknown.mine) == (True, True)
+
+    async def test_a_key_finished_without_a_digest_is_the_same_for_every_body(
+        self, ledger: Ledger
+    ) -> None:
+        await self.finished(ledger, await self.begun(ledger), DONE)
+
+        claim = await self.begun(ledger, body=b"any")
+        (state,) = await ledger.look([claim.key])
+
+        assert (claim.mine, claim.conflict, state) == (False, False, DONE)
+
+    async def test_what_failed_is_not_among_the_bodies_that_were_worked(
+        self, ledger: Ledger
+    ) -> None:
+        await self.finished(ledger, await self.begun(ledger, body=b"one"), FAILED)
+        await self.finished(ledger, await self.begun(ledger, body=b"two"), DONE)
+
+        first = await self.begun(ledger, body=b"one")
+        second = await self.begun(ledger, body=b"two")
+
+        assert (first.conflict, second.conflict) == (True, False)
+
+    async def test_a_replay_with_an_edited_body_is_no_conflict(self, ledger: Ledger) -> None:
+        await self.finished(ledger, await self.begun(ledger, body=b"broken"), DEAD)
+        edited = await self.begun(ledger, generation=1, body=b"mended")
+        await self.finished(ledger, edited, DONE)
+
+        late = await self.begun(ledger, body=b"broken")
+        again = await self.begun(ledger, generation=1, body=b"mended")
+        other = await self.begun(ledger, body=b"other")
+
+        assert edited.mine
+        assert (late.conflict, again.conflict, other.conflict) == (False, False, True)
+
+    async def test_the_bodies_of_the_last_generations_are_known(self, ledger: Ledger) -> None:
+        for generation in range(6):
+            body = b"%d" % generation
+            claim = await self.begun(ledger, generation=generation, body=body)
+            await self.finished(ledger, claim, DONE)
+
+        claims = [await self.begun(ledger, body=b"%d" % n) for n in range(6)]
+
+        assert [one.conflict for one in claims] == [True] * 2 + [False] * 4
+
+    async def test_whoever_looks_for_another_body_finds_nothing(self, ledger: Ledger) -> None:
+        claim = await self.begun(ledger, body=b"one")
+        other = replace(claim.key, digest=body_digest(b"two"))
+        busy = await ledger.look([claim.key, other])
+        await self.finished(ledger, claim, DONE)
+
+        assert busy == [BUSY, BUSY]
+        assert await ledger.look([claim.key, other]) == [DONE, None]
+
+    @pytest.mark.parametrize("holder", ["a b", "\0" + "0" * 32, "\0abc", " ", "\0"])
+    async def test_digests_are_told_from_any_holder(self, ledger: Ledger, holder: str) -> None:
+        first = await self.begun(ledger, holder=holder, body=b"one")
+        again = await self.begun(ledger, holder=holder, body=b"one")
+        await self.finished(ledger, again, DONE)
+        other = await self.begun(ledger, holder=holder, body=b"two")
+        unknown = await self.begun(ledger, "k-2", holder=holder)
+        taken = await self.begun(ledger, "k-2", holder=holder)
+
+        assert (first.mine, again.mine, other.conflict) == (True, True, True)
+        assert (unknown.mine, taken.mine) == (True, True)
+
 
 _keys = st.lists(
     st.builds(LedgerKey, st.text(max_size=9), st.text(max_size=20)),
@@ -141,9 +291,7 @@ class LedgerContract(BodiesContract):
         assert ours == [False, True] * 3
         assert await ledger.look(keys) == [BUSY, DONE] * 3
 
-    async def test_a_key_asked_for_twice_in_a_batch_is_given_once(
-        self, ledger: Ledger
-    ) -> None:
+    async def test_a_key_asked_for_twice_in_a_batch_is_given_once(self, ledger: Ledger) -> None:
         key = LedgerKey("orders", "k")
 
         claims = await ledger.begin([key, key, LedgerKey("orders", "k", 1)], lease=30.0)
@@ -215,9 +363,7 @@ class LedgerContract(BodiesContract):
 
         assert gone == [3, 3, 0]
 
-    async def test_forgetting_is_bounded(
-        self, ledger: Ledger, clock: FakeClock
-    ) -> None:
+    async def test_forgetting_is_bounded(self, ledger: Ledger, clock: FakeClock) -> None:
         keys = [LedgerKey("orders", str(i)) for i in range(5)]
         claims = await ledger.begin(keys, lease=30.0)
         await ledger.finish([(claim, DONE) for claim in claims], ttl=1.0)

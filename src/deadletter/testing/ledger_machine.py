@@ -9,12 +9,7 @@ same answers. A backend's test is a subclass that says how to open both, and
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
 from deadletter.ports.ledger import DIGEST
@@ -37,9 +32,7 @@ _asked = st.builds(
     st.sampled_from(["", "m-1", "m-2"]),
     st.sampled_from([None, b"a" * DIGEST, b"b" * DIGEST, b"\0" * DIGEST]),
 )
-_ends = st.sampled_from(
-    [LedgerState.PROCESSED, LedgerState.FAILED, LedgerState.DEAD_LETTERED]
-)
+_ends = st.sampled_from([LedgerState.PROCESSED, LedgerState.FAILED, LedgerState.DEAD_LETTERED])
 
 
 class LedgerMachine(SideBySide):

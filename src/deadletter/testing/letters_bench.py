@@ -23,14 +23,12 @@ _numbers = count(1)
 
 def a_letter(body: bytes = b"{}", **fields: Any) -> DeadLetter:
     """
-    A letter as a worker makes it: one attempt, dead when it failed.
+    Return a letter as a worker makes it: one attempt, dead when it failed.
 
     Fields of the head and of the message can be given, `at` says when it died.
     """
     at = fields.pop("at", START)
-    in_message = {
-        name: fields.pop(name) for name in Message.__struct_fields__ if name in fields
-    }
+    in_message = {name: fields.pop(name) for name in Message.__struct_fields__ if name in fields}
     # Letters that were sent at the same time go in the order of their ids.
     message_id = fields.pop("message_id", None) or f"m-{next(_numbers):06}"
     given: dict[str, Any] = {"id": message_id, "body": body, "sent_at": START}
@@ -60,7 +58,7 @@ def a_letter(body: bytes = b"{}", **fields: Any) -> DeadLetter:
 
 
 def tried_again(letter: DeadLetter, *, later: float = 60.0) -> DeadLetter:
-    """The same message, given up again after one more attempt."""
+    """Return the same message, given up again after one more attempt."""
     at = letter.head.dead_at + timedelta(seconds=later)
     attempts = letter.head.attempts + 1
     head = replace(letter.head, attempts=attempts, dead_at=at)
@@ -69,11 +67,9 @@ def tried_again(letter: DeadLetter, *, later: float = 60.0) -> DeadLetter:
 
 
 def copy_that_died(taken: ReplayTaken, *, later: float = 60.0) -> DeadLetter:
-    """The letter a worker makes of a replayed copy that it gives up."""
+    """Return the letter a worker makes of a replayed copy that it gives up."""
     message, at = taken.message, START + timedelta(seconds=later)
-    lineage = Lineage(
-        letter_id=taken.letter_id, generation=taken.generation, campaign="c-1"
-    )
+    lineage = Lineage(letter_id=taken.letter_id, generation=taken.generation, campaign="c-1")
     letter = a_letter(message.body, message_id=message.id, source=taken.source, at=at)
     return replace(
         letter,
@@ -84,13 +80,13 @@ def copy_that_died(taken: ReplayTaken, *, later: float = 60.0) -> DeadLetter:
 
 
 def a_campaign(id_: str = "c-1", **fields: Any) -> Campaign:
-    """A campaign that somebody starts."""
+    """Return a campaign that somebody starts."""
     given: dict[str, Any] = {"query": "is:open", "created_at": START, "actor": "anna"}
     return Campaign(id=id_, **given | fields)
 
 
 def settled(taken: ReplayTaken, outcome: Outcome) -> ReplaySettled:
-    """What a consumer made of a copy."""
+    """Return what a consumer made of a copy."""
     return ReplaySettled(taken.letter_id, taken.generation, outcome)
 
 
@@ -119,7 +115,7 @@ class OfficeBench:
         return [one.id for one in await store.keep(letters or [a_letter()])]
 
     async def one(self, store: LetterStore, id_: str) -> DeadLetter:
-        """The letter there must be."""
+        """Return the letter there must be."""
         (letter,) = await store.get([id_])
         return letter
 
@@ -154,5 +150,5 @@ class OfficeBench:
         return list(await store.take_replay(campaign.id, limit=100))
 
     async def is_sound(self, store: LetterStore) -> bool:
-        """Whether everything adds up."""
+        """Return whether everything adds up."""
         return not await store.verify()

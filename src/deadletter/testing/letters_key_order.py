@@ -5,20 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.core.campaign import CampaignState, Outcome, ReplayItem
-from deadletter.core.care import Care
+from deadletter.core.campaign import CampaignState, Care, Outcome, ReplayItem
 from deadletter.core.letter import State
 from deadletter.ports import LetterStore, ReplayTaken
 
 from .fakes import START
-from .letters_bench import (
-    ANNA,
-    OfficeBench,
-    a_campaign,
-    a_letter,
-    copy_that_died,
-    settled,
-)
+from .letters_bench import ANNA, OfficeBench, a_campaign, a_letter, copy_that_died, settled
 
 
 class KeyOrderContract(OfficeBench):
@@ -27,8 +19,7 @@ class KeyOrderContract(OfficeBench):
     async def keyed(self, store: LetterStore, *keys: str | None) -> list[str]:
         """Keep a letter for each key, the oldest last; their ids, oldest first."""
         letters = [
-            a_letter(key=key, sent_at=START + timedelta(seconds=n))
-            for n, key in enumerate(keys)
+            a_letter(key=key, sent_at=START + timedelta(seconds=n)) for n, key in enumerate(keys)
         ]
         ids = await self.kept(store, *reversed(letters))
         return ids[::-1]
@@ -40,7 +31,7 @@ class KeyOrderContract(OfficeBench):
         return list(taken)
 
     async def counts(self, store: LetterStore) -> dict[Outcome, int]:
-        """How many letters of the campaign have which outcome."""
+        """Return how many letters of the campaign have which outcome."""
         (campaign,) = await store.campaigns()
         return campaign.counts
 
@@ -56,9 +47,7 @@ class KeyOrderContract(OfficeBench):
             gone.append(_ids(taken))
             coming = await store.next_replay("c-1", limit=10)
             assert coming == []
-            await store.settle_replays(
-                [settled(one, Outcome.CONFIRMED) for one in taken]
-            )
+            await store.settle_replays([settled(one, Outcome.CONFIRMED) for one in taken])
 
         assert gone == [[a1, b1, free], [a2], [a3]]
         assert await self.counts(store) == {Outcome.CONFIRMED: 5}
@@ -66,9 +55,7 @@ class KeyOrderContract(OfficeBench):
         assert campaign.state is CampaignState.DONE
         assert await self.is_sound(store)
 
-    async def test_what_is_behind_a_letter_that_failed_is_held(
-        self, store: LetterStore
-    ) -> None:
+    async def test_what_is_behind_a_letter_that_failed_is_held(self, store: LetterStore) -> None:
         a1, b1, a2, b2, a3 = await self.keyed(store, "a", "b", "a", "b", "a")
         await store.plan_replay(a_campaign(), [a1, b1, a2, b2, a3])
         first, other = await self.take(store)
@@ -85,9 +72,7 @@ class KeyOrderContract(OfficeBench):
             Outcome.FAILED: 1,
             Outcome.HELD: 2,
         }
-        assert [await self.state(store, one) for one in (a1, a2, a3)] == [
-            State.PENDING
-        ] * 3
+        assert [await self.state(store, one) for one in (a1, a2, a3)] == [State.PENDING] * 3
         (campaign,) = await store.campaigns()
         assert campaign.state is CampaignState.DONE
         (part,) = await store.replays([a3])
@@ -142,11 +127,7 @@ class KeyOrderContract(OfficeBench):
 
         assert await store.waiting_since() == {}
         (first,) = await self.take(store, limit=1)
-        assert await self.counts(store) == {
-            Outcome.SENT: 1,
-            Outcome.WAITING: 1,
-            Outcome.PLANNED: 1,
-        }
+        assert await self.counts(store) == {Outcome.SENT: 1, Outcome.WAITING: 1, Outcome.PLANNED: 1}
         source = (await self.one(store, a1)).head.source
         assert (await store.counts())[source][State.REPLAYING] == 1
         await store.settle_replays([settled(first, Outcome.CONFIRMED)])
@@ -162,27 +143,21 @@ class KeyOrderContract(OfficeBench):
         assert await self.counts(store) == {Outcome.SKIPPED: 1, Outcome.HELD: 1}
         assert await self.state(store, ids[1]) is State.PENDING
 
-    async def test_without_key_order_all_may_go_oldest_first(
-        self, store: LetterStore
-    ) -> None:
+    async def test_without_key_order_all_may_go_oldest_first(self, store: LetterStore) -> None:
         ids = await self.keyed(store, "a", "b", "a", None, "a")
         campaign = a_campaign(care=Care(key_order=False))
         await store.plan_replay(campaign, ids[::-1])
 
         assert _ids(await self.take(store)) == ids
 
-    async def test_the_same_key_of_another_mailbox_is_another_key(
-        self, store: LetterStore
-    ) -> None:
+    async def test_the_same_key_of_another_mailbox_is_another_key(self, store: LetterStore) -> None:
         letters = [a_letter(key="a"), a_letter(key="a", source="payments")]
         ids = await self.kept(store, *letters)
         await store.plan_replay(a_campaign(), ids)
 
         assert len(await self.take(store)) == 2
 
-    async def test_keys_have_sizes_and_started_ones_go_first(
-        self, store: LetterStore
-    ) -> None:
+    async def test_keys_have_sizes_and_started_ones_go_first(self, store: LetterStore) -> None:
         a1, b1, a2, b2, a3 = await self.keyed(store, "a", "b", "a", "b", "a")
         await store.plan_replay(a_campaign(), [a1, b1, a2, b2, a3])
 
@@ -197,9 +172,7 @@ class KeyOrderContract(OfficeBench):
         assert _ids(then) == [a2]
 
     @pytest.mark.parametrize("limit", [1, 2, 100])
-    async def test_waiting_letters_are_in_the_report(
-        self, store: LetterStore, limit: int
-    ) -> None:
+    async def test_waiting_letters_are_in_the_report(self, store: LetterStore, limit: int) -> None:
         ids = await self.keyed(store, "a", "a", None, "a")
         await store.plan_replay(a_campaign(), ids)
         await self.take(store)

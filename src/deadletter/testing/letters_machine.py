@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from deadletter.core.campaign import CampaignState, Outcome
 from deadletter.core.errors import DeadLetterError
-from deadletter.core.keeping import FINISHED
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
+from deadletter.core.letter_filing import FINISHED
 from deadletter.core.message import Message
 from deadletter.ports import LetterStore, Move, ReplaySettled, ReplayTaken
 
@@ -51,14 +51,14 @@ class LettersMachine(RuleBasedStateMachine):
         self._runner = asyncio.Runner()
 
     async def open(self) -> LetterStore:
-        """The office under test, on `self.clock`; again after `close`."""
+        """Return the office under test, on `self.clock`; again after `close`."""
         raise AssertionError("say how to open your office")
 
     async def close(self) -> None:
         """Let go of the office under test; what is in it must stay."""
 
     async def open_model(self) -> LetterStore:
-        """The office that is right, on `self.clock`."""
+        """Return the office that is right, on `self.clock`."""
         raise AssertionError("say how to open the model")
 
     @initialize()
@@ -73,9 +73,7 @@ class LettersMachine(RuleBasedStateMachine):
         source=st.sampled_from(["orders", "returns"]),
         version=st.sampled_from(["1.7", "1.10"]),
     )
-    def keep(
-        self, numbers: list[int], body: bytes, group: str, source: str, version: str
-    ) -> None:
+    def keep(self, numbers: list[int], body: bytes, group: str, source: str, version: str) -> None:
         """New ones, the same again, and ids reused for another body."""
         self._keep(
             [
@@ -196,9 +194,7 @@ class LettersMachine(RuleBasedStateMachine):
     ) -> None:
         now = self.clock.now()
         until = None if snooze is None else now + timedelta(seconds=snooze)
-        standing = Standing(
-            status=status, since=now, owner="bo", until=until, version=version
-        )
+        standing = Standing(status=status, since=now, owner="bo", until=until, version=version)
         self._both(lambda store: store.set_group(group, standing, _BY))
 
     @rule(name=_names, state=st.sampled_from(CampaignState))
@@ -256,7 +252,7 @@ class LettersMachine(RuleBasedStateMachine):
         return tuple(self.ids[n % len(self.ids)] for n in some)
 
     def _both(self, call: Call) -> Any:
-        """The answer of both, which is None when both refuse with the same words."""
+        """Return the answer of both, which is None when both refuse with the same words."""
         ours, refusal = self._answer(call, self.store)
         theirs, expected = self._answer(call, self.model)
         assert ours == theirs, f"the model says {theirs!r}"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.care import Care
+from deadletter.core.campaign import CampaignState, Care, Outcome
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import State
 from deadletter.core.message import Lineage
@@ -29,12 +28,9 @@ from .letters_bench import (
 class ReplayingContract(OfficeBench):
     """Campaigns, from the plan to the last outcome."""
 
-    async def test_letters_are_taken_oldest_sent_first(
-        self, store: LetterStore
-    ) -> None:
+    async def test_letters_are_taken_oldest_sent_first(self, store: LetterStore) -> None:
         letters = [
-            a_letter(bytes([n]) * n * 5000, sent_at=START - timedelta(seconds=n))
-            for n in range(6)
+            a_letter(bytes([n]) * n * 5000, sent_at=START - timedelta(seconds=n)) for n in range(6)
         ]
         ids = await self.kept(store, *letters)
         await store.plan_replay(a_campaign(), [*ids, ids[0], "?"])
@@ -45,17 +41,13 @@ class ReplayingContract(OfficeBench):
 
         taken = [*first, *rest]
         assert [one.letter_id for one in taken] == ids[::-1]
-        assert [one.message for one in taken] == [
-            letter.message for letter in reversed(letters)
-        ]
+        assert [one.message for one in taken] == [letter.message for letter in reversed(letters)]
         assert {one.generation for one in taken} == {1}
         assert {one.source for one in taken} == {"orders"}
         assert await store.counts() == {"orders": {State.REPLAYING: 6}}
         assert await self.is_sound(store)
 
-    async def test_positions_order_what_was_sent_at_the_same_time(
-        self, store: LetterStore
-    ) -> None:
+    async def test_positions_order_what_was_sent_at_the_same_time(self, store: LetterStore) -> None:
         places = ["orders/0/10", "orders/0/9", None, "orders/0/100"]
         letters = [replace(a_letter(), position=place) for place in places]
         ids = await self.kept(store, *letters)
@@ -79,16 +71,10 @@ class ReplayingContract(OfficeBench):
         assert [one.letter_id for one in taken] == [ids[1]]
         assert await self.state(store, ids[0]) is State.PENDING
         (campaign,) = await store.campaigns()
-        assert campaign.counts == {
-            Outcome.SKIPPED: 1,
-            Outcome.SENDING: 1,
-            Outcome.PLANNED: 2,
-        }
+        assert campaign.counts == {Outcome.SKIPPED: 1, Outcome.SENDING: 1, Outcome.PLANNED: 2}
         assert await self.is_sound(store)
 
-    async def test_what_was_taken_but_not_sent_is_taken_again(
-        self, store: LetterStore
-    ) -> None:
+    async def test_what_was_taken_but_not_sent_is_taken_again(self, store: LetterStore) -> None:
         one, two, three = await self.kept(store, a_letter(), a_letter(), a_letter())
         await store.plan_replay(a_campaign(), [one, two, three])
         before = await store.take_replay("c-1", limit=2)  # and then a crash
@@ -97,14 +83,9 @@ class ReplayingContract(OfficeBench):
         after = await store.take_replay("c-1", limit=2)
 
         assert after[0] == before[1]
-        assert [(taken.letter_id, taken.generation) for taken in after] == [
-            (two, 1),
-            (three, 1),
-        ]
+        assert [(taken.letter_id, taken.generation) for taken in after] == [(two, 1), (three, 1)]
 
-    async def test_a_confirmed_copy_makes_its_letter_replayed(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_confirmed_copy_makes_its_letter_replayed(self, store: LetterStore) -> None:
         (id_,) = await self.kept(store)
         (taken,) = await self.taken(store, id_)
         await store.sent_replay("c-1", [id_])
@@ -160,9 +141,7 @@ class ReplayingContract(OfficeBench):
         assert again == []
         assert await self.state(store, first.letter_id) is State.REPLAYING
         assert await self.state(store, second.letter_id) is State.PENDING
-        items = {
-            one.letter_id: one for one in (await store.campaign_items("c-1")).items
-        }
+        items = {one.letter_id: one for one in (await store.campaign_items("c-1")).items}
         (item,) = await store.replays([second.letter_id])
         assert items[second.letter_id] == item
         assert (item.outcome, item.why) == (Outcome.REFUSED, "no queue “orders”")
@@ -248,9 +227,7 @@ class ReplayingContract(OfficeBench):
         assert (await self.one(store, kept.id)).message.body == b"two"
         assert (await self.one(store, id_)).head.attempts == 1
 
-    async def test_a_copy_whose_letter_is_gone_becomes_a_letter(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_copy_whose_letter_is_gone_becomes_a_letter(self, store: LetterStore) -> None:
         (id_,) = await self.kept(store)
         (taken,) = await self.taken(store, id_)
         await self.moved(store, id_, State.PENDING)
@@ -262,9 +239,7 @@ class ReplayingContract(OfficeBench):
         assert (kept.is_new, again.is_new) == (True, False)
         assert await self.is_sound(store)
 
-    async def test_past_the_cap_a_letter_is_quarantined(
-        self, store: LetterStore
-    ) -> None:
+    async def test_past_the_cap_a_letter_is_quarantined(self, store: LetterStore) -> None:
         (id_,) = await self.kept(store)
         for n in (1, 2):
             campaign = a_campaign(f"c-{n}", cap=2)
@@ -294,9 +269,7 @@ class ReplayingContract(OfficeBench):
         assert (entry.action, entry.actor) == ("quarantine", "anna")
         assert await self.is_sound(store)
 
-    async def test_letters_that_may_not_be_replayed_are_skipped(
-        self, store: LetterStore
-    ) -> None:
+    async def test_letters_that_may_not_be_replayed_are_skipped(self, store: LetterStore) -> None:
         closed, gone, open_ = await self.kept(store, a_letter(), a_letter(), a_letter())
         await store.plan_replay(a_campaign(), [closed, gone, open_])
         await self.moved(store, closed, State.CLOSED)
@@ -328,21 +301,15 @@ class ReplayingContract(OfficeBench):
     ) -> None:
         ids = await self.kept(store, *(a_letter() for _ in range(30)))
         names = [f"c-{n}" for n in range(10)]
-        await asyncio.gather(
-            *(store.plan_replay(a_campaign(name), ids) for name in names)
-        )
+        await asyncio.gather(*(store.plan_replay(a_campaign(name), ids) for name in names))
 
-        taken = await asyncio.gather(
-            *(store.take_replay(name, limit=30) for name in names)
-        )
+        taken = await asyncio.gather(*(store.take_replay(name, limit=30) for name in names))
 
         out = [one.letter_id for some in taken for one in some]
         assert sorted(out) == sorted(ids)
         assert await self.is_sound(store)
 
-    async def test_a_copy_that_lost_its_lineage_still_comes_back(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_copy_that_lost_its_lineage_still_comes_back(self, store: LetterStore) -> None:
         letter = a_letter()
         (id_,) = await self.kept(store, letter)
         await self.taken(store, id_)
@@ -376,9 +343,7 @@ class ReplayingContract(OfficeBench):
         assert (entry.action, entry.actor) == ("replay", "anna")
         assert (entry.reason, entry.detail) == ("fixed in 1.8", "2 letters: is:open")
 
-    async def test_a_paused_campaign_hands_out_nothing(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_paused_campaign_hands_out_nothing(self, store: LetterStore) -> None:
         (id_,) = await self.kept(store)
         await store.plan_replay(a_campaign(), [id_])
 
@@ -391,9 +356,7 @@ class ReplayingContract(OfficeBench):
         details = [entry.detail for entry in await store.audit(target="c-1")]
         assert details[1:] == ["running to paused", "paused to running"]
 
-    async def test_a_cancelled_campaign_stays_cancelled(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_cancelled_campaign_stays_cancelled(self, store: LetterStore) -> None:
         (id_,) = await self.kept(store)
         await store.plan_replay(a_campaign(), [id_])
         await store.set_campaign("c-1", CampaignState.CANCELLED, ANNA)
@@ -408,9 +371,7 @@ class ReplayingContract(OfficeBench):
     async def test_campaigns_are_listed_latest_first(self, store: LetterStore) -> None:
         campaigns = [
             a_campaign("c-1", to="elsewhere", rate=2.5, cap=7, reason="why not"),
-            a_campaign(
-                "c-2", care=Care(canary=3, ramp=True, halt_on=0.25), through="shop"
-            ),
+            a_campaign("c-2", care=Care(canary=3, ramp=True, halt_on=0.25), through="shop"),
             a_campaign("c-3"),
         ]
         for campaign in campaigns:
@@ -435,9 +396,7 @@ class ReplayingContract(OfficeBench):
         assert await found(only=CampaignState.PAUSED, limit=1) == ["c-1"]
         assert await found(only=CampaignState.PAUSED, begins="d") == []
 
-    async def test_a_campaign_of_nothing_is_done_at_once(
-        self, store: LetterStore
-    ) -> None:
+    async def test_a_campaign_of_nothing_is_done_at_once(self, store: LetterStore) -> None:
         taken = await self.taken(store)
 
         (campaign,) = await store.campaigns()

@@ -11,19 +11,27 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.errors import DeadLetterError
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery
-from deadletter.ports import Engine, LetterStore, Posted, Postman
+from deadletter.ports import (
+    Acked,
+    Burial,
+    Engine,
+    Fate,
+    Kept,
+    LetterStore,
+    Posted,
+    Postman,
+    Undertaker,
+)
 
-from .fakes import START
+from .fakes import START, FakeClock
 from .letters_bench import ANNA, a_letter
-from .queue_bench import MailboxBench, drained
+from .queue_bench import LEASE, MailboxBench, a_message, drained
 
 
 class PostmanContract(MailboxBench):
     """For engines whose mailboxes and office are one."""
 
-    async def test_copies_are_there_as_they_were_and_recorded_as_sent(
-        self, engine: Engine
-    ) -> None:
+    async def test_copies_are_there_as_they_were_and_recorded_as_sent(self, engine: Engine) -> None:
         letter = a_letter(
             b"\x00\xff body",
             headers=(("a", b"\xff"), ("a", b"2")),
@@ -48,9 +56,7 @@ class PostmanContract(MailboxBench):
         assert (kept.head.state, kept.head.replays) == (State.REPLAYING, 1)
         assert await _counts(engine) == {Outcome.SENT: 1}
 
-    async def test_texts_that_nobody_could_send_go_all_the_same(
-        self, engine: Engine
-    ) -> None:
+    async def test_texts_that_nobody_could_send_go_all_the_same(self, engine: Engine) -> None:
         # Half a character, or a NUL, in what came from a foreign broker.
         letters = [
             a_letter(),
@@ -72,9 +78,7 @@ class PostmanContract(MailboxBench):
             letter.id for letter in letters
         ]
 
-    async def test_no_more_than_asked_for_go_at_once_in_order(
-        self, engine: Engine
-    ) -> None:
+    async def test_no_more_than_asked_for_go_at_once_in_order(self, engine: Engine) -> None:
         letters = [a_letter() for _ in range(5)]
         await _planned(engine, *letters)
 
@@ -98,9 +102,7 @@ class PostmanContract(MailboxBench):
         assert {copy.message.generation for copy in copies} == {1}
         assert await _counts(engine) == {Outcome.SENT: 3}
 
-    async def test_what_is_past_the_cap_is_quarantined_and_stays(
-        self, engine: Engine
-    ) -> None:
+    async def test_what_is_past_the_cap_is_quarantined_and_stays(self, engine: Engine) -> None:
         worn, fresh = a_letter(replays=2), a_letter()
         await _planned(engine, worn, fresh, cap=2)
 
@@ -125,9 +127,7 @@ class PostmanContract(MailboxBench):
         assert (first.letters, rest.letters) == (4, 2)
         for name in ("a", "b", "c"):
             found = [copy.message.id for copy in await _arrived(engine, of=name)]
-            assert found == [
-                one.message.id for one in letters if one.head.source == name
-            ]
+            assert found == [one.message.id for one in letters if one.head.source == name]
         assert await _counts(engine) == {Outcome.SENT: 6, Outcome.SKIPPED: 1}
         assert not await _office(engine).verify()
 
@@ -175,11 +175,7 @@ class PostmanContract(MailboxBench):
 async def _planned(engine: Engine, *letters: DeadLetter, **more: Any) -> None:
     await _office(engine).keep(letters)
     campaign = Campaign(
-        id="c-1",
-        query="is:pending",
-        created_at=START,
-        actor="anna",
-        **{"cap": 5} | more,
+        id="c-1", query="is:pending", created_at=START, actor="anna", **{"cap": 5} | more
     )
     ids = [letter.id for letter in letters]
     await _office(engine).plan_replay(campaign, ids)
@@ -200,5 +196,86 @@ def _postman(engine: Engine) -> Postman:
 
 
 def _office(engine: Engine) -> LetterStore:
+    assert engine.letters is not None
+    return engine.letters
+
+
+class UndertakerContract(MailboxBench):
+    """For engines whose mailboxes and office are one."""
+
+    async def test_a_letter_of_ours_is_kept_and_its_delivery_stays_ours(
+        self, engine: Engine
+    ) -> None:
+        await self.sent(engine, a_message(b"hello"))
+        delivery = await self.received(engine)
+
+        (kept,) = await _undertaker(engine).bury([_burial(delivery)])
+
+        assert isinstance(kept, Kept)
+        (letter,) = await _burial_contract_office(engine).get([kept.id])
+        assert letter.message.body == b"hello"
+        source = engine.broker.source("orders")
+        assert await source.settle([Acked(delivery, Fate.BURIED)]) == [True]
+
+    async def test_what_is_not_ours_any_more_leaves_no_letter(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        await self.sent(engine, *(a_message() for _ in range(3)))
+        lost, *ours = await _take(engine, 3)
+        assert await engine.broker.source("orders").settle([Acked(lost)]) == [True]
+
+        answers = await _undertaker(engine).bury(
+            [_burial(ours[0]), _burial(lost), _burial(ours[1])]
+        )
+
+        assert [answer is not None for answer in answers] == [True, False, True]
+        page = await _burial_contract_office(engine).find()
+        assert {head.message_id for head in page.heads} == {
+            delivery.message.id for delivery in ours
+        }
+
+    async def test_a_lease_that_ran_out_is_not_ours(self, engine: Engine, clock: FakeClock) -> None:
+        await self.sent(engine)
+        delivery = await self.received(engine, lease=1.0)
+        await self.pass_time(clock, 1.5)
+
+        assert await _undertaker(engine).bury([_burial(delivery)]) == [None]
+        assert not (await _burial_contract_office(engine).find()).heads
+
+    async def test_what_somebody_else_holds_is_not_ours(
+        self, engine: Engine, clock: FakeClock
+    ) -> None:
+        await self.sent(engine)
+        mine = await self.received(engine)
+        await self.pass_time(clock, LEASE + 1)
+        await engine.broker.sweep()
+        theirs = await self.received(engine, alone=True)
+
+        assert await _undertaker(engine).bury([_burial(mine)]) == [None]
+        (kept,) = await _undertaker(engine).bury([_burial(theirs)])
+        assert kept is not None
+
+    async def test_burying_nothing_is_fine(self, engine: Engine) -> None:
+        assert list(await _undertaker(engine).bury([])) == []
+
+
+async def _take(engine: Engine, count: int) -> Sequence[Delivery]:
+    source = engine.broker.source("orders")
+    taken = await source.receive(limit=count, wait=0, lease=LEASE)
+    assert len(taken) == count
+    return taken
+
+
+def _burial(delivery: Delivery) -> Burial:
+    message = delivery.message
+    return Burial(delivery, a_letter(message.body, message_id=message.id))
+
+
+def _undertaker(engine: Engine) -> Undertaker:
+    assert engine.undertaker is not None
+    return engine.undertaker
+
+
+def _burial_contract_office(engine: Engine) -> LetterStore:
     assert engine.letters is not None
     return engine.letters

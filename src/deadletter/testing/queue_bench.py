@@ -21,14 +21,14 @@ LEASE = 30.0
 
 
 def a_message(body: bytes = b"{}", **fields: Any) -> Message:
-    """A message with an id of its own."""
+    """Return a message with an id of its own."""
     fields.setdefault("id", f"m-{next(_numbers)}")
     fields.setdefault("sent_at", START)
     return Message(body=body, **fields)
 
 
 def promised(feature: str) -> Callable[[Test], Test]:
-    """A test of something that not every engine promises: others leave it out."""
+    """Return a test of something that not every engine promises: others leave it out."""
 
     def only_where_promised(test: Test) -> Test:
         @wraps(test)
@@ -43,7 +43,7 @@ def promised(feature: str) -> Callable[[Test], Test]:
 
 
 def tally(engine: Engine, told: dict[str, int]) -> dict[str, int]:
-    """What an engine should say it has counted: nothing, where it does not count."""
+    """Return what an engine should say it has counted: nothing, where it does not count."""
     return told if engine.features.tallies else {}
 
 
@@ -87,7 +87,7 @@ class MailboxBench:
         alone: bool = False,
         of: str = "orders",
     ) -> Delivery:
-        """The one delivery there must be."""
+        """Return the one delivery there must be."""
         source = engine.broker.source(of)
         (delivery,) = await source.receive(
             limit=limit, wait=self.patience, lease=lease, alone=alone
@@ -95,7 +95,7 @@ class MailboxBench:
         return delivery
 
     async def nothing_left(self, engine: Engine, *, of: str = "orders") -> bool:
-        """Whether a receive finds nothing, neither usual nor suspect."""
+        """Return whether a receive finds nothing, neither usual nor suspect."""
         source = engine.broker.source(of)
         usual = await source.receive(limit=10, wait=0, lease=LEASE)
         alone = await source.receive(limit=1, wait=0, lease=LEASE, alone=True)
@@ -112,7 +112,7 @@ class MailboxBench:
         await self.swept(engine)
 
     async def swept(self, engine: Engine) -> Swept:
-        """What a sweep finds; where it sees only what was received, after a look."""
+        """Return what a sweep finds; where it sees only what was received, after a look."""
         if not engine.features.sees_lost:
             for queue in await engine.broker.queues():
                 source = engine.broker.source(queue.options.name)
@@ -130,19 +130,17 @@ async def drained(source: Source, *, limit: int = 100) -> list[Delivery]:
 
 
 async def info(broker: Broker, name: str = "orders") -> QueueInfo:
-    """What a mailbox says of itself."""
+    """Return what a mailbox says of itself."""
     return next(q for q in await broker.queues() if q.options.name == name)
 
 
-async def release(
-    source: Source, delivery: Delivery, delay: float = 0.0, **how: Any
-) -> None:
+async def release(source: Source, delivery: Delivery, delay: float = 0.0, **how: Any) -> None:
     """Hand a delivery back that is ours."""
     assert await source.settle([Released(delivery, delay, **how)]) == [True]
 
 
 async def soon(awaitable: "asyncio.Task[Any]", within: float) -> float:
-    """How many seconds a task still took; it must end within so many."""
+    """Return how many seconds a task still took; it must end within so many."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     await asyncio.wait_for(awaitable, within)

@@ -1,8 +1,7 @@
 """What an engine's mailboxes promise, whoever keeps them."""
 
 from .queue_delivering import DeliveringContract
-from .queue_losing import LosingContract
-from .queue_settling import SettlingContract
+from .queue_settling import LosingContract, SettlingContract
 
 
 class QueueContract(DeliveringContract, SettlingContract, LosingContract):

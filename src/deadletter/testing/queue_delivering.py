@@ -14,16 +14,7 @@ from deadletter.core.message import LONGEST_TEXT, Delivery, Lineage, Message
 from deadletter.ports import Acked, Engine
 
 from .fakes import START, FakeClock
-from .queue_bench import (
-    LEASE,
-    MailboxBench,
-    a_message,
-    drained,
-    info,
-    promised,
-    release,
-    soon,
-)
+from .queue_bench import LEASE, MailboxBench, a_message, drained, info, promised, release, soon
 
 _texts = st.text(max_size=20)
 _maybe = st.none() | _texts
@@ -43,9 +34,7 @@ messages = st.builds(
     traceparent=_maybe,
     tracestate=_maybe,
     lineage=st.none()
-    | st.builds(
-        Lineage, letter_id=_texts, generation=st.integers(1, 99), campaign=_texts
-    ),
+    | st.builds(Lineage, letter_id=_texts, generation=st.integers(1, 99), campaign=_texts),
 )
 """Messages of every shape; bodies and headers of any bytes."""
 
@@ -81,9 +70,7 @@ class DeliveringContract(MailboxBench):
 
         by_due = sending
         if engine.features.due_order:  # what has expired is due at once
-            by_due = sorted(
-                sending, key=lambda message: min(message.expires_at or START, START)
-            )
+            by_due = sorted(sending, key=lambda message: min(message.expires_at or START, START))
         assert [delivery.message for delivery in deliveries] == by_due
         assert {delivery.mailbox for delivery in deliveries} == {"orders"}
         assert all(await source.settle([Acked(delivery) for delivery in deliveries]))
@@ -95,10 +82,7 @@ class DeliveringContract(MailboxBench):
         given: list[dict[str, Any]] = [
             *({name: text} for name in _TEXTS for text in long),
             *({"headers": ((text, b"x"),)} for text in long),
-            *(
-                {"headers": ((odd, b"x"),), **dict.fromkeys(_TEXTS, odd)}
-                for odd in _ODD
-            ),
+            *({"headers": ((odd, b"x"),), **dict.fromkeys(_TEXTS, odd)} for odd in _ODD),
         ]
         sending = [a_message(**fields) for fields in given]
         await self.sent(engine, *sending)
@@ -173,9 +157,7 @@ class DeliveringContract(MailboxBench):
         assert (len(at_once), len(too_early), len(in_time)) == (0, 0, 1)
 
     @promised("due_order")
-    async def test_what_is_due_first_comes_first(
-        self, engine: Engine, clock: FakeClock
-    ) -> None:
+    async def test_what_is_due_first_comes_first(self, engine: Engine, clock: FakeClock) -> None:
         (late,) = await self.sent(engine, delay=2.0)
         (early,) = await self.sent(engine, delay=1.0)
         (now,) = await self.sent(engine)
@@ -252,9 +234,7 @@ class DeliveringContract(MailboxBench):
         await soon(waiting, within=self.patience)
         assert len(waiting.result()) == 1
 
-    async def test_those_who_wait_elsewhere_are_not_disturbed(
-        self, engine: Engine
-    ) -> None:
+    async def test_those_who_wait_elsewhere_are_not_disturbed(self, engine: Engine) -> None:
         waiting = await self._waiting(engine, of="returns")
 
         await self.sent(engine)
@@ -310,7 +290,7 @@ class DeliveringContract(MailboxBench):
         return task
 
     async def _all_of(self, engine: Engine, count: int) -> list[Delivery]:
-        """So many deliveries, which may come back a moment later."""
+        """Return so many deliveries, which may come back a moment later."""
         source = engine.broker.source("orders")
         found: list[Delivery] = []
         while len(found) < count:

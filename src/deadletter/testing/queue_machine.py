@@ -11,21 +11,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from deadletter.core.message import Delivery, Message
-from deadletter.ports import (
-    Acked,
-    Fate,
-    QueueOptions,
-    Released,
-    Settlement,
-)
+from deadletter.ports import Acked, Fate, QueueOptions, Released, Settlement
 
 from .side_by_side import SideBySide
 
@@ -64,9 +53,7 @@ class QueueMachine(SideBySide):
         life=st.sampled_from([None, None, 2.0, 15.0]),
     )
     def send(self, name: str, count: int, delay: float, life: float | None) -> None:
-        expires_at = (
-            None if life is None else self.clock.now() + timedelta(seconds=life)
-        )
+        expires_at = None if life is None else self.clock.now() + timedelta(seconds=life)
         messages = [
             Message(
                 id=f"m-{self.sent + i}",
@@ -165,10 +152,7 @@ class QueueMachine(SideBySide):
         ways = data.draw(st.lists(_ways, min_size=len(pairs), max_size=len(pairs)))
         delay = data.draw(_delays)
         ours, theirs = [
-            [
-                _settlement(pair[side], way, delay)
-                for pair, way in zip(pairs, ways, strict=True)
-            ]
+            [_settlement(pair[side], way, delay) for pair, way in zip(pairs, ways, strict=True)]
             for side in (0, 1)
         ]
         self._compare(
@@ -180,9 +164,7 @@ class QueueMachine(SideBySide):
         latest = st.sampled_from(self.held[-8:])
         return data.draw(st.lists(latest, min_size=1, max_size=8))
 
-    def _mailbox(
-        self, pairs: list[tuple[Delivery, Delivery]], *, elsewhere: bool
-    ) -> str:
+    def _mailbox(self, pairs: list[tuple[Delivery, Delivery]], *, elsewhere: bool) -> str:
         own = pairs[0][0].mailbox
         return next(o.name for o in _MAILBOXES if (o.name != own) is elsewhere)
 

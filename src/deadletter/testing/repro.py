@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Protocol
 
-from deadletter.core.capsule import read
 from deadletter.core.message import Message
+from deadletter.core.packing import read
 
 
 class Handles(Protocol):

@@ -25,11 +25,11 @@ class SideBySide(RuleBasedStateMachine):
         self._runner = asyncio.Runner()
 
     async def open(self) -> Engine:
-        """The engine under test, on `self.clock`; again after a reopen."""
+        """Return the engine under test, on `self.clock`; again after a reopen."""
         raise AssertionError("say how to open your engine")
 
     async def open_model(self) -> Engine:
-        """The engine that is right, on `self.clock`."""
+        """Return the engine that is right, on `self.clock`."""
         raise AssertionError("say how to open the model")
 
     def open_both(self) -> None:

@@ -20,14 +20,12 @@ from deadletter.core.query import (
     parse,
     word_matches,
 )
-from deadletter.core.query.contents import decoded
+from deadletter.core.query.match import decoded
 
 
 def letter_with(body: bytes) -> DeadLetter:
     return DeadLetter(
-        head=LetterHead(
-            id="x", source="orders", message_id="m", first_failed_at=NOW, dead_at=NOW
-        ),
+        head=LetterHead(id="x", source="orders", message_id="m", first_failed_at=NOW, dead_at=NOW),
         message=Message(id="m", body=body, sent_at=NOW),
     )
 
@@ -196,9 +194,7 @@ def test_a_word_behind_the_first_megabyte_is_not_sought() -> None:
     assert not word_matches(Word("late"), "", body)
 
 
-def test_a_hundred_terms_open_a_large_body_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hundred_terms_open_a_large_body_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
 
     def counted(body: bytes) -> object:
@@ -225,9 +221,7 @@ def test_a_name_is_found_however_it_is_written() -> None:
     assert not matches(parse("body.order.ga:1"), letter_with(escaped), now=NOW)
 
 
-def test_a_body_stays_closed_when_the_head_settles_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_body_stays_closed_when_the_head_settles_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deadletter.core.query.match.decoded", pytest.fail)
 
     assert not matches(parse("body.a:1 is:closed"), letter_with(b"{}"), now=NOW)
@@ -235,9 +229,7 @@ def test_a_body_stays_closed_when_the_head_settles_it(
 
 
 @pytest.mark.parametrize("word", ["a*", "aaaaaaab", "a*b*", "*"])
-def test_a_hundred_words_in_a_large_body_take_their_time_but_not_more(
-    word: str,
-) -> None:
+def test_a_hundred_words_in_a_large_body_take_their_time_but_not_more(word: str) -> None:
     query = parse(" OR ".join([f"{word}zz"] * 100))
     letter = letter_with(b"a" * 1_000_000)
 

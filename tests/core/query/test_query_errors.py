@@ -6,8 +6,8 @@ from deadletter.core.errors import QueryError
 from deadletter.core.message import LONGEST_TEXT
 from deadletter.core.query import parse, show
 from deadletter.core.query.ast import Op, Term
-from deadletter.core.query.pattern import literal
-from deadletter.core.query.tokens import MAX_TEXT
+from deadletter.core.query.fields import literal
+from deadletter.core.query.parse import MAX_TEXT
 
 
 def refused(text: str) -> QueryError:
@@ -94,9 +94,7 @@ def refused(text: str) -> QueryError:
         ("ab\ud800", 2, "character 3"),
     ],
 )
-def test_an_error_points_at_the_token_and_says_what_to_do(
-    text: str, at: int, says: str
-) -> None:
+def test_an_error_points_at_the_token_and_says_what_to_do(text: str, at: int, says: str) -> None:
     error = refused(text)
 
     assert (error.at, says in error.text) == (at, True), error.text
@@ -131,9 +129,7 @@ def test_characters_that_cannot_be_typed_are_written_as_codes() -> None:
 def test_the_longest_id_that_can_be_sent_can_be_searched_for() -> None:
     longest = "\0" * LONGEST_TEXT
 
-    assert parse(show(Term("message", Op.IS, (longest,)))) == Term(
-        "message", Op.IS, (longest,)
-    )
+    assert parse(show(Term("message", Op.IS, (longest,)))) == Term("message", Op.IS, (longest,))
 
 
 def test_a_search_has_at_most_100_terms() -> None:

@@ -227,9 +227,7 @@ def test_ages_are_those_of_the_time_handed_in() -> None:
     assert finds("age:>24h", now=NOW + timedelta(microseconds=1))
 
 
-@pytest.mark.parametrize(
-    "value", ["2026-10-31", "2026-10-31T12:00", "2026-10-31T12:00:00"]
-)
+@pytest.mark.parametrize("value", ["2026-10-31", "2026-10-31T12:00", "2026-10-31T12:00:00"])
 @pytest.mark.parametrize("seconds", [-86401, -60, -1, 0, 0.5, 1, 60, 86399, 86400])
 def test_a_time_is_before_in_or_after_another(value: str, seconds: float) -> None:
     dead_at = LETTER.head.dead_at + timedelta(seconds=seconds)
@@ -304,9 +302,7 @@ def test_resolving_turns_ages_into_times() -> None:
 
 
 @given(queries(), letters())
-def test_the_two_parts_of_a_split_search_are_the_whole(
-    query: Node, letter: DeadLetter
-) -> None:
+def test_the_two_parts_of_a_split_search_are_the_whole(query: Node, letter: DeadLetter) -> None:
     by_head, rest = split(query)
 
     both = matches(All((*by_head, rest)), letter, now=NOW)
@@ -316,9 +312,7 @@ def test_the_two_parts_of_a_split_search_are_the_whole(
 
 
 @given(queries(), letters())
-def test_a_search_that_needs_no_contents_never_opens_them(
-    query: Node, letter: DeadLetter
-) -> None:
+def test_a_search_that_needs_no_contents_never_opens_them(query: Node, letter: DeadLetter) -> None:
     without: Anything = replace(letter, message=None)
 
     by_head, _ = split(query)
@@ -333,16 +327,8 @@ def test_a_search_that_needs_no_contents_never_opens_them(
         ("", [], ""),
         ("is:open", ["is:open"], ""),
         ("refused", [], "refused"),
-        (
-            "is:open refused age:>1d body.a:1",
-            ["is:open", "age:>1d"],
-            "refused body.a:1",
-        ),
-        (
-            "is:open (key:a (refused has:trace))",
-            ["is:open", "key:a", "has:trace"],
-            "refused",
-        ),
+        ("is:open refused age:>1d body.a:1", ["is:open", "age:>1d"], "refused body.a:1"),
+        ("is:open (key:a (refused has:trace))", ["is:open", "key:a", "has:trace"], "refused"),
         ("is:open OR refused", [], "is:open OR refused"),
         ("!(is:open OR refused)", ["!is:open"], "!refused"),
         ("!!(is:open has:body)", ["is:open"], "has:body"),

@@ -116,10 +116,7 @@ def test_words_and_what_joins_them(text: str, tree: Node) -> None:
         ("until:90s", is_("until", "90s")),
         ("dead:2026-11-01", is_("dead", "2026-11-01")),
         ("dead:>2026-11-01T12:00", Term("dead", Op.GT, ("2026-11-01T12:00Z",))),
-        (
-            "first:<2026-11-01T12:00:01Z",
-            Term("first", Op.LT, ("2026-11-01T12:00:01Z",)),
-        ),
+        ("first:<2026-11-01T12:00:01Z", Term("first", Op.LT, ("2026-11-01T12:00:01Z",))),
         ("dead:2026-11-01t14:00+02:00", is_("dead", "2026-11-01T12:00Z")),
         ("dead:2026-11-01T12:00:00.5Z", is_("dead", "2026-11-01T12:00:00.500000Z")),
         ("header.tenant:eu", is_("header", "eu", path=("tenant",))),

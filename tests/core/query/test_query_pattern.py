@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.query.ast import Word
-from deadletter.core.query.contents import word_matches
-from deadletter.core.query.pattern import fits, fold, literal, pattern, pieces
+from deadletter.core.query.fields import fits, fold, literal, pattern, pieces
+from deadletter.core.query.match import word_matches
 
 
 @pytest.mark.parametrize(

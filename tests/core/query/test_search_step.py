@@ -32,9 +32,7 @@ class Shelf:
     def search(self, query: str, budget: Budget, *, limit: int = 50) -> Found[int]:
         """One step from the first letter on, in which opening takes 0.1 seconds."""
         meter = Meter(self._clock.monotonic, budget)
-        step = search_step(
-            parse(query), limit=limit, start=None, exact=False, now=NOW, meter=meter
-        )
+        step = search_step(parse(query), limit=limit, start=None, exact=False, now=NOW, meter=meter)
         try:
             wanted = next(step)
             while True:

@@ -29,10 +29,7 @@ def test_every_term_of_an_or_is_an_alternative() -> None:
 
 
 def test_words_are_in_the_error_text_or_in_the_body() -> None:
-    assert hints(parse("one"), bodies=True) == [
-        Hint(("one",)),
-        Hint(("one",), in_body=True),
-    ]
+    assert hints(parse("one"), bodies=True) == [Hint(("one",)), Hint(("one",), in_body=True)]
     assert hints(parse("one")) is None  # bodies are not indexed
 
 
@@ -61,10 +58,7 @@ def test_a_letter_that_matches_has_them(letter: DeadLetter, query: Node) -> None
     if told is not None and matches(query, letter, now=NOW):
         in_text = set(trigrams(letter.head.error_text))
         in_body = set(trigrams(body_text(letter.message.body)))
-        assert any(
-            (in_body if hint.in_body else in_text).issuperset(hint.grams)
-            for hint in told
-        )
+        assert any((in_body if hint.in_body else in_text).issuperset(hint.grams) for hint in told)
 
 
 @given(

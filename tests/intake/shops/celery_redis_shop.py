@@ -16,12 +16,8 @@ app.conf.update(
 class Buried(Task):
     """A task whose last failure puts it aside, under the id and headers it has."""
 
-    def on_failure(
-        self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any
-    ) -> None:
-        self.signature_from_request(
-            args=args, kwargs=kwargs, queue="dead"
-        ).apply_async()
+    def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        self.signature_from_request(args=args, kwargs=kwargs, queue="dead").apply_async()
 
 
 @app.task(

@@ -54,9 +54,7 @@ class Kafka(Server):
     def find(cls) -> dict[str, Path]:
         jars = INSTALLED / "kafka"
         if not (jars / ".ready").exists():
-            raise Missing(
-                "no Kafka here: run `make services` (needs Java 17 and Maven)"
-            )
+            raise Missing("no Kafka here: run `make services` (needs Java 17 and Maven)")
         return {"jars": jars, "java": program("java")}
 
     def make_url(self) -> str:
@@ -91,11 +89,7 @@ class Kafka(Server):
     def is_ready(self) -> bool:
         socket.create_connection((HOST, self.port), 2).close()
         admin = AdminClient(
-            {
-                "bootstrap.servers": f"{HOST}:{self.port}",
-                "log_level": 0,
-                **self.client_settings(),
-            }
+            {"bootstrap.servers": f"{HOST}:{self.port}", "log_level": 0, **self.client_settings()}
         )
         try:
             return bool(admin.list_topics(timeout=2).brokers)

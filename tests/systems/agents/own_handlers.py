@@ -30,9 +30,7 @@ def consumers(boxes: Mailboxes, telemetry: Telemetry) -> list[DLQConsumer[Any]]:
             case "What about Godot?":
                 Path(SETTINGS.facts).write_text(json.dumps({"godot": "He comes"}))
                 resolver = CompositeResolver({}, boxes.answers)
-                return replay_handler(
-                    letter, source=boxes.requests, reply_resolver=resolver
-                )
+                return replay_handler(letter, source=boxes.requests, reply_resolver=resolver)
             case "Steal it":
                 return "discarded"
             case _:

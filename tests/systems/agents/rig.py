@@ -34,8 +34,8 @@ class Rig:
         self.events: list[Event] = []
         self.observers: list[Observer] = [self.events.append]
         self.post = Post(url, observe=self._observe, **options)
-        self.requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = (
-            self.box("requests", MainLoopRequest[str])
+        self.requests: PostMailbox[MainLoopRequest[str], MainLoopResult[str]] = self.box(
+            "requests", MainLoopRequest[str]
         )
         self.dead: PostMailbox[DeadLetter[MainLoopRequest[str]], None] = self.box(
             "requests-dlq", DeadLetter[MainLoopRequest[str]]
@@ -59,9 +59,7 @@ class Rig:
     ) -> MainLoop[str, str]:
         """A main loop; it has the usual policy unless told otherwise."""
         options.setdefault("dlq", self.policy())
-        return MainLoop(
-            adapter=adapter, requests=self.requests, config=config, **options
-        )
+        return MainLoop(adapter=adapter, requests=self.requests, config=config, **options)
 
     def ask(self, text: str) -> MainLoopRequest[str]:
         request = MainLoopRequest(text)

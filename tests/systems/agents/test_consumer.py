@@ -14,7 +14,7 @@ from agents.telemetry import Telemetry
 from deadletter.core.events import LetterHandled, LetterRefused
 from deadletter.core.letter import By
 from deadletter.office.letters import Letters
-from deadletter.runtime.heartbeat import Heartbeat
+from deadletter.runtime.lease_keeper import Heartbeat
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, running, until
 from systems.agents.spy import Spy
@@ -33,16 +33,8 @@ def test_it_is_made_of_keywords_and_runs_with_keywords() -> None:
 
     assert list(made)[1:] == ["mailbox", "handler", "visibility_timeout"]
     assert made["visibility_timeout"].default == 300
-    assert list(run)[1:] == [
-        "max_iterations",
-        "visibility_timeout",
-        "wait_time_seconds",
-    ]
-    assert [parameter.default for parameter in list(run.values())[1:]] == [
-        None,
-        None,
-        20.0,
-    ]
+    assert list(run)[1:] == ["max_iterations", "visibility_timeout", "wait_time_seconds"]
+    assert [parameter.default for parameter in list(run.values())[1:]] == [None, None, 20.0]
     assert shutdown["timeout"].default == 30.0
     for parameters in (made, run, shutdown):
         for name in list(parameters)[1:]:
@@ -62,9 +54,7 @@ def test_what_its_handler_has_dealt_with_is_gone(rig: Rig) -> None:
     rig.bury(a=NO, b=NO)
     seen: list[DeadLetter[Any]] = []
 
-    DLQConsumer(mailbox=rig.dead, handler=seen.append).run(
-        max_iterations=1, wait_time_seconds=5
-    )
+    DLQConsumer(mailbox=rig.dead, handler=seen.append).run(max_iterations=1, wait_time_seconds=5)
 
     assert [letter.body.request for letter in seen] == ["a", "b"]  # as they died
     assert all(isinstance(letter, DeadLetter) for letter in seen)
@@ -72,9 +62,7 @@ def test_what_its_handler_has_dealt_with_is_gone(rig: Rig) -> None:
     assert len(rig.kept()) == 2  # the office still knows
 
 
-def test_what_its_handler_fails_on_waits_an_hour_where_it_is(
-    timed: Rig, clock: FakeClock
-) -> None:
+def test_what_its_handler_fails_on_waits_an_hour_where_it_is(timed: Rig, clock: FakeClock) -> None:
     timed.bury(a=NO)
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=refuse)
 
@@ -93,9 +81,7 @@ def test_a_failure_is_logged_as_an_error_with_the_message_and_why(rig: Rig) -> N
     rig.bury(a=NO)
 
     with structlog.testing.capture_logs() as lines:
-        DLQConsumer(mailbox=rig.dead, handler=refuse).run(
-            max_iterations=1, wait_time_seconds=5
-        )
+        DLQConsumer(mailbox=rig.dead, handler=refuse).run(max_iterations=1, wait_time_seconds=5)
 
     (said,) = [line for line in lines if line["event"] == "letter-refused"]
     assert said["log_level"] == "error"
@@ -108,9 +94,7 @@ def test_however_often_it_fails_it_is_never_dead_lettered_again(
 ) -> None:
     timed.bury(a=NO)
     for _ in range(20):
-        DLQConsumer(mailbox=timed.dead, handler=refuse).run(
-            max_iterations=1, wait_time_seconds=0
-        )
+        DLQConsumer(mailbox=timed.dead, handler=refuse).run(max_iterations=1, wait_time_seconds=0)
         clock.advance(3600)
 
     assert len(timed.seen(LetterRefused)) == 20
@@ -154,9 +138,7 @@ def test_every_turn_is_a_sign_of_life(timed: Rig, turns: int) -> None:
     assert len(beats) == turns
 
 
-@pytest.mark.parametrize(
-    ("asked", "lease"), [({}, 300), ({"visibility_timeout": 7}, 7)]
-)
+@pytest.mark.parametrize(("asked", "lease"), [({}, 300), ({"visibility_timeout": 7}, 7)])
 def test_the_visibility_of_a_run_or_else_of_the_consumer(
     timed: Rig, asked: dict[str, Any], lease: int
 ) -> None:
@@ -183,9 +165,7 @@ def test_a_visibility_of_nothing_is_not_the_default(timed: Rig) -> None:
     assert "asked requests-dlq for 0 s, 0 s" in notes
 
 
-def test_it_goes_on_until_it_is_shut_down_and_says_truly_whether_it_has_ended(
-    rig: Rig,
-) -> None:
+def test_it_goes_on_until_it_is_shut_down_and_says_truly_whether_it_has_ended(rig: Rig) -> None:
     rig.bury(a=NO)
     begun, may_go = threading.Event(), threading.Event()
 
@@ -225,9 +205,7 @@ def test_handling_is_logged_with_age_and_action(
     clock.advance(40)
 
     with structlog.testing.capture_logs() as lines:
-        DLQConsumer(mailbox=timed.dead, handler=handler).run(
-            max_iterations=1, wait_time_seconds=0
-        )
+        DLQConsumer(mailbox=timed.dead, handler=handler).run(max_iterations=1, wait_time_seconds=0)
 
     (said,) = [line for line in lines if line["event"] == "letter-handled"]
     head = timed.kept()[0].head
@@ -244,9 +222,7 @@ def test_only_the_letter_somebody_was_told_of_is_alerted(timed: Rig) -> None:
     def handle(letter: DeadLetter[Any]) -> object:
         return alert(letter) if letter.body.request == "urgent" else None
 
-    DLQConsumer(mailbox=timed.dead, handler=handle).run(
-        max_iterations=1, wait_time_seconds=0
-    )
+    DLQConsumer(mailbox=timed.dead, handler=handle).run(max_iterations=1, wait_time_seconds=0)
 
     assert [event.action for event in timed.seen(LetterHandled)] == [
         "processed",
@@ -270,10 +246,7 @@ def test_a_letter_past_its_time_is_discarded_and_stays_in_the_office(
     ).run(max_iterations=1, wait_time_seconds=0)
 
     assert len(seen) == 1  # each by its own clock
-    assert [event.action for event in timed.seen(LetterHandled)] == [
-        "discarded",
-        "processed",
-    ]
+    assert [event.action for event in timed.seen(LetterHandled)] == ["discarded", "processed"]
     assert timed.dead.approximate_count() == 0
     assert len(timed.kept()) == 2
 
@@ -281,9 +254,7 @@ def test_a_letter_past_its_time_is_discarded_and_stays_in_the_office(
 def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
     timed: Rig, clock: FakeClock
 ) -> None:
-    box: Any = timed.box(
-        "requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000
-    )
+    box: Any = timed.box("requests-dlq", DeadLetter[MainLoopRequest[str]], default_ttl=2_592_000)
     timed.bury(**{f"old{number}": NO for number in range(12)})
     clock.advance(2_592_000 - 60)
     timed.bury(new=NO)
@@ -300,9 +271,7 @@ def test_without_a_consumer_it_is_tidied_away_each_by_its_own_clock(
     closed = [letter.id for letter in old[:3]]
     timed.post.call(_close(timed, closed))
     assert tidy_office(timed.post) == 3
-    assert {letter.id for letter in timed.kept()} == {
-        letter.id for letter in (new, *old[3:])
-    }
+    assert {letter.id for letter in timed.kept()} == {letter.id for letter in (new, *old[3:])}
 
 
 async def _close(rig: Rig, ids: list[str]) -> None:
@@ -334,9 +303,7 @@ def test_an_alert_says_all_there_is_and_pages_for_what_is_critical(rig: Rig) -> 
     )
     rig.bury(usual=NO, urgent=ConnectionError("away"))
     with structlog.testing.capture_logs() as lines:
-        DLQConsumer(mailbox=rig.dead, handler=alert).run(
-            max_iterations=1, wait_time_seconds=5
-        )
+        DLQConsumer(mailbox=rig.dead, handler=alert).run(max_iterations=1, wait_time_seconds=5)
 
     letters = {letter.head.message_id: letter.head for letter in rig.kept()}
     told = [line for line in lines if line["event"] == "Request dead-lettered"]

@@ -85,9 +85,7 @@ def test_poison_that_kills_the_process_is_dead_lettered_and_takes_nobody_along(
     crashing: Crashing,
 ) -> None:
     rig = crashing.rig
-    told: PostMailbox[MainLoopResult[str], None] = rig.box(
-        "of-poison", MainLoopResult[str]
-    )
+    told: PostMailbox[MainLoopResult[str], None] = rig.box("of-poison", MainLoopResult[str])
     poison = MainLoopRequest("poison")
     rig.requests.send(poison, reply_to=told)
     innocents = {rig.ask(f"r{number}").request_id for number in range(4)}
@@ -125,9 +123,7 @@ def on_redis(server: Server, place: Path) -> Iterator[Rig]:
         rig.post.close()
 
 
-def test_each_message_expires_by_its_own_clock(
-    redis_server: Server, tmp_path: Path
-) -> None:
+def test_each_message_expires_by_its_own_clock(redis_server: Server, tmp_path: Path) -> None:
     with on_redis(redis_server, tmp_path) as rig:
         brief: PostMailbox[MainLoopRequest[str], Any] = rig.box(
             "requests", MainLoopRequest[str], default_ttl=0.3

@@ -20,18 +20,8 @@ from systems.agents.rig import Rig, failing, running
 
 classify = PROFILES["mailbox"].policy.classifier.classify
 
-RETRIABLE = [
-    MailboxConnectionError,
-    RateLimitError,
-    TimeoutError,
-    VisibilityExpansionRequired,
-]
-NOT_RETRIABLE = [
-    ValidationError,
-    ContentPolicyViolation,
-    AuthenticationError,
-    QuotaExceededError,
-]
+RETRIABLE = [MailboxConnectionError, RateLimitError, TimeoutError, VisibilityExpansionRequired]
+NOT_RETRIABLE = [ValidationError, ContentPolicyViolation, AuthenticationError, QuotaExceededError]
 AMBIGUOUS = [ProviderError, SerializationError, ResourceNotFoundError]
 
 
@@ -57,12 +47,8 @@ def test_ambiguous(error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("error", [*RETRIABLE, *NOT_RETRIABLE, *AMBIGUOUS])
-def test_none_of_them_dies_at_once_unless_it_is_listed(
-    timed: Rig, error: type[Exception]
-) -> None:
-    with running(
-        timed.loop(failing(error("no")), dlq=timed.policy(max_delivery_count=3))
-    ):
+def test_none_of_them_dies_at_once_unless_it_is_listed(timed: Rig, error: type[Exception]) -> None:
+    with running(timed.loop(failing(error("no")), dlq=timed.policy(max_delivery_count=3))):
         timed.ask("hello")
 
         assert timed.letter().delivery_count == 3

@@ -27,9 +27,7 @@ class Bench:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.requests: PostMailbox[Request, EvalResult] = rig.box(
-            "eval-requests", Request
-        )
+        self.requests: PostMailbox[Request, EvalResult] = rig.box("eval-requests", Request)
         self.dead: PostMailbox[DeadLetter[Request], None] = rig.box(
             "eval-requests-dlq", DeadLetter[Request]
         )
@@ -46,10 +44,7 @@ class Bench:
 
         options.setdefault("dlq", DLQPolicy(mailbox=self.dead, max_delivery_count=2))
         return EvalLoop(
-            loop=self.rig.loop(adapter),
-            evaluator=evaluator,
-            requests=self.requests,
-            **options,
+            loop=self.rig.loop(adapter), evaluator=evaluator, requests=self.requests, **options
         )
 
     def try_out(self, text: str, expected: str = "A") -> Request:
@@ -103,9 +98,7 @@ def test_an_evaluator_may_look_at_the_session(rig: Rig) -> None:
         assert bench.score().score == Score(1.0, passed=True, reason="upper")
 
 
-def test_a_sample_that_cannot_be_tried_is_a_dead_letter_with_its_request(
-    rig: Rig,
-) -> None:
+def test_a_sample_that_cannot_be_tried_is_a_dead_letter_with_its_request(rig: Rig) -> None:
     bench = Bench(rig)
     with running(bench.loop(exactly)):
         request = bench.try_out("invalid")
@@ -120,9 +113,7 @@ def test_a_sample_that_cannot_be_tried_is_a_dead_letter_with_its_request(
     assert letter.last_error_type == "agents.errors.ValidationError"
     assert letter.reply_to == "scores"
     assert result == EvalResult(
-        request.request_id,
-        "s-invalid",
-        error="Dead-lettered after 2 attempts: makes no sense",
+        request.request_id, "s-invalid", error="Dead-lettered after 2 attempts: makes no sense"
     )
     assert len(rig.seen(Retried)) == 1  # of which nobody was told
     assert bench.scores.approximate_count() == 0

@@ -17,7 +17,7 @@ from agents import (
     Score,
 )
 from agents.health import health_check
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.agents.rig import Rig, running, until, upper
 
 
@@ -57,9 +57,7 @@ def test_what_a_group_is_told_and_what_it_assumes(timed: Rig) -> None:
 
     assert parameters["watchdog_threshold"].default == 720.0
     assert parameters["health_port"].default is None
-    group = LoopGroup(
-        loops=[timed.loop(upper)], health_port=8080, watchdog_threshold=720.0
-    )
+    group = LoopGroup(loops=[timed.loop(upper)], health_port=8080, watchdog_threshold=720.0)
     assert group.shutdown(timeout=0)  # it was never started
 
 

@@ -58,9 +58,7 @@ def test_its_fields_and_which_of_them_may_be_missing() -> None:
 def test_it_is_built_from_the_message_and_the_error(rig: Rig) -> None:
     request = MainLoopRequest("hello", uuid4())
     before = datetime.now(UTC)
-    loop = rig.loop(
-        failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2)
-    )
+    loop = rig.loop(failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2))
     with running(loop):
         sent = rig.requests.send(request, reply_to=rig.answers)
         letter = rig.letter()
@@ -80,9 +78,7 @@ def test_it_is_built_from_the_message_and_the_error(rig: Rig) -> None:
 
 
 def test_errors_of_python_itself_have_their_module_too(rig: Rig) -> None:
-    with running(
-        rig.loop(failing(KeyError("k")), dlq=rig.policy(max_delivery_count=1))
-    ):
+    with running(rig.loop(failing(KeyError("k")), dlq=rig.policy(max_delivery_count=1))):
         rig.ask("hello")
 
         assert rig.letter().last_error_type == "builtins.KeyError"
@@ -106,9 +102,7 @@ def test_the_first_delivery_is_when_it_was_delivered_not_when_it_was_sent(
 
 def test_the_trace_of_the_sender_is_in_the_letter(rig: Rig) -> None:
     context = trace.SpanContext(0xABC, 0xDEF, is_remote=False)
-    with running(
-        rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
-    ):
+    with running(rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))):
         with trace.use_span(trace.NonRecordingSpan(context)):
             rig.ask("hello")
 
@@ -146,9 +140,7 @@ def _noting(verb: Any, notes: list[str]) -> Any:
     return noting
 
 
-def test_the_letter_is_durable_before_anybody_is_told_and_then_it_is_acknowledged(
-    rig: Rig,
-) -> None:
+def test_the_letter_is_durable_before_anybody_is_told_and_then_it_is_acknowledged(rig: Rig) -> None:
     with noted(rig) as notes:
         policy = rig.policy(max_delivery_count=2)
         with running(rig.loop(failing(LookupError("no")), dlq=policy)):
@@ -176,9 +168,7 @@ def test_an_answer_is_sent_before_its_request_is_acknowledged(rig: Rig) -> None:
     assert notes.index("sent to answers") < notes.index("acknowledged in requests")
 
 
-def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(
-    timed: Rig,
-) -> None:
+def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(timed: Rig) -> None:
     engine: Any = timed.post.call(timed.post.engine())
     bury, is_away = engine.undertaker.bury, True
 
@@ -203,9 +193,7 @@ def test_while_no_letter_can_be_kept_nobody_is_told_and_nothing_is_lost(
 
 def test_the_log_says_what_died_of_what(rig: Rig) -> None:
     rig.observers.append(Telemetry())
-    loop = rig.loop(
-        failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2)
-    )
+    loop = rig.loop(failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2))
     with structlog.testing.capture_logs() as lines, running(loop):
         request = rig.ask("hello")
         letter = rig.letter()

@@ -41,9 +41,7 @@ def test_nothing_is_replayed_by_itself(timed: Rig, clock: FakeClock) -> None:
     assert timed.kept()[0].head.state is State.PENDING
 
 
-def test_a_policy_may_replay_what_it_knows_to_pass(
-    timed: Rig, clock: FakeClock
-) -> None:
+def test_a_policy_may_replay_what_it_knows_to_pass(timed: Rig, clock: FakeClock) -> None:
     timed.bury(late=LATE, wrong=NO)
     others: list[str] = []
     handler = ReplayWhen(
@@ -63,10 +61,7 @@ def test_a_policy_may_replay_what_it_knows_to_pass(
     assert others == ["wrong"]
     with running(timed.loop(upper)):
         assert timed.answer().output == "LATE"
-    assert [event.action for event in timed.seen(LetterHandled)] == [
-        "processed",
-        "replayed",
-    ]
+    assert [event.action for event in timed.seen(LetterHandled)] == ["processed", "replayed"]
 
 
 def test_source_and_dead_letter_mailbox_are_on_one_broker(timed: Rig) -> None:
@@ -194,9 +189,7 @@ def test_an_outage_is_no_flood_of_dead_letters(rig: Rig) -> None:
         return prompt.upper()
 
     config = MainLoopConfig(slots=4, backoff=NoBackoff())
-    with running(
-        rig.loop(adapter, config=config, dlq=rig.policy(max_delivery_count=9))
-    ):
+    with running(rig.loop(adapter, config=config, dlq=rig.policy(max_delivery_count=9))):
         for number in range(4):
             rig.ask(f"r{number}")
         until(lambda: rig.seen(BrakeOpened))

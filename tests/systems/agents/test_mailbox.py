@@ -210,9 +210,7 @@ def test_purging_throws_away_what_is_visible(rig: Rig) -> None:
     assert numbers.approximate_count() == 1
 
 
-def test_a_body_that_cannot_be_sent_is_refused_and_a_strange_one_comes_as_bytes(
-    rig: Rig,
-) -> None:
+def test_a_body_that_cannot_be_sent_is_refused_and_a_strange_one_comes_as_bytes(rig: Rig) -> None:
     with pytest.raises(SerializationError):
         rig.requests.send(object())  # type: ignore[arg-type]
     rig.post.call(rig.post.app.send("requests", b"\xff no request"))

@@ -30,9 +30,7 @@ def test_its_constructor_takes_keywords() -> None:
     assert list(parameters)[1:] == ["adapter", "requests", "resources", "config", "dlq"]
     for name in list(parameters)[1:]:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-    assert [parameters[name].default for name in ("resources", "config", "dlq")] == [
-        None
-    ] * 3
+    assert [parameters[name].default for name in ("resources", "config", "dlq")] == [None] * 3
 
 
 def test_a_request_is_answered_and_gone(rig: Rig) -> None:
@@ -45,9 +43,7 @@ def test_a_request_is_answered_and_gone(rig: Rig) -> None:
     assert rig.kept() == []
 
 
-def test_a_message_that_fails_five_times_goes_to_the_dead_letter_mailbox(
-    rig: Rig,
-) -> None:
+def test_a_message_that_fails_five_times_goes_to_the_dead_letter_mailbox(rig: Rig) -> None:
     runs: list[int] = []
 
     def adapter(prompt: str, session: Session) -> str:
@@ -99,9 +95,7 @@ def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
     timed: Rig, clock: FakeClock
 ) -> None:
     loop = timed.loop(
-        failing(LookupError("no")),
-        config=PATIENT,
-        dlq=timed.policy(max_delivery_count=18),
+        failing(LookupError("no")), config=PATIENT, dlq=timed.policy(max_delivery_count=18)
     )
     with running(loop):
         timed.ask("hello")
@@ -141,9 +135,7 @@ def test_who_asked_hears_nothing_of_a_retry_and_once_of_the_end(rig: Rig) -> Non
 
 
 def test_the_error_reply_says_what_happened_and_how_often(rig: Rig) -> None:
-    loop = rig.loop(
-        failing(LookupError("no such thing")), dlq=rig.policy(max_delivery_count=3)
-    )
+    loop = rig.loop(failing(LookupError("no such thing")), dlq=rig.policy(max_delivery_count=3))
     with running(loop):
         request = rig.ask("hello")
         result = rig.answer()
@@ -156,9 +148,7 @@ def test_the_error_reply_says_what_happened_and_how_often(rig: Rig) -> None:
 
 
 def test_without_a_reply_mailbox_it_is_dead_all_the_same(rig: Rig) -> None:
-    with running(
-        rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
-    ):
+    with running(rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))):
         rig.requests.send(MainLoopRequest("hello"))
 
         assert rig.letter().reply_to is None
@@ -168,9 +158,7 @@ def test_a_reply_that_cannot_be_sent_holds_up_nothing(rig: Rig) -> None:
     request = MainLoopRequest("hello")
     loop = rig.loop(failing(LookupError("no")), dlq=rig.policy(max_delivery_count=1))
     with running(loop):
-        rig.post.call(
-            rig.post.app.send("requests", request, reply_to="no mailbox at all")
-        )
+        rig.post.call(rig.post.app.send("requests", request, reply_to="no mailbox at all"))
 
         assert rig.letter().reply_to == "no mailbox at all"
         until(lambda: rig.requests.approximate_count() == 0)
@@ -205,9 +193,7 @@ def test_included_errors_die_at_once_and_excluded_ones_never(rig: Rig) -> None:
 
 
 def test_a_listed_error_that_is_not_listed_here_is_counted(rig: Rig) -> None:
-    with running(
-        rig.loop(failing(ValidationError("no")), dlq=rig.policy(max_delivery_count=2))
-    ):
+    with running(rig.loop(failing(ValidationError("no")), dlq=rig.policy(max_delivery_count=2))):
         rig.ask("hello")
 
         assert rig.letter().delivery_count == 2
@@ -237,10 +223,7 @@ def test_what_a_policy_of_ones_own_says_is_done(rig: Rig) -> None:
             return message.delivery_count >= 8
 
     with running(
-        rig.loop(
-            failing(LookupError("no")),
-            dlq=Stubborn(mailbox=rig.dead, max_delivery_count=2),
-        )
+        rig.loop(failing(LookupError("no")), dlq=Stubborn(mailbox=rig.dead, max_delivery_count=2))
     ):
         rig.ask("hello")
 
@@ -249,9 +232,7 @@ def test_what_a_policy_of_ones_own_says_is_done(rig: Rig) -> None:
 
 
 def test_an_error_budget_ends_patience_early(rig: Rig) -> None:
-    policy = ErrorBudgetPolicy(
-        mailbox=rig.dead, max_delivery_count=1000, error_budget=0.3
-    )
+    policy = ErrorBudgetPolicy(mailbox=rig.dead, max_delivery_count=1000, error_budget=0.3)
     with running(rig.loop(failing(LookupError("no")), dlq=policy)):
         rig.ask("hello")
         letter = rig.letter()
@@ -289,17 +270,13 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
     assert runs == []
 
 
-def test_what_expired_before_it_was_answered_is_a_dead_letter(
-    timed: Rig, clock: FakeClock
-) -> None:
+def test_what_expired_before_it_was_answered_is_a_dead_letter(timed: Rig, clock: FakeClock) -> None:
     late = timed.ask("too late")
     clock.advance(1)
     just = timed.ask("just in time")
     clock.advance(259_199)
     with running(timed.loop(upper)):
-        results = {
-            answer.request_id: answer for answer in (timed.answer(), timed.answer())
-        }
+        results = {answer.request_id: answer for answer in (timed.answer(), timed.answer())}
         letter = timed.letter()
 
     assert results[just.request_id].output == "JUST IN TIME"
@@ -310,9 +287,7 @@ def test_what_expired_before_it_was_answered_is_a_dead_letter(
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5])
-def test_shutdown_lets_the_request_in_hand_finish_and_says_so(
-    timed: Rig, wait: float
-) -> None:
+def test_shutdown_lets_the_request_in_hand_finish_and_says_so(timed: Rig, wait: float) -> None:
     going: list[str] = []
     may_go = threading.Event()
 
@@ -334,9 +309,7 @@ def test_shutdown_lets_the_request_in_hand_finish_and_says_so(
     assert not loop.running
 
 
-def test_a_dead_letter_mailbox_must_be_another_one_on_the_same_broker(
-    timed: Rig,
-) -> None:
+def test_a_dead_letter_mailbox_must_be_another_one_on_the_same_broker(timed: Rig) -> None:
     with pytest.raises(ConfigError, match="its own dead-letter mailbox"):
         timed.loop(upper, dlq=DLQPolicy(mailbox=timed.requests))  # type: ignore[arg-type]
     other = Rig("memory://")

@@ -33,9 +33,7 @@ def told(timed: Rig, clock: FakeClock) -> dict[str, Any]:
             return "replayed"
         return "discarded" if letter.body.request == "away" else "alerted"
 
-    DLQConsumer(mailbox=timed.dead, handler=handle).run(
-        max_iterations=1, wait_time_seconds=0
-    )
+    DLQConsumer(mailbox=timed.dead, handler=handle).run(max_iterations=1, wait_time_seconds=0)
     timed.requests.purge()
     timed.bury(left=NO)
     telemetry.depths()
@@ -83,11 +81,7 @@ def test_how_long_handling_took_in_milliseconds(told: dict[str, Any]) -> None:
     ("name", "labels", "value"),
     [
         ("dlq_messages_sent_total", {"mailbox": "requests"}, 4),
-        (
-            "dlq_messages_processed_total",
-            {"mailbox": "requests-dlq", "action": "alerted"},
-            1,
-        ),
+        ("dlq_messages_processed_total", {"mailbox": "requests-dlq", "action": "alerted"}, 1),
         ("dlq_messages_replayed_total", {"mailbox": "requests-dlq"}, 1),
         ("dlq_messages_discarded_total", {"mailbox": "requests-dlq"}, 1),
         ("dlq_queue_depth", {"mailbox": "requests-dlq"}, 1),

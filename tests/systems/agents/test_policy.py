@@ -20,9 +20,7 @@ DEAD: InMemoryMailbox[DeadLetter[str], None] = InMemoryMailbox(name="requests-dl
 
 
 def delivered(count: int, body: str = "hello") -> Message[str, Any]:
-    return Message(
-        id="m", body=body, delivery_count=count, enqueued_at=datetime.now(UTC)
-    )
+    return Message(id="m", body=body, delivery_count=count, enqueued_at=datetime.now(UTC))
 
 
 class SlowDown(RateLimitError):
@@ -54,9 +52,7 @@ def test_what_it_is_made_of() -> None:
         DLQPolicy()  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    ("count", "dead"), [(1, False), (4, False), (5, True), (6, True)]
-)
+@pytest.mark.parametrize(("count", "dead"), [(1, False), (4, False), (5, True), (6, True)])
 def test_errors_that_are_not_listed_are_counted(count: int, dead: bool) -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
 
@@ -66,8 +62,7 @@ def test_errors_that_are_not_listed_are_counted(count: int, dead: bool) -> None:
 
 def test_included_errors_are_given_up_at_once() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(
-        mailbox=DEAD,
-        include_errors=frozenset({ValidationError, ContentPolicyViolation}),
+        mailbox=DEAD, include_errors=frozenset({ValidationError, ContentPolicyViolation})
     )
 
     assert policy.should_dead_letter(delivered(1), ValidationError("no"))
@@ -116,16 +111,12 @@ def test_a_policy_of_ones_own_is_a_subclass() -> None:
     class Budget(DLQPolicy[T, R]):
         error_budget: float = 0.5
 
-        def should_dead_letter(
-            self, message: Message[T, Any], error: Exception
-        ) -> bool:
+        def should_dead_letter(self, message: Message[T, Any], error: Exception) -> bool:
             if message.delivery_count >= self.max_delivery_count:
                 return True
             return rates[str(message.body)] > self.error_budget
 
-    policy: Budget[str, int] = Budget(
-        mailbox=DEAD, max_delivery_count=10, error_budget=0.3
-    )
+    policy: Budget[str, int] = Budget(mailbox=DEAD, max_delivery_count=10, error_budget=0.3)
 
     assert Budget(mailbox=DEAD).error_budget == 0.5
     assert not policy.should_dead_letter(delivered(9, "good"), ValueError("no"))

@@ -51,9 +51,7 @@ def test_a_letter_goes_back_and_is_answered_where_it_was_asked(rig: Rig) -> None
     rig.bury(hello=LATE)
     handler = partial(replay_handler, source=rig.requests, reply_resolver=known(rig))
     with structlog.testing.capture_logs() as lines:
-        DLQConsumer(mailbox=rig.dead, handler=handler).run(
-            max_iterations=1, wait_time_seconds=5
-        )
+        DLQConsumer(mailbox=rig.dead, handler=handler).run(max_iterations=1, wait_time_seconds=5)
     with running(rig.loop(upper)):
         result = rig.answer()
         (letter,) = settled(rig, State.REPLAYED)
@@ -71,10 +69,7 @@ def test_what_goes_back_is_what_was_sent_to_the_byte(rig: Rig) -> None:
     rig.bury(hello=LATE)
     before = rig.kept()[0].message
 
-    assert (
-        send_back(rig.letter(), source=rig.requests, reply_resolver=known(rig))
-        is Went.SENT
-    )
+    assert send_back(rig.letter(), source=rig.requests, reply_resolver=known(rig)) is Went.SENT
 
     async def received() -> Any:
         source = (await rig.post.broker()).source("requests")
@@ -88,13 +83,9 @@ def test_what_goes_back_is_what_was_sent_to_the_byte(rig: Rig) -> None:
 
 def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> None:
     rig.bury(hello=LATE)
-    handler = partial(
-        replay_handler, source=rig.requests, reply_resolver=RegistryResolver({})
-    )
+    handler = partial(replay_handler, source=rig.requests, reply_resolver=RegistryResolver({}))
 
-    DLQConsumer(mailbox=rig.dead, handler=handler).run(
-        max_iterations=1, wait_time_seconds=5
-    )
+    DLQConsumer(mailbox=rig.dead, handler=handler).run(max_iterations=1, wait_time_seconds=5)
 
     assert rig.requests.approximate_count() == 0
     assert rig.dead.approximate_count() == 1
@@ -104,16 +95,12 @@ def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> 
 
 def test_somebody_else_may_get_the_reply(rig: Rig) -> None:
     rig.bury(hello=LATE)
-    elsewhere: PostMailbox[MainLoopResult[str], None] = rig.box(
-        "elsewhere", MainLoopResult[str]
-    )
+    elsewhere: PostMailbox[MainLoopResult[str], None] = rig.box("elsewhere", MainLoopResult[str])
     moved = RegistryResolver({"answers": elsewhere})
 
     letter = rig.letter()
 
-    went = [
-        send_back(letter, source=rig.requests, reply_resolver=moved) for _ in range(2)
-    ]
+    went = [send_back(letter, source=rig.requests, reply_resolver=moved) for _ in range(2)]
 
     assert went == [Went.SENT, Went.BEFORE]
     assert rig.kept()[0].head.state is State.CLOSED  # it goes on as another message
@@ -129,11 +116,7 @@ class Noting(PostMailbox[Any, None]):
     asked: list[tuple[int, float]]
 
     def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
+        self, *, max_messages: int = 1, visibility_timeout: float = 30, wait_time_seconds: float = 0
     ) -> Sequence[Message[Any, None]]:
         self.asked.append((max_messages, visibility_timeout))
         return super().receive(
@@ -143,9 +126,7 @@ class Noting(PostMailbox[Any, None]):
         )
 
 
-def test_those_that_match_go_back_wherever_they_are_and_the_others_stay(
-    rig: Rig,
-) -> None:
+def test_those_that_match_go_back_wherever_they_are_and_the_others_stay(rig: Rig) -> None:
     # The first dozen does not match: it must not hide what is behind it.
     rig.bury(**{f"no{number}": NO for number in range(12)})
     rig.bury(**{f"late{number}": LATE for number in range(3)})
@@ -180,10 +161,7 @@ def test_asking_twice_sends_once_also_when_somebody_died_in_between(rig: Rig) ->
     assert replay(message.body) is Went.BEFORE
     message.nack()  # it was never acknowledged, as if its replayer had died
     count = selective_replay(
-        rig.dead,
-        rig.requests,
-        predicate=lambda letter: True,
-        reply_resolver=known(rig),
+        rig.dead, rig.requests, predicate=lambda letter: True, reply_resolver=known(rig)
     )
 
     assert count == 0
@@ -195,22 +173,14 @@ def test_a_copy_that_fails_again_returns_to_its_letter(rig: Rig) -> None:
     rig.bury(hello=LATE)
     policy = rig.policy(max_delivery_count=1)
     selective_replay(
-        rig.dead,
-        rig.requests,
-        predicate=lambda letter: True,
-        reply_resolver=known(rig),
+        rig.dead, rig.requests, predicate=lambda letter: True, reply_resolver=known(rig)
     )
     with running(rig.loop(failing(NO), dlq=policy)):
         rig.answer()
-        (letter,) = until(
-            lambda: [kept for kept in rig.kept() if kept.head.state is State.PENDING]
-        )
+        (letter,) = until(lambda: [kept for kept in rig.kept() if kept.head.state is State.PENDING])
 
     assert (letter.head.replays, letter.head.error_type) == (1, "LookupError")
-    assert [attempt.error_type for attempt in letter.story()] == [
-        "TimeoutError",
-        "LookupError",
-    ]
+    assert [attempt.error_type for attempt in letter.story()] == ["TimeoutError", "LookupError"]
     assert rig.letter().last_error == "no such thing"  # and in the mailbox again
 
 
@@ -220,10 +190,7 @@ def test_a_letter_that_came_back_too_often_is_left_for_people(rig: Rig) -> None:
 
     def replay() -> int:
         return selective_replay(
-            rig.dead,
-            rig.requests,
-            predicate=lambda letter: True,
-            reply_resolver=known(rig),
+            rig.dead, rig.requests, predicate=lambda letter: True, reply_resolver=known(rig)
         )
 
     with running(rig.loop(failing(LATE), dlq=policy)):
@@ -252,17 +219,13 @@ def test_a_letter_the_office_does_not_know_is_sent_as_a_new_message(rig: Rig) ->
         first_received_at=letter.first_received_at,
     )
 
-    assert (
-        send_back(unknown, source=rig.requests, reply_resolver=known(rig)) is Went.SENT
-    )
+    assert send_back(unknown, source=rig.requests, reply_resolver=known(rig)) is Went.SENT
 
     (message,) = rig.requests.receive(wait_time_seconds=5)
     assert message.body == letter.body
 
 
-def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(
-    rig: Rig,
-) -> None:
+def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(rig: Rig) -> None:
     rig.bury(helo=NO)
 
     def corrected(request: MainLoopRequest[str]) -> MainLoopRequest[str]:
@@ -285,9 +248,7 @@ def test_a_letter_can_be_changed_on_its_way_and_what_died_is_kept_beside_it(
     assert b'"hello"' in letter.message.body
 
 
-def test_a_letter_can_go_to_a_mailbox_of_another_engine(
-    rig: Rig, tmp_path: Any
-) -> None:
+def test_a_letter_can_go_to_a_mailbox_of_another_engine(rig: Rig, tmp_path: Any) -> None:
     rig.bury(hello=LATE)
     with Post(f"sqlite:///{tmp_path}/other.db") as other:
         source: PostMailbox[MainLoopRequest[str], Any] = PostMailbox(
@@ -343,8 +304,7 @@ class TestDedup:
 
     def test_requests_without_an_id_are_not_all_one(self, rig: Rig) -> None:
         answers = [
-            self.replayed(rig, self.letter(rig, name, None))
-            for name in ("m-1", "m-2", "m-1")
+            self.replayed(rig, self.letter(rig, name, None)) for name in ("m-1", "m-2", "m-1")
         ]
 
         assert answers == [True, True, False]
@@ -365,9 +325,7 @@ class TestDedup:
         assert rig.requests.approximate_count() == 1
 
     @pytest.mark.xdist_group("redis_server")
-    def test_another_process_remembers_too(
-        self, redis_server: Any, tmp_path: Any
-    ) -> None:
+    def test_another_process_remembers_too(self, redis_server: Any, tmp_path: Any) -> None:
         url, office = fresh(redis_server.url), f"sqlite:///{tmp_path}/office.db"
         one, two = Rig(url, office=office), Rig(url, office=office)
         try:

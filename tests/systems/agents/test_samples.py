@@ -77,9 +77,7 @@ class Desk:
         return MyOutput(prompt.upper())
 
     def loop(self, dlq: DLQPolicy[Any, Any]) -> MyMainLoop:
-        return MyMainLoop(
-            adapter=self.adapter, requests=self.requests, dlq=dlq, config=AT_ONCE
-        )
+        return MyMainLoop(adapter=self.adapter, requests=self.requests, dlq=dlq, config=AT_ONCE)
 
     def ask(self, *texts: str) -> None:
         for text in texts:
@@ -105,13 +103,9 @@ def desk(redis_server: Server, tmp_path: Path) -> Iterator[Desk]:
                 name="requests", client=redis, body_type=MainLoopRequest[MyRequest]
             ),
             dead_letters=RedisMailbox(
-                name="requests-dlq",
-                client=redis,
-                body_type=DeadLetter[MainLoopRequest[MyRequest]],
+                name="requests-dlq", client=redis, body_type=DeadLetter[MainLoopRequest[MyRequest]]
             ),
-            answers=RedisMailbox(
-                name="answers", client=redis, body_type=MainLoopResult[MyOutput]
-            ),
+            answers=RedisMailbox(name="answers", client=redis, body_type=MainLoopResult[MyOutput]),
         )
 
 
@@ -190,17 +184,13 @@ def test_a_consumer_by_hand(desk: Desk) -> None:
             raise LookupError("no such thing")
 
     with dead(desk, "slow", "invalid"):
-        assert process_dead_letters(desk.dead_letters, handler=handler) == [
-            "no such thing"
-        ]
+        assert process_dead_letters(desk.dead_letters, handler=handler) == ["no such thing"]
 
     assert desk.dead_letters.approximate_count() == 1
     assert desk.dead_letters.receive() == []  # for an hour
 
 
-def replay_handler(
-    letter: Letter, *, source: Requests, reply_resolver: MailboxResolver
-) -> None:
+def replay_handler(letter: Letter, *, source: Requests, reply_resolver: MailboxResolver) -> None:
     reply_to = None
     if letter.reply_to:
         reply_to = reply_resolver.resolve(letter.reply_to)
@@ -210,13 +200,9 @@ def replay_handler(
 def test_replay_by_hand(desk: Desk) -> None:
     resolver = RegistryResolver({"answers": desk.answers})
     with dead(desk, "invalid", "slow"):
-        for message in desk.dead_letters.receive(
-            max_messages=10, visibility_timeout=60
-        ):
+        for message in desk.dead_letters.receive(max_messages=10, visibility_timeout=60):
             if "TimeoutError" in message.body.last_error_type:
-                replay_handler(
-                    message.body, source=desk.requests, reply_resolver=resolver
-                )
+                replay_handler(message.body, source=desk.requests, reply_resolver=resolver)
                 message.acknowledge()
             else:
                 message.nack(visibility_timeout=0)

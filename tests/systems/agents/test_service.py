@@ -82,9 +82,7 @@ class Service:
 
     def said(self, event: str) -> list[dict[str, str]]:
         """The lines it has logged of one kind, each with its level and its fields."""
-        found = [
-            LINE.fullmatch(line) for line in self._log.read_text("utf-8").splitlines()
-        ]
+        found = [LINE.fullmatch(line) for line in self._log.read_text("utf-8").splitlines()]
         return [
             {"level": line[1], **_fields(line[3] or "")}
             for line in found
@@ -147,9 +145,7 @@ def test_ask_evaluate_replay_and_what_can_be_seen_meanwhile(
     by_text = {letter.body.request.text: letter for letter in seen}
     assert set(by_text) == {"Steal it", "Sing"}
     (warning,) = [
-        line
-        for line in service.said("buried")
-        if line["message_id"] == by_text["Sing"].message_id
+        line for line in service.said("buried") if line["message_id"] == by_text["Sing"].message_id
     ]
     assert {
         "level": "warning",
@@ -205,8 +201,7 @@ def check_alert(service: Service) -> None:
 def test_what_handlers_do_is_logged_and_measured(service: Service) -> None:
     began = time.monotonic()
     asked = {
-        text: MainLoopRequest(Question(text))
-        for text in ("What about Godot?", "Steal it", "Sing")
+        text: MainLoopRequest(Question(text)) for text in ("What about Godot?", "Steal it", "Sing")
     }
     ids = {text: str(request.request_id) for text, request in asked.items()}
     with Post(service.env["AGENTS_URL"], office=service.env["AGENTS_OFFICE"]) as post:
@@ -236,13 +231,8 @@ def test_what_handlers_do_is_logged_and_measured(service: Service) -> None:
     until(lambda: len(service.said("buried")) == 3)
     (refused,) = service.said("letter-refused")
     actions = {line["request_id"]: line["action"] for line in handled}
-    assert actions == {
-        ids["What about Godot?"]: "replayed",
-        ids["Steal it"]: "discarded",
-    }
-    messages = {
-        line["request_id"]: line["message_id"] for line in service.said("buried")
-    }
+    assert actions == {ids["What about Godot?"]: "replayed", ids["Steal it"]: "discarded"}
+    messages = {line["request_id"]: line["message_id"] for line in service.said("buried")}
     for line in handled:
         assert line["level"] == "info"
         assert line["message_id"] == messages[line["request_id"]]

@@ -14,9 +14,9 @@ from typing import Any
 from courier.settings import DLQ
 from courier.worker import main
 from deadletter import Message
-from deadletter.backends.bullmq.queue import BullSink, BullSource
-from deadletter.backends.mongodb.ledger import MongodbLedger
+from deadletter.brokers.bullmq.engine import BullSink, BullSource
 from deadletter.ports import Acked, LedgerClaim, LedgerState, Settlement
+from deadletter.stores.mongodb.ledger import MongodbLedger
 
 CODE = 9
 
@@ -24,9 +24,7 @@ CODE = 9
 def die_before_the_copy() -> None:
     send = BullSink.send
 
-    async def dying(
-        self: BullSink, messages: Sequence[Message], *, delay: float = 0.0
-    ) -> None:
+    async def dying(self: BullSink, messages: Sequence[Message], *, delay: float = 0.0) -> None:
         if self.mailbox == DLQ:
             os._exit(CODE)
         await send(self, messages, delay=delay)
@@ -36,10 +34,7 @@ def die_before_the_copy() -> None:
 
 def die_before_the_ledger() -> None:
     async def finish(
-        self: MongodbLedger,
-        outcomes: Sequence[tuple[LedgerClaim, LedgerState]],
-        *,
-        ttl: float,
+        self: MongodbLedger, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
     ) -> Any:
         os._exit(CODE)
 
@@ -49,9 +44,7 @@ def die_before_the_ledger() -> None:
 def die_before_the_ack() -> None:
     settle = BullSource.settle
 
-    async def dying(
-        self: BullSource, settlements: Sequence[Settlement]
-    ) -> Sequence[bool]:
+    async def dying(self: BullSource, settlements: Sequence[Settlement]) -> Sequence[bool]:
         if any(isinstance(one, Acked) for one in settlements):
             os._exit(CODE)
         return await settle(self, settlements)
@@ -59,11 +52,7 @@ def die_before_the_ack() -> None:
     BullSource.settle = dying  # type: ignore[assignment, method-assign]
 
 
-MOMENTS = {
-    "copy": die_before_the_copy,
-    "ledger": die_before_the_ledger,
-    "ack": die_before_the_ack,
-}
+MOMENTS = {"copy": die_before_the_copy, "ledger": die_before_the_ledger, "ack": die_before_the_ack}
 
 if __name__ == "__main__":
     MOMENTS[sys.argv[1]]()

@@ -23,9 +23,9 @@ from courier.settings import DLQ, MAIN, Settings, load, profile
 from courier.signing import signed_headers
 from deadletter import App, DeadLetter, State
 from deadletter.core.events import Event, Succeeded
+from deadletter.server.listening import HttpServer, listen, url_of
 from deadletter.settings import Serve
-from deadletter.testing.waiting import eventually
-from deadletter.web.listening import HttpServer, listen, url_of
+from deadletter.testing.fakes import eventually
 
 Change = dict[str, Any]
 
@@ -136,12 +136,7 @@ class Rig:
         """Start the worker."""
         self._stop = asyncio.Event()
         self._working = asyncio.create_task(
-            worker.work(
-                self.settings,
-                self.profile,
-                stop=self._stop,
-                observe=self.events.append,
-            )
+            worker.work(self.settings, self.profile, stop=self._stop, observe=self.events.append)
         )
         return self
 
@@ -245,9 +240,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(
-    queue_url: str, mongodb_url: str, **environ: str
-) -> AsyncIterator[Rig]:
+async def rigged(queue_url: str, mongodb_url: str, **environ: str) -> AsyncIterator[Rig]:
     """Gateway and downstream, running; the worker is started by the test."""
     below, above = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     rig = Rig(

@@ -7,7 +7,7 @@ from deadletter import State
 from deadletter.core.decision import Reason
 from deadletter.core.events import Retried
 from deadletter.core.failure import Trouble
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from servers.common import free_port
 from systems.courier.rig import Rig
 
@@ -34,9 +34,7 @@ class TestFiveAttempts:
     def environ(self) -> dict[str, str]:
         return {"RETRY_MAX_ATTEMPTS": "", "RETRY_BACKOFF_BASE_MS": "20"}
 
-    async def test_an_event_is_tried_five_times_and_each_knows_which_it_is(
-        self, rig: Rig
-    ) -> None:
+    async def test_an_event_is_tried_five_times_and_each_knows_which_it_is(self, rig: Rig) -> None:
         rig.fault(status=503, message="not today")
         await rig.report()
 
@@ -103,11 +101,7 @@ async def test_an_event_that_recovers_is_delivered_and_has_no_letter(rig: Rig) -
     await rig.work()
     await rig.until("processed")
 
-    assert [(one.attempt, one.status) for one in rig.stand.seen] == [
-        (1, 503),
-        (2, 503),
-        (3, 200),
-    ]
+    assert [(one.attempt, one.status) for one in rig.stand.seen] == [(1, 503), (2, 503), (3, 200)]
     assert await rig.letters() == []
 
 
@@ -164,9 +158,7 @@ class TestTooSlow:
         (400, "invalid payload: no shipment", "INVALID_PAYLOAD"),
     ],
 )
-async def test_permanent_errors_die_at_once(
-    rig: Rig, status: int, message: str, code: str
-) -> None:
+async def test_permanent_errors_die_at_once(rig: Rig, status: int, message: str, code: str) -> None:
     rig.fault(status=status, message=message)
     await rig.report()
 
@@ -205,9 +197,7 @@ async def test_the_other_side_may_ask_for_patience(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "missing", ["eventId", "idempotencyKey", "eventType", "traceId", "payload"]
 )
-async def test_a_queued_event_without_a_required_field_dies_untried(
-    rig: Rig, missing: str
-) -> None:
+async def test_a_queued_event_without_a_required_field_dies_untried(rig: Rig, missing: str) -> None:
     event = {name: value for name, value in LEAST.items() if name != missing}
     await rig.office.send("courier-events-main", event)
 

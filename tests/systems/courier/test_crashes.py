@@ -8,7 +8,7 @@ import pytest
 
 from deadletter import State
 from deadletter.core.events import OutOfReach
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from servers import Server
 from systems.courier import dying_worker
 from systems.courier.rig import Rig, an_event
@@ -33,9 +33,7 @@ async def test_the_letter_is_kept_before_the_ledger_says_so(rig: Rig) -> None:
     written = [change["ns"]["coll"] for change in changes]
     kept = written.index("dead_letter_events")
     marked = [
-        place
-        for place, change in enumerate(changes)
-        if change["ns"]["coll"] == "processed_events"
+        place for place, change in enumerate(changes) if change["ns"]["coll"] == "processed_events"
     ]
     assert len(marked) == 2  # processing, dead_lettered
     assert marked[0] < kept < marked[1]

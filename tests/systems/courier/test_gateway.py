@@ -34,9 +34,7 @@ async def queued(rig: Rig) -> Message:
     return one.message
 
 
-async def test_an_accepted_event_waits_in_the_main_queue_with_all_its_fields(
-    rig: Rig,
-) -> None:
+async def test_an_accepted_event_waits_in_the_main_queue_with_all_its_fields(rig: Rig) -> None:
     rig.now = lambda: NOW + 0.5
     body = an_event()
 
@@ -82,9 +80,7 @@ async def test_times_are_queued_in_utc(rig: Rig) -> None:
     assert event["receivedAt"].endswith("Z")
 
 
-async def test_a_courier_may_name_the_key_and_leave_out_when_it_occurred(
-    rig: Rig,
-) -> None:
+async def test_a_courier_may_name_the_key_and_leave_out_when_it_occurred(rig: Rig) -> None:
     await rig.report(idempotencyKey="mine-1", occurredAt=None)
 
     message = await queued(rig)
@@ -143,9 +139,7 @@ def _forged(how: str, body: bytes, now: int) -> tuple[bytes, dict[str, str]]:
         "none",
     ],
 )
-async def test_what_is_not_signed_just_now_is_refused_in_one_way(
-    rig: Rig, how: str
-) -> None:
+async def test_what_is_not_signed_just_now_is_refused_in_one_way(rig: Rig, how: str) -> None:
     body, headers = _forged(how, an_event(), int(rig.now()))
 
     answer = await rig.post(body, headers=headers)
@@ -203,9 +197,7 @@ async def test_signatures_are_compared_in_constant_time(
         (an_event(payload={"name": "x"}).replace(b'"x"', b'"\xff"'), "utf-8"),
     ],
 )
-async def test_what_is_no_event_is_refused_and_said_why(
-    rig: Rig, body: bytes, says: str
-) -> None:
+async def test_what_is_no_event_is_refused_and_said_why(rig: Rig, body: bytes, says: str) -> None:
     answer = await rig.post(body)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_PAYLOAD")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.courier.rig import Rig
 
 pytestmark = pytest.mark.xdist_group("mongodb_server")
@@ -99,16 +99,10 @@ async def test_what_failed_for_good_is_dead_lettered(rig: Rig) -> None:
     await rig.work()
     await rig.until("dead_lettered")
 
-    assert path(await rig.ledger()) == [
-        "received",
-        *["processing", "failed"] * 3,
-        "dead_lettered",
-    ]
+    assert path(await rig.ledger()) == ["received", *["processing", "failed"] * 3, "dead_lettered"]
 
 
-async def test_a_hopeless_event_is_dead_lettered_after_its_first_failure(
-    rig: Rig,
-) -> None:
+async def test_a_hopeless_event_is_dead_lettered_after_its_first_failure(rig: Rig) -> None:
     rig.fault(status=422, message="validation failed")
     await rig.report()
 
@@ -146,9 +140,7 @@ class TestShortMemory:
     def environ(self) -> dict[str, str]:
         return {"PROCESSED_EVENTS_TTL_DAYS": str(1.5 / 86_400)}
 
-    async def test_the_server_forgets_a_finished_key_when_its_time_is_over(
-        self, rig: Rig
-    ) -> None:
+    async def test_the_server_forgets_a_finished_key_when_its_time_is_over(self, rig: Rig) -> None:
         await rig.report()
         await rig.work()
         await rig.until("processed")

@@ -8,7 +8,7 @@ import pytest
 
 from courier.settings import DLQ
 from deadletter import State
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from engines.mongodb_rig import emptied
 from engines.redis_rig import fresh
 from servers import Server
@@ -119,9 +119,7 @@ async def test_a_body_that_is_no_event_is_kept_and_copied_as_well(rig: Rig) -> N
 
 class TestOnAnotherEngine:
     @pytest.fixture
-    async def rig(
-        self, redis_server: Server, mongodb_server: Server
-    ) -> AsyncIterator[Rig]:
+    async def rig(self, redis_server: Server, mongodb_server: Server) -> AsyncIterator[Rig]:
         """Queues that are not BullMQ's; nothing else is different."""
         mongodb = await emptied(mongodb_server.url)
         async with rigged(fresh(redis_server.url), mongodb) as rig:
@@ -135,9 +133,7 @@ class TestOnAnotherEngine:
 
         await rig.work()
         letter = await rig.until_letter(State.PENDING)
-        await eventually(
-            lambda: sorted(rig.fates()) == ["duplicate", "handled"], within=20
-        )
+        await eventually(lambda: sorted(rig.fates()) == ["duplicate", "handled"], within=20)
         await rig.rest()
 
         assert letter.head.business_key == "courier-x:evt_2"

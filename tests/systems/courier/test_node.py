@@ -8,7 +8,7 @@ from courier.replay import Desk, Wish
 from courier.settings import DLQ, MAIN
 from deadletter import State
 from deadletter.core.letter import By
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from servers.node import Node, connection
 from systems.courier.rig import Rig
 
@@ -80,9 +80,7 @@ async def test_a_worker_in_node_reads_what_died_from_the_dead_letter_queue(
     assert (await rig.letter()).head.state is State.PENDING
 
 
-async def test_an_event_from_node_that_died_is_replayed_to_its_end(
-    node: Node, rig: Rig
-) -> None:
+async def test_an_event_from_node_that_died_is_replayed_to_its_end(node: Node, rig: Rig) -> None:
     rig.fault(status=422, message="validation failed")
     await added(node, rig, EVENT)
     await rig.work()

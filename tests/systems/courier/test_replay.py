@@ -5,12 +5,11 @@ import pytest
 
 from courier.replay import Desk, Wish, parsed, told
 from deadletter import State
-from deadletter.core.campaign import Outcome
+from deadletter.core.campaign import Outcome, Verdict
 from deadletter.core.letter import By
-from deadletter.core.verdicts import Verdict
 from deadletter.office.letters import Letters
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.courier.rig import Rig, states_in
 
 pytestmark = pytest.mark.xdist_group("mongodb_server")
@@ -69,9 +68,7 @@ async def test_replayed_means_seen_by_the_worker_not_sent(rig: Rig) -> None:
     await rig.until_letter(State.REPLAYED)
 
 
-async def test_a_replayed_event_is_the_one_that_was_queued_byte_for_byte(
-    rig: Rig,
-) -> None:
+async def test_a_replayed_event_is_the_one_that_was_queued_byte_for_byte(rig: Rig) -> None:
     await died(rig, "evt_123")
     dead = (await rig.letter()).message
 
@@ -110,9 +107,7 @@ async def test_review_states_follow_one_another_and_are_audited(rig: Rig) -> Non
     assert acts[-1] == ("bob", "delivered")
 
 
-async def test_a_letter_can_be_reviewed_without_replaying_and_reopened(
-    rig: Rig,
-) -> None:
+async def test_a_letter_can_be_reviewed_without_replaying_and_reopened(rig: Rig) -> None:
     await died(rig, "evt_123")
     letters = Letters(await rig.office.letters(), SystemClock())
     id_ = (await rig.letter()).id
@@ -216,8 +211,7 @@ async def test_the_command_replays_and_says_so(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["--limit", "0"], ["--limit", "x"], ["--limit", "1", "--rate", "0"]],
+    "arguments", [[], ["--limit", "0"], ["--limit", "x"], ["--limit", "1", "--rate", "0"]]
 )
 def test_a_limit_must_be_said_and_make_sense(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -11,8 +11,7 @@ from deadletter.core.letter import By, DeadLetter
 from deadletter.office.letters import Letters
 from deadletter.office.retention import Retention
 from deadletter.system import SystemClock
-from deadletter.testing.fakes import FakeClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import FakeClock, eventually
 from systems.courier.rig import Rig
 
 pytestmark = pytest.mark.xdist_group("mongodb_server")
@@ -66,9 +65,7 @@ async def test_a_letter_nobody_has_looked_at_never_goes(rig: Rig) -> None:
     assert (await rig.letter()).head.state is State.PENDING
 
 
-async def test_the_worker_lets_go_by_itself(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_worker_lets_go_by_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     letter = await dead_letter(rig)
     await Letters(await rig.office.letters(), SystemClock()).close([letter.id], ANNA)
     later = FakeClock(SystemClock().now() + timedelta(days=91))

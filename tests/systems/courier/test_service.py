@@ -5,7 +5,7 @@ import signal
 import httpx
 import pytest
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from servers.common import free_port
 from systems.courier.rig import Rig
 

@@ -44,10 +44,7 @@ def server_on_sqlite(place: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def server_on_postgresql(place: Path, postgresql_server: Any) -> Iterator[Server]:
-    with (
-        _database(postgresql_server) as url,
-        serving(url, place / "postgresql.log") as server,
-    ):
+    with _database(postgresql_server) as url, serving(url, place / "postgresql.log") as server:
         yield server
 
 

@@ -13,11 +13,11 @@ import signal
 import sys
 from typing import Any
 
-from deadletter.backends.postgresql import items as on_postgresql
-from deadletter.backends.postgresql import items_moving as moving_postgresql
-from deadletter.backends.sqlite import items as on_sqlite
-from deadletter.backends.sqlite import items_moving as moving_sqlite
 from deadletter.cli import main
+from deadletter.stores.postgresql.items import PostgresqlItems
+from deadletter.stores.postgresql.items_operations import PostgresqlItemOperations
+from deadletter.stores.sqlite.items import SqliteItems
+from deadletter.stores.sqlite.items_operations import SqliteItemOperations
 
 STEP = os.environ["DIE_AFTER"]
 
@@ -26,43 +26,27 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Connection:
-    """A connection of PostgreSQL; its process is gone after one statement."""
+def prepare() -> None:
+    for operations in (SqliteItemOperations, PostgresqlItemOperations):
+        dying_move(operations)
+    if STEP == "committed":
+        for store in (SqliteItems, PostgresqlItems):
+            dying(store, "retry", any)
+            dying(store, "sweep", lambda swept: swept.dead)
 
-    def __init__(self, real: Any, last: str | None) -> None:
-        self._real = real
-        self._last = last
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+def dying_move(operations: Any) -> None:
+    real = operations.remember_sources
 
-    async def execute(self, sql: str, *values: Any) -> Any:
-        answer = await self._real.execute(sql, *values)
-        if sql is self._last:
+    async def remember_sources(self: Any, sources: Any, now: Any) -> Any:
+        if STEP == "moved":
+            die()
+        answer = await real(self, sources, now)
+        if STEP == "noted":
             die()
         return answer
 
-
-def prepare() -> None:
-    remember, bury = moving_sqlite.remember, moving_postgresql._bury
-    steps = {"moved": moving_postgresql._BURY, "noted": moving_postgresql.MOVED}
-
-    def remembering(*given: Any) -> None:
-        if STEP == "moved":
-            die()
-        remember(*given)
-        if STEP == "noted":
-            die()
-
-    async def burying(connection: Any, *more: Any) -> None:
-        await bury(Connection(connection, steps.get(STEP)), *more)
-
-    moving_sqlite.remember = remembering  # type: ignore[attr-defined]
-    moving_postgresql._bury = burying
-    if STEP == "committed":
-        for store in (on_sqlite.SqliteItems, on_postgresql.PostgresqlItems):
-            dying(store, "retry", any)
-            dying(store, "tend", lambda tended: tended.departed)
+    operations.remember_sources = remember_sources
 
 
 def dying(store: Any, verb: str, has_moved: Any) -> None:

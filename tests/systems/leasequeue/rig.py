@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 from msgspec import structs
 
-from deadletter.client import LentItem, QueueClient
-from deadletter.core.items import Again, Item, LeaseQueue, NewItem
+from deadletter.client import LeasedItem, QueueClient
+from deadletter.queue_server.model import Item, ItemRetry, LeaseQueue, NewItem
 from servers.common import free_port
 
 WITHIN = 60.0  # seconds that anything may take on a busy machine
@@ -71,9 +71,7 @@ class Server:
         assert self._process is not None
         assert self._process.poll() is None, self.said()
         try:
-            answer = httpx.get(
-                f"{self.address}/health/live", timeout=WITHIN, verify=PLAIN
-            )
+            answer = httpx.get(f"{self.address}/health/live", timeout=WITHIN, verify=PLAIN)
         except httpx.HTTPError:
             return False
         return answer.status_code == 200
@@ -160,26 +158,26 @@ class Queues:
         items = [NewItem(payload, **item) for payload in payloads]
         await self.client.produce(self.name(queue), items)
 
-    async def lease(self, queue: str = "jobs", wait: float = WITHIN) -> LentItem:
+    async def lease(self, queue: str = "jobs", wait: float = WITHIN) -> LeasedItem:
         """One item, waited for."""
         (item,) = await self.leases(queue, 1, wait=wait)
         return item
 
     async def leases(
         self, queue: str = "jobs", limit: int = 1000, *, wait: float = WITHIN
-    ) -> tuple[LentItem, ...]:
+    ) -> tuple[LeasedItem, ...]:
         lent = await self.client.lease(self.name(queue), limit=limit, wait=wait)
         assert lent.partition == 0
         return lent.items
 
-    async def retry(self, *items: LentItem, queue: str = "jobs", **how: Any) -> None:
-        again = [Again(item.id, **how) for item in items]
+    async def retry(self, *items: LeasedItem, queue: str = "jobs", **how: Any) -> None:
+        again = [ItemRetry(item.id, **how) for item in items]
         await self.client.retry(self.name(queue), 0, again)
 
-    async def complete(self, *items: LentItem, queue: str = "jobs") -> None:
+    async def complete(self, *items: LeasedItem, queue: str = "jobs") -> None:
         await self.client.complete(self.name(queue), 0, [item.id for item in items])
 
-    async def die(self) -> LentItem:
+    async def die(self) -> LeasedItem:
         """Lease the first item of `jobs` and call it dead; as it was in its source."""
         item = await self.lease()
         await self.retry(item, dead=True)
@@ -197,9 +195,7 @@ class Queues:
         stats = await self.client.stats(self.name(queue))
         return sum(one.total + one.scheduled for one in stats)
 
-    async def bring(
-        self, source_id: str | None, payload: bytes = b"x", **where: Any
-    ) -> list[Item]:
+    async def bring(self, source_id: str | None, payload: bytes = b"x", **where: Any) -> list[Item]:
         """Import one item; what was added."""
         return await self.client.import_items(
             self.name(where.pop("queue", "dead")),
@@ -212,12 +208,7 @@ def imported(source_id: str | None, payload: bytes = b"x", **more: Any) -> Item:
     """An item from elsewhere."""
     now = datetime.now(UTC)
     return Item(
-        id="elsewhere",
-        payload=payload,
-        source_id=source_id,
-        created_at=now,
-        updated_at=now,
-        **more,
+        id="elsewhere", payload=payload, source_id=source_id, created_at=now, updated_at=now, **more
     )
 
 
@@ -228,9 +219,6 @@ def payloads(items: Any) -> list[bytes]:
 def waiting(address: str, queue: str) -> int:
     """How many have asked for items of a queue that have not come yet."""
     answer = httpx.post(
-        f"{address}/v1/queue.stats",
-        json={"queue_name": queue},
-        timeout=WITHIN,
-        verify=PLAIN,
+        f"{address}/v1/queue.stats", json={"queue_name": queue}, timeout=WITHIN, verify=PLAIN
     )
     return int(answer.json()["logicalQueues"][0]["lease_waiting"])

@@ -78,7 +78,7 @@ def test_dead_items_are_inspected_and_reprocessed_by_hand(
 
     (again,) = documents(dlq("--json", "lease", jobs))
     assert again["item"]["attempts"] == 1
-    assert "Nothing is in" in dlq("queues", "lent", "items", dead).stdout
+    assert "No items are in" in dlq("queues", "lent", "items", dead).stdout
 
 
 async def test_looking_is_not_leasing(dlq: Callable[..., Ran], queues: Queues) -> None:

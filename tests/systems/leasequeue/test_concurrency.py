@@ -12,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.client import LentItem
+from deadletter.client import LeasedItem
 from deadletter.core.errors import DeadLetterError
 from systems.leasequeue.conftest import POSTGRESQL, SQLITE
-from systems.leasequeue.rig import (
-    WITHIN,
-    Queues,
-    Server,
-    client_of,
-    imported,
-    serving,
-)
+from systems.leasequeue.rig import WITHIN, Queues, Server, client_of, imported, serving
 
 ITEMS, SOURCES = 120, 40
 
@@ -50,9 +43,7 @@ async def both(pair: tuple[str, str]) -> AsyncIterator[list[Queues]]:
 
 
 async def _clients(stack: AsyncExitStack, addresses: list[str]) -> list[Queues]:
-    clients = [
-        await stack.enter_async_context(client_of(address)) for address in addresses
-    ]
+    clients = [await stack.enter_async_context(client_of(address)) for address in addresses]
     first = Queues(clients[0])
     return [first, *(Queues(client, first.suffix) for client in clients[1:])]
 
@@ -74,9 +65,7 @@ async def _brought_once(crowd: list[Queues]) -> None:
 
     stored = [*await crowd[0].items("dead"), *await crowd[0].items("dead", 1)]
     assert sum(added) == SOURCES
-    assert Counter(item.source_id for item in stored) == Counter(
-        f"s-{n}" for n in range(SOURCES)
-    )
+    assert Counter(item.source_id for item in stored) == Counter(f"s-{n}" for n in range(SOURCES))
 
 
 async def test_the_same_imports_by_many_bring_each_once(crowd: list[Queues]) -> None:
@@ -94,7 +83,7 @@ async def _settled_once(crowd: list[Queues]) -> None:
     await first.produce(*[b"%d" % n for n in range(ITEMS)])
     done: Counter[int] = Counter()
 
-    async def settle(queues: Queues, item: LentItem, is_done: bool) -> None:
+    async def settle(queues: Queues, item: LeasedItem, is_done: bool) -> None:
         try:
             if is_done:
                 await queues.complete(item)
@@ -151,9 +140,7 @@ async def test_chains_cannot_be_made_by_two_at_once(crowd: list[Queues]) -> None
         assert None in dead_queues
 
 
-async def test_a_dead_queue_deleted_while_items_die_loses_none_quietly(
-    crowd: list[Queues],
-) -> None:
+async def test_a_dead_queue_deleted_while_items_die_loses_none_quietly(crowd: list[Queues]) -> None:
     """Refused as long as it is used; every item is in it afterwards."""
     first = crowd[0]
     await first.create_pair()

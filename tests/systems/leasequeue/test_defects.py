@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from deadletter.core.errors import ConfigError, Conflict, DeadLetterError
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.leasequeue.rig import WITHIN, Queues, Server, payloads
 
 FULL = 4096  # bytes: no file of the store may grow beyond them
@@ -32,13 +32,9 @@ async def test_d1_dead_true_reaches_the_dead_queue(queues: Queues) -> None:
 # ---- D2: the last allowed attempt was moved away under its consumer ----
 
 
-async def test_d2_a_running_last_attempt_is_left_to_its_consumer(
-    queues: Queues,
-) -> None:
+async def test_d2_a_running_last_attempt_is_left_to_its_consumer(queues: Queues) -> None:
     await queues.create_pair(max_attempts=1)
-    await queues.create(
-        "short", dead_queue="dead", lease_timeout=0.1, expire_timeout=0.1
-    )
+    await queues.create("short", dead_queue="dead", lease_timeout=0.1, expire_timeout=0.1)
     await queues.produce(b"last chance")
     item = await queues.lease()
     await queues.produce(b"stale", queue="short")
@@ -55,9 +51,7 @@ async def test_d2_a_running_last_attempt_is_left_to_its_consumer(
 # ---- D3: without attempts left, it was leased once more ----
 
 
-async def test_d3_an_item_without_attempts_left_is_not_leased_again(
-    queues: Queues,
-) -> None:
+async def test_d3_an_item_without_attempts_left_is_not_leased_again(queues: Queues) -> None:
     await queues.create_pair(max_attempts=1)
     await queues.produce(b"once")
     await queues.retry(await queues.lease())
@@ -82,9 +76,7 @@ def full(server: Server) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("stored", ["sqlite"], indirect=True)
-async def test_d4_a_storage_error_is_an_error_to_the_caller(
-    victim: Server, doomed: Queues
-) -> None:
+async def test_d4_a_storage_error_is_an_error_to_the_caller(victim: Server, doomed: Queues) -> None:
     await asyncio.to_thread(victim.start)
     await doomed.create_pair(max_attempts=1)
     await doomed.produce(b"before")
@@ -193,9 +185,7 @@ async def test_d6_a_dead_queue_in_use_is_not_deleted(queues: Queues) -> None:
         await queues.delete("dead")
 
 
-async def test_d6_each_of_several_scheduled_items_comes_in_time(
-    queues: Queues,
-) -> None:
+async def test_d6_each_of_several_scheduled_items_comes_in_time(queues: Queues) -> None:
     await queues.create("jobs")
     start = datetime.now(UTC)
     times = {

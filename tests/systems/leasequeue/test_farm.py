@@ -15,8 +15,8 @@ import pytest
 
 from deadletter import ConfigError, Malformed
 from deadletter.client import QueueClient
-from deadletter.core.items import NewItem
-from deadletter.testing.waiting import eventually
+from deadletter.queue_server.model import NewItem
+from deadletter.testing.fakes import eventually
 from docs.transcript import difference
 from leasequeue import desk
 from leasequeue.__main__ import main
@@ -89,9 +89,7 @@ async def queue(settings: Settings) -> AsyncIterator[QueueClient]:
         await client.delete_queue(DEAD)
 
 
-async def _work_until(
-    queue: QueueClient, settings: Settings, *, is_done: object
-) -> list[str]:
+async def _work_until(queue: QueueClient, settings: Settings, *, is_done: object) -> list[str]:
     said: list[str] = []
     stop = asyncio.Event()
     working = asyncio.create_task(Worker(queue, settings, said.append).run(stop))
@@ -115,10 +113,7 @@ async def test_a_worker_renders_gives_back_and_gives_up(
 
     pictures = sorted(path.name for path in settings.folder.iterdir())
     assert pictures == ["sea-000.png", "sea-001.png", "sea-002.png"]
-    assert {item.reference for item in await queue.items(DEAD)} == {
-        "poster-000",
-        "mistyped",
-    }
+    assert {item.reference for item in await queue.items(DEAD)} == {"poster-000", "mistyped"}
     assert len([line for line in said if line.startswith("poster-000, att")]) == 2
     assert len([line for line in said if line.startswith("mistyped is dead")]) == 1
 
@@ -167,9 +162,7 @@ def _run(*words: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(
-    tmp_path: Path,
-) -> None:
+def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(tmp_path: Path) -> None:
     here = {
         "FARM_STORE": f"sqlite:///{tmp_path}/farm.db",
         "FARM_PORT": str(free_port()),
@@ -221,10 +214,7 @@ def test_the_demo_tells_what_the_page_shows() -> None:
 
     ran = subprocess.run(
         [sys.executable, "-m", "leasequeue.demo", "--once"],
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'tests'}",
-        },
+        env={**os.environ, "PYTHONPATH": f"{EXAMPLES}:{EXAMPLES.parent / 'tests'}"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -247,7 +237,5 @@ def test_the_page_shows_the_code_as_it_is() -> None:
     assert shown.strip() in (EXAMPLES / "leasequeue" / "worker.py").read_text()
     for name in Settings.__struct_fields__:
         default = json.dumps(getattr(Settings(), name)).strip('"')
-        line = next(
-            line for line in page.splitlines() if f"`FARM_{name.upper()}`" in line
-        )
+        line = next(line for line in page.splitlines() if f"`FARM_{name.upper()}`" in line)
         assert default.removesuffix(".0") in line.partition("|")[2], line

@@ -9,16 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deadletter.testing.waiting import eventually
-from systems.leasequeue.rig import (
-    PLAIN,
-    WITHIN,
-    Queues,
-    Server,
-    imported,
-    payloads,
-    waiting,
-)
+from deadletter.testing.fakes import eventually
+from systems.leasequeue.rig import PLAIN, WITHIN, Queues, Server, imported, payloads, waiting
 
 
 @pytest.mark.parametrize("limit", [2, 3])
@@ -193,14 +185,10 @@ async def test_a_move_is_not_bound_by_what_clients_may_ask(queues: Queues) -> No
     assert len({item.source_id for item in stored}) == 1201
 
 
-async def test_deaths_are_counted_by_their_reason(
-    queues: Queues, server: Server
-) -> None:
+async def test_deaths_are_counted_by_their_reason(queues: Queues, server: Server) -> None:
     before = _deaths(server)
     await queues.create_pair(max_attempts=1)
-    await queues.create(
-        "short", dead_queue="dead", lease_timeout=0.1, expire_timeout=0.1
-    )
+    await queues.create("short", dead_queue="dead", lease_timeout=0.1, expire_timeout=0.1)
     await queues.produce(b"1")
     await queues.retry(await queues.lease())
     await queues.produce(b"2")
@@ -254,9 +242,7 @@ async def test_a_scheduled_item_can_die(queues: Queues) -> None:
     assert (dead.source_id, dead.enqueue_at) == (item.id, None)
 
 
-async def test_whoever_waits_for_the_dead_is_woken(
-    queues: Queues, server: Server
-) -> None:
+async def test_whoever_waits_for_the_dead_is_woken(queues: Queues, server: Server) -> None:
     await queues.create_pair()
     leasing = asyncio.create_task(queues.lease("dead"))
     dead = queues.name("dead")

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from deadletter.client import LentItem
+from deadletter.client import LeasedItem
 from deadletter.core.errors import DeadLetterError
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.leasequeue.rig import HERE, WITHIN, Queues, Server, client_of, payloads
 
 SEED = 20261116
@@ -42,9 +42,7 @@ async def test_killed_between_the_steps_of_a_move(
     assert await doomed.bring(item.id) == []  # whoever repeats it now is too late
 
 
-async def test_a_sweep_that_is_killed_is_done_again(
-    victim: Server, doomed: Queues
-) -> None:
+async def test_a_sweep_that_is_killed_is_done_again(victim: Server, doomed: Queues) -> None:
     """The same when nobody asked for the move: leases ran out."""
     await asyncio.to_thread(victim.start, DYING, DIE_AFTER="noted")
     await doomed.create_pair(max_attempts=1, lease_timeout=0.5)
@@ -65,9 +63,7 @@ async def _is_moved(queues: Queues) -> bool:
     return await queues.count("dead") > 0 and not await queues.count()
 
 
-async def test_what_a_queue_has_had_outlives_the_server(
-    victim: Server, doomed: Queues
-) -> None:
+async def test_what_a_queue_has_had_outlives_the_server(victim: Server, doomed: Queues) -> None:
     """Also of items that are gone: a move that is repeated now would double them."""
     await asyncio.to_thread(victim.start)
     await doomed.create_pair()
@@ -115,7 +111,7 @@ class Crowd:
             except DeadLetterError:
                 await asyncio.sleep(0.02)
 
-    async def _settle(self, item: LentItem) -> None:
+    async def _settle(self, item: LeasedItem) -> None:
         number = int(item.payload)
         if number % 4 == 0:
             await self._queues.retry(item)
@@ -125,9 +121,7 @@ class Crowd:
         self.completed[number] += 1
 
 
-async def test_killed_under_load_again_and_again(
-    victim: Server, doomed: Queues
-) -> None:
+async def test_killed_under_load_again_and_again(victim: Server, doomed: Queues) -> None:
     """`make faults` does the same fifty times, in tests/faults/test_server_storm.py."""
     await asyncio.to_thread(victim.start)
     await doomed.create_pair(max_attempts=2, lease_timeout=1.0)
@@ -153,9 +147,7 @@ async def test_killed_under_load_again_and_again(
     assert {n for n in crowd.produced if n % 4 == 0} <= set(dead), "NOT DEAD"
 
 
-async def _rest_is_settled(
-    victim: Server, doomed: Queues
-) -> tuple[Counter[int], Counter[int]]:
+async def _rest_is_settled(victim: Server, doomed: Queues) -> tuple[Counter[int], Counter[int]]:
     """What is dead, and what was completed, when nothing is left in the source."""
     completed: Counter[int] = Counter()
     async with client_of(victim.address) as client, asyncio.timeout(WITHIN):

@@ -145,9 +145,7 @@ async def test_ids_are_new_ones_and_grow(queues: Queues) -> None:
     assert len(set(ids)) == 2
 
 
-async def test_everything_about_an_item_comes_back_as_it_went_in(
-    queues: Queues,
-) -> None:
+async def test_everything_about_an_item_comes_back_as_it_went_in(queues: Queues) -> None:
     """Both ways over the wire: what is listed can be imported elsewhere, the same."""
     await queues.create("dead")
     await queues.create("copy")

@@ -13,8 +13,8 @@ PUBLIC = {
     "deadletter",
     "deadletter.client",
     "deadletter.core.errors",
-    "deadletter.core.items",
-    "deadletter.testing.waiting",
+    "deadletter.queue_server.model",
+    "deadletter.testing.fakes",
 }
 SHARED = ("test_source_id.py", "test_validation.py", "test_movement.py")
 STORAGES = {"memory", "sqlite", "postgresql"}

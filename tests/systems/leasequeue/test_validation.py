@@ -59,9 +59,7 @@ async def test_without_dead_queue_is_valid(queues: Queues) -> None:
         ("B", "cannot have its own dead_queue"),
     ],
 )
-async def test_changes_are_judged_like_creation(
-    queues: Queues, target: str, text: str
-) -> None:
+async def test_changes_are_judged_like_creation(queues: Queues, target: str, text: str) -> None:
     await queues.create("C")
     await queues.create("B", dead_queue="C")
     await queues.create("jobs", dead_queue="C", max_attempts=1)
@@ -73,9 +71,7 @@ async def test_changes_are_judged_like_creation(
     assert await queues.info() == before  # nothing of a refused change is applied
 
 
-async def test_a_queue_in_use_as_dead_queue_cannot_be_given_one(
-    queues: Queues,
-) -> None:
+async def test_a_queue_in_use_as_dead_queue_cannot_be_given_one(queues: Queues) -> None:
     """A to B exists; B to C would be a chain, seen from the other end."""
     await queues.create("B")
     await queues.create("A", dead_queue="B")

@@ -16,13 +16,7 @@ from msgspec import Struct
 
 from pipeline.documents import Repository
 from pipeline.module_server import Abort, ModuleServer
-from pipeline.pipestream_pb2 import (
-    DlqMessage,
-    PipeDoc,
-    PipeStream,
-    ProcessRequest,
-    ProcessResponse,
-)
+from pipeline.pipestream_pb2 import DlqMessage, PipeDoc, PipeStream, ProcessRequest, ProcessResponse
 from pipeline.reading import records
 from servers.common import free_port
 from stage import Process, Stage
@@ -102,9 +96,7 @@ class Modules:
 class Rig:
     """The cluster `prod`, its nodes by name."""
 
-    def __init__(
-        self, stage: Stage, kafka: str, nodes: Mapping[str, Any], **client: Any
-    ) -> None:
+    def __init__(self, stage: Stage, kafka: str, nodes: Mapping[str, Any], **client: Any) -> None:
         self.stage = stage
         self.broker = kafka
         self.modules = Modules()
@@ -199,9 +191,7 @@ class Rig:
 
     def register(self, module: str, address: str | None) -> None:
         """Say where a module is; None: nowhere."""
-        there = (
-            json.loads(self.directory.read_bytes()) if self.directory.exists() else {}
-        )
+        there = json.loads(self.directory.read_bytes()) if self.directory.exists() else {}
         half = self.directory.with_suffix(".half")
         known = {**there, module: address}
         half.write_text(json.dumps({m: at for m, at in known.items() if at}))
@@ -229,11 +219,7 @@ class Rig:
         return stream
 
     def send(
-        self,
-        node: str,
-        stream: PipeStream | bytes,
-        topic: str = "",
-        partition: int = 0,
+        self, node: str, stream: PipeStream | bytes, topic: str = "", partition: int = 0
     ) -> int:
         """Put a record before a node, as any producer may; its offset."""
         body, key = (stream, None) if isinstance(stream, bytes) else _record(stream)
@@ -245,11 +231,7 @@ class Rig:
             offsets.append(record.offset())
 
         self._producer.produce(
-            topic or self.topic(node),
-            body,
-            key,
-            partition=partition,
-            on_delivery=delivered,
+            topic or self.topic(node), body, key, partition=partition, on_delivery=delivered
         )
         self._producer.flush(20)
         return offsets[0]

@@ -20,9 +20,7 @@ README = ROOT / "examples" / "pipeline" / "README.md"
 
 
 def block(kind: str) -> str:
-    (found,) = re.findall(
-        rf"^```{kind}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
-    )
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     return str(found)
 
 

@@ -77,17 +77,13 @@ def test_the_fields_of_the_config_have_the_numbers_agreed_on() -> None:
 def test_a_topic_of_its_own_takes_the_place_of_the_usual_one() -> None:
     assert config(topic="graveyard").topic == "graveyard"
     assert config(topic="").topic == f"dlq.prod.{NODE}"
-    assert policy_of(node(dlq_config=pb.DlqConfig(topic="graveyard"))).dead_queue == (
-        "graveyard"
-    )
+    assert policy_of(node(dlq_config=pb.DlqConfig(topic="graveyard"))).dead_queue == ("graveyard")
 
 
 @pytest.mark.parametrize(
     ("told", "tries"), [({}, 3), ({"max_retries": 5}, 5), ({"max_retries": 1}, 1)]
 )
-def test_max_retries_is_how_often_a_stream_is_tried(
-    told: dict[str, int], tries: int
-) -> None:
+def test_max_retries_is_how_often_a_stream_is_tried(told: dict[str, int], tries: int) -> None:
     policy = policy_of(node(dlq_config=pb.DlqConfig(**told)))  # type: ignore[arg-type]
     away = ModuleUnavailable("away")
 

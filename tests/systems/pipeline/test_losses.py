@@ -49,9 +49,7 @@ def running(rig: Rig) -> Iterator[Process]:
         engine.kill()
 
 
-def test_a_dead_letter_topic_that_refuses_a_copy_loses_nothing(
-    rig: Rig, dlq: httpx.Client
-) -> None:
+def test_a_dead_letter_topic_that_refuses_a_copy_loses_nothing(rig: Rig, dlq: httpx.Client) -> None:
     refused = 'dlq_mishaps_total{kind="copy-failed"}'
     before = rig.metric(refused)
     at_most(rig.dlq_topic("once"), 100, rig)
@@ -103,17 +101,13 @@ def test_a_broker_that_goes_away_while_a_stream_is_given_up(
         small.wait_for("the metric", lambda: small.metric(out_of_reach) == 0)
 
 
-def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(
-    small: Rig,
-) -> None:
+def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(small: Rig) -> None:
     doomed = small.stream("only", away, away, away, well)
     saved = small.stream("only", away, well)
     with running(small) as engine:
         small.send("only", doomed)
         small.send("only", saved)
-        both = (
-            f'dlq_attempts_total{{mailbox="{small.topic("only")}",outcome="retried"}}'
-        )
+        both = f'dlq_attempts_total{{mailbox="{small.topic("only")}",outcome="retried"}}'
         small.wait_for("their first tries", lambda: small.metric(both) >= 2)
         engine.kill()
 
@@ -127,11 +121,7 @@ def test_an_engine_that_is_killed_between_tries_loses_neither_stream_nor_count(
 
 def at_most(topic: str, size: int, rig: Rig) -> None:
     """How large a record of a topic may be, in bytes."""
-    entry = ConfigEntry(
-        "max.message.bytes",
-        str(size),
-        incremental_operation=AlterConfigOpType.SET,
-    )
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     told = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": rig.bootstrap})
     for future in admin.incremental_alter_configs([told]).values():

@@ -29,9 +29,7 @@ def letter_of(rig: Rig, dlq: httpx.Client, node: str, stream: PipeStream) -> Any
     return letter
 
 
-def in_state(
-    rig: Rig, dlq: httpx.Client, node: str, stream: PipeStream, state: str
-) -> Any:
+def in_state(rig: Rig, dlq: httpx.Client, node: str, stream: PipeStream, state: str) -> Any:
     """Wait until the letter of a stream is in a state."""
 
     def there() -> Any:
@@ -61,9 +59,7 @@ def test_what_died_is_kept_to_be_looked_at(rig: Rig, dlq: httpx.Client) -> None:
     assert rig.death_of("again", stream).message.letter_id == letter["id"]
 
 
-def test_only_the_inner_stream_goes_back_and_is_processed(
-    rig: Rig, dlq: httpx.Client
-) -> None:
+def test_only_the_inner_stream_goes_back_and_is_processed(rig: Rig, dlq: httpx.Client) -> None:
     stream = killed(rig, "again", well)
     envelope = rig.death_of("again", stream).value
 
@@ -81,9 +77,7 @@ def test_only_the_inner_stream_goes_back_and_is_processed(
     rig.death_of("again", stream)  # ...still the one
 
 
-def test_the_request_sets_the_bounds_and_the_graph_the_topic(
-    rig: Rig, dlq: httpx.Client
-) -> None:
+def test_the_request_sets_the_bounds_and_the_graph_the_topic(rig: Rig, dlq: httpx.Client) -> None:
     intake = f"{rig.cluster}-intake"  # not the usual one of node `named`
     streams = [rig.stream("named", wrong) for _ in range(3)]
     other = rig.stream("named", away)

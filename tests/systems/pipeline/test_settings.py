@@ -9,9 +9,7 @@ from pipeline.settings import Settings
 
 
 def test_a_graph_and_a_broker_are_enough() -> None:
-    settings = Settings.read(
-        {"PIPELINE_GRAPH": "g.json", "PIPELINE_BROKER": "kafka://b"}
-    )
+    settings = Settings.read({"PIPELINE_GRAPH": "g.json", "PIPELINE_BROKER": "kafka://b"})
 
     assert settings == Settings(graph=Path("g.json"), broker="kafka://b")
     assert settings.metrics_port is None

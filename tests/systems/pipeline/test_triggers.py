@@ -151,8 +151,7 @@ def test_bytes_that_are_no_stream(rig: Rig, body: bytes) -> None:
     offset = rig.send("chunk", body)
 
     (dead,) = rig.wait_for(
-        "a dead letter",
-        lambda: [d for d in rig.dead("chunk") if d.message.unreadable == body],
+        "a dead letter", lambda: [d for d in rig.dead("chunk") if d.message.unreadable == body]
     )
 
     assert dead.message.error_type == "MALFORMED"
@@ -188,9 +187,7 @@ def test_a_document_that_the_repository_does_not_have(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"), [(b"\xff", "cannot be read"), (b"", "says that it is ''")]
 )
-def test_a_document_that_is_not_what_it_should_be(
-    rig: Rig, content: bytes, complaint: str
-) -> None:
+def test_a_document_that_is_not_what_it_should_be(rig: Rig, content: bytes, complaint: str) -> None:
     stream = rig.stream("chunk")
     rig.documents._path(stream.document_ref).write_bytes(content)
     rig.send("chunk", stream)
@@ -218,9 +215,7 @@ def test_a_stream_that_goes_round_in_circles(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("act", "code"), [(wrong, "GRPC_INVALID_ARGUMENT"), (buggy, "GRPC_UNKNOWN")]
 )
-def test_what_another_try_would_not_mend_is_not_tried_again(
-    rig: Rig, act: Act, code: str
-) -> None:
+def test_what_another_try_would_not_mend_is_not_tried_again(rig: Rig, act: Act, code: str) -> None:
     stream = rig.stream("chunk", act, well)
     rig.send("chunk", stream)
 
@@ -268,11 +263,7 @@ def test_a_stream_without_an_id_is_dead_lettered_too(rig: Rig) -> None:
     def found() -> list[DlqMessage]:
         dead = [one.message for one in rig.dead("embed")]
         place = (0, offset)
-        return [
-            one
-            for one in dead
-            if (one.original_partition, one.original_offset) == place
-        ]
+        return [one for one in dead if (one.original_partition, one.original_offset) == place]
 
     (dead,) = rig.wait_for("a dead letter", found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deadletter.runtime.options import WorkerOptions
+from deadletter.runtime.registration import WorkerOptions
 from servers import Server
 from servers.sqs import Sqs
 from stage import Stage
@@ -36,11 +36,11 @@ async def stub(stub_url: str) -> AsyncIterator[Stub]:
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    for module in ("deadletter.backends.sqs.engine", "deadletter.observe.cloudwatch"):
+    for module in ("deadletter.brokers.sqs.engine", "deadletter.observe.cloudwatch"):
         monkeypatch.setattr(f"{module}.get_session", quick_session)
     # Stopping takes as long as a long poll that has just begun.
     hasty = partial(WorkerOptions, wait=0.2)
-    monkeypatch.setattr("deadletter.assembly.app.WorkerOptions", hasty)
+    monkeypatch.setattr("deadletter.handler_registry.WorkerOptions", hasty)
 
 
 @pytest.fixture
@@ -59,9 +59,7 @@ async def raw(sqs_server: Server) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def relay(
-    environment: dict[str, str], raw: Any, stub: Stub
-) -> AsyncIterator[Relay]:
+async def relay(environment: dict[str, str], raw: Any, stub: Stub) -> AsyncIterator[Relay]:
     """The parts of the relayer, on queues of their own."""
     async with Relay.opened(environment, raw, stub) as relay:
         yield relay

@@ -25,7 +25,7 @@ from deadletter import App, DeadLetter
 from deadletter.core.campaign import ReplayItem
 from deadletter.core.events import Event
 from deadletter.system import SystemClock
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from relayer.api import build
 from relayer.consumer import BOTH, opened_consumers
 from relayer.database import Database, open_database
@@ -278,6 +278,4 @@ def request(kind: str = "direct", **fields: Any) -> dict[str, Any]:
 
 def body_of(id: str, **fields: Any) -> str:
     """A message as an older API puts it on the queue."""
-    return json.dumps(
-        {"transactionId": id, "type": "direct", "request": request(), **fields}
-    )
+    return json.dumps({"transactionId": id, "type": "direct", "request": request(), **fields})

@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 from msgspec import Struct
 
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from systems.relayer.rig import SOON, Quiet
 
 
@@ -39,11 +39,7 @@ class Tap:
 
     def of(self, verb: str, ending: str) -> list[Call]:
         """Calls of one kind, to queues whose names end like that."""
-        return [
-            call
-            for call in self.calls
-            if call.verb == verb and call.queue.endswith(ending)
-        ]
+        return [call for call in self.calls if call.verb == verb and call.queue.endswith(ending)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Hand one request on."""

@@ -68,9 +68,7 @@ async def test_the_chain_says_how_it_went(relay: Relay) -> None:
     stranger = await relay.api.post("/webhook", json=news)
     before = await relay.status(id_)
     told = await relay.api.post("/webhook", json=news, headers=token)
-    nonsense = await relay.api.post(
-        "/webhook", json=news | {"status": "queued"}, headers=token
-    )
+    nonsense = await relay.api.post("/webhook", json=news | {"status": "queued"}, headers=token)
 
     assert (stranger.status_code, before["status"]) == (401, "queued")
     assert (told.status_code, nonsense.status_code) == (204, 422)
@@ -78,9 +76,7 @@ async def test_the_chain_says_how_it_went(relay: Relay) -> None:
     assert (after["status"], after["hash"]) == ("confirmed", "0xabc")
 
 
-async def test_without_its_queue_nothing_is_promised(
-    relay: Relay, sqs_server: Server
-) -> None:
+async def test_without_its_queue_nothing_is_promised(relay: Relay, sqs_server: Server) -> None:
     sqs_server.stop()
     answer = await relay.api.post("/relay/direct", json=request())
     sqs_server.start()

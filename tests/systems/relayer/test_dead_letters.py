@@ -7,7 +7,7 @@ import pytest
 
 from deadletter import State
 from deadletter.core.events import LetterHandled, LetterRefused
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from relayer.consumer import DLQ, MAIN
 from relayer.dlq_consumer import read as read_message
 from relayer.settings import DEAD_QUEUE, QUEUE
@@ -73,10 +73,7 @@ async def test_what_sqs_moved_by_itself_is_kept_and_ended(relay: Relay) -> None:
         await relay.drained(DEAD_QUEUE)
         (letter,) = await relay.letters()
 
-    assert (told["errorCode"], told["errorCategory"]) == (
-        "RECEIVED_TOO_OFTEN",
-        "RETRYABLE",
-    )
+    assert (told["errorCode"], told["errorCategory"]) == ("RECEIVED_TOO_OFTEN", "RETRYABLE")
     assert (letter.head.source, letter.head.message_id) == (QUEUE, sqs_id)
     assert json.loads(letter.message.body)["transactionId"] == id_
     assert await relay.stub.requests(id_) == 0
@@ -145,11 +142,7 @@ async def test_bodies_that_cannot_be_read_are_kept_as_letters(relay: Relay) -> N
         await relay.drained(DEAD_QUEUE)
         letters = await relay.letters()
 
-    assert {letter.message.body.decode() for letter in letters} == {
-        "<not json>",
-        half,
-        nonsense,
-    }
+    assert {letter.message.body.decode() for letter in letters} == {"<not json>", half, nonsense}
     assert {letter.head.reason for letter in letters} == {"undecodable"}
     assert {letter.head.source for letter in letters} == {QUEUE}
     assert {letter.head.state for letter in letters} == {State.PENDING}
@@ -157,9 +150,7 @@ async def test_bodies_that_cannot_be_read_are_kept_as_letters(relay: Relay) -> N
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["by-us", "by-sqs"])
-async def test_nothing_is_deleted_that_could_not_be_recorded(
-    relay: Relay, *, moved: bool
-) -> None:
+async def test_nothing_is_deleted_that_could_not_be_recorded(relay: Relay, *, moved: bool) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=9)
     id_ = await relay.ask(to=to)
@@ -185,9 +176,7 @@ async def test_nothing_is_deleted_that_could_not_be_recorded(
     }
 
 
-async def test_polls_wait_ten_seconds_and_never_overlap(
-    relay: Relay, sqs_server: Server
-) -> None:
+async def test_polls_wait_ten_seconds_and_never_overlap(relay: Relay, sqs_server: Server) -> None:
     """On the wire, with the long poll as it is in production."""
     async with tapped(sqs_server.url) as tap:
         environment = {
@@ -205,11 +194,7 @@ async def test_polls_wait_ten_seconds_and_never_overlap(
             await relay.put(body_of("t-3"), DEAD_QUEUE)  # ends the last poll
             await watched.becomes("t-3", "failed")
 
-    polls = [
-        call
-        for call in tap.of("ReceiveMessage", DEAD_QUEUE)
-        if call.asked["WaitTimeSeconds"]
-    ]
+    polls = [call for call in tap.of("ReceiveMessage", DEAD_QUEUE) if call.asked["WaitTimeSeconds"]]
     assert {call.asked["WaitTimeSeconds"] for call in polls} == {10}
     assert len(polls) >= 4
     for earlier, later in pairwise(polls):

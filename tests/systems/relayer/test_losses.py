@@ -6,7 +6,7 @@ import pytest
 
 from deadletter import State
 from deadletter.core.decision import Reason
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from relayer.settings import DEAD_QUEUE, QUEUE
 from stage import Stage
 from systems.relayer.rig import SOON, Relay, address

@@ -16,19 +16,14 @@ async def test_the_queue_redrives_to_a_terminal_standard_one(relay: Relay) -> No
     dead = await relay.attributes(DEAD_QUEUE)
     policy = json.loads(main["RedrivePolicy"])
 
-    assert policy == {
-        "deadLetterTargetArn": dead["QueueArn"],
-        "maxReceiveCount": "3",
-    }
+    assert policy == {"deadLetterTargetArn": dead["QueueArn"], "maxReceiveCount": "3"}
     assert main["QueueArn"].endswith("relay-transactions")
     assert dead["QueueArn"].endswith("relay-transactions-dlq")
     assert not dead.get("RedrivePolicy")
     assert dead.get("FifoQueue", "false") == "false"
 
 
-async def test_without_a_prefix_the_names_are_the_bare_ones(
-    relay: Relay, sqs_server: Sqs
-) -> None:
+async def test_without_a_prefix_the_names_are_the_bare_ones(relay: Relay, sqs_server: Sqs) -> None:
     base = f"{sqs_server.url}/000000000000"
     environment = relay.environment | {
         "SQS_QUEUE_URL": f"{base}/relay-transactions",

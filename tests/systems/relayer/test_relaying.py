@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from deadletter.core.events import Buried, FailedForGood, LetterHandled, Retried
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from relayer.consumer import MAIN
 from relayer.settings import DEAD_QUEUE, QUEUE
 from relayer.values import Status
@@ -77,14 +77,10 @@ async def test_what_may_pass_is_tried_three_times_and_dies(relay: Relay) -> None
         await relay.stub.fail(to, status=status, message="busy", times=9)
         ids[status] = await relay.ask(to=to)
     async with relay.consuming():
-        failed = {
-            status: await relay.becomes(id_, "failed") for status, id_ in ids.items()
-        }
+        failed = {status: await relay.becomes(id_, "failed") for status, id_ in ids.items()}
         await relay.drained(QUEUE)
         await relay.drained(DEAD_QUEUE)
-        letters = [
-            await relay.letter_of(one["transactionId"]) for one in failed.values()
-        ]
+        letters = [await relay.letter_of(one["transactionId"]) for one in failed.values()]
 
     for status, letter in zip(MAY_PASS, letters, strict=True):
         told = failed[status]
@@ -97,9 +93,7 @@ async def test_what_may_pass_is_tried_three_times_and_dies(relay: Relay) -> None
     assert len(relay.seen(Retried)) == 2 * len(MAY_PASS)
 
 
-async def test_a_relayer_that_does_not_answer_or_is_not_there_may_pass(
-    relay: Relay,
-) -> None:
+async def test_a_relayer_that_does_not_answer_or_is_not_there_may_pass(relay: Relay) -> None:
     slow, hurried = address(), replace(hasty(relay.settings), relayer_timeout=0.5)
     await relay.stub.fail(slow, delay=5.0, times=9)
     async with relay.consuming(settings=hurried):
@@ -115,9 +109,7 @@ async def test_a_relayer_that_does_not_answer_or_is_not_there_may_pass(
     assert letter.head.attempts == 3
 
 
-async def test_a_hundred_mixed_transactions_all_come_to_their_end(
-    relay: Relay,
-) -> None:
+async def test_a_hundred_mixed_transactions_all_come_to_their_end(relay: Relay) -> None:
     """No message is left in any queue, and no transaction without an answer."""
     ends: dict[str, str] = {}
     faults: list[tuple[str, dict[str, object]]] = [
@@ -172,9 +164,7 @@ async def test_what_is_over_is_not_submitted_again(relay: Relay) -> None:
         assert await relay.stub.requests(id_) == 0
 
 
-async def test_a_message_of_an_older_client_is_relayed_and_means_no_retry(
-    relay: Relay,
-) -> None:
+async def test_a_message_of_an_older_client_is_relayed_and_means_no_retry(relay: Relay) -> None:
     await relay.put(body_of("old-1"))
     async with relay.consuming():
         await eventually(lambda: relay.table.get("old-1"), within=SOON)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from deadletter import State
 from deadletter.core.events import Buried, LetterHandled, LetterRefused
 from deadletter.core.letter import By
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from relayer.consumer import DLQ, MAIN
 from relayer.reprocessing import BY
 from relayer.settings import DEAD_QUEUE, QUEUE
@@ -40,9 +40,7 @@ async def test_what_asked_for_it_is_sent_back_and_goes_through(relay: Relay) -> 
     assert (campaign.actor, campaign.reason) == (BY.actor, BY.reason)
 
 
-async def test_past_the_limit_it_has_failed_and_is_for_people_only(
-    relay: Relay,
-) -> None:
+async def test_past_the_limit_it_has_failed_and_is_for_people_only(relay: Relay) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=99)
     async with relay.consuming(settings=replace(hasty(relay.settings), replay_limit=2)):
@@ -60,9 +58,7 @@ async def test_past_the_limit_it_has_failed_and_is_for_people_only(
 
 
 @pytest.mark.parametrize("wish", [{"retryOnFailure": False}, {"retryOnFailure": None}])
-async def test_what_did_not_ask_for_it_has_failed(
-    relay: Relay, wish: dict[str, Any]
-) -> None:
+async def test_what_did_not_ask_for_it_has_failed(relay: Relay, wish: dict[str, Any]) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     async with relay.consuming():
@@ -94,7 +90,7 @@ async def test_it_waits_before_it_is_sent_back(relay: Relay) -> None:
 async def test_a_replay_that_a_crash_cut_off_is_ended_and_none_is_begun_anew(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.runtime.once.BUSY_PAUSE", 0.1)
+    monkeypatch.setattr("deadletter.runtime.idempotency.BUSY_PAUSE", 0.1)
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     id_ = await relay.ask(to=to, retryOnFailure=True)
@@ -115,9 +111,7 @@ async def test_a_replay_that_a_crash_cut_off_is_ended_and_none_is_begun_anew(
     assert await relay.stub.requests(id_) == 4
 
 
-async def test_a_copy_that_sqs_moved_returns_to_its_letter_and_is_sent_again(
-    relay: Relay,
-) -> None:
+async def test_a_copy_that_sqs_moved_returns_to_its_letter_and_is_sent_again(relay: Relay) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     id_ = await relay.ask(to=to, retryOnFailure=True)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from deadletter.observe.cloudwatch import cloudwatch
-from deadletter.testing.waiting import eventually
+from deadletter.testing.fakes import eventually
 from observe.test_cloudwatch import Cloud, states, sum_of
 from relayer.__main__ import main
 from relayer.settings import DEAD_QUEUE, QUEUE, read
@@ -85,9 +85,7 @@ def service(
 
 
 @pytest.fixture
-async def relay(
-    service: Service, cloud_server: Server, stub: Stub
-) -> AsyncIterator[Relay]:
+async def relay(service: Service, cloud_server: Server, stub: Stub) -> AsyncIterator[Relay]:
     """The same tools as elsewhere, on the service's own queues and API."""
     async with (
         quick_session().create_client(
@@ -189,9 +187,7 @@ async def test_both_consumers_are_one_process_that_ends_when_told(
     assert await relay.table.get("dead-2") is None
 
 
-@pytest.mark.parametrize(
-    ("which", "missing"), [("main", "DLQ consumer"), ("dlq", "worker")]
-)
+@pytest.mark.parametrize(("which", "missing"), [("main", "DLQ consumer"), ("dlq", "worker")])
 def test_one_consumer_alone_is_refused(
     which: str, missing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,9 +221,7 @@ def test_it_is_deployed_as_a_service_that_runs_on_and_not_as_a_cron_job() -> Non
 
 
 def test_the_queues_and_the_table_can_be_made_beforehand(
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

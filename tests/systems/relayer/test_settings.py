@@ -38,10 +38,7 @@ def test_what_a_dead_process_had_comes_again_after_its_lease() -> None:
 
 def test_the_urls_of_queues_name_them() -> None:
     amazon = read(
-        {
-            "SQS_QUEUE_URL": f"{AMAZON}/prod-{QUEUE}",
-            "SQS_DLQ_URL": f"{AMAZON}/prod-{DEAD_QUEUE}",
-        }
+        {"SQS_QUEUE_URL": f"{AMAZON}/prod-{QUEUE}", "SQS_DLQ_URL": f"{AMAZON}/prod-{DEAD_QUEUE}"}
     )
     local = read(
         {
@@ -66,10 +63,7 @@ def test_the_urls_of_queues_name_them() -> None:
             "SQS_QUEUE_URL is the URL of a queue",
         ),
         (
-            {
-                "SQS_QUEUE_URL": f"{AMAZON}/a-{QUEUE}",
-                "SQS_DLQ_URL": f"{AMAZON}/b-{DEAD_QUEUE}",
-            },
+            {"SQS_QUEUE_URL": f"{AMAZON}/a-{QUEUE}", "SQS_DLQ_URL": f"{AMAZON}/b-{DEAD_QUEUE}"},
             "SQS_DLQ_URL must be the queue a-relay-transactions-dlq",
         ),
         ({"DLQ_POLL_INTERVAL_MS": "often"}, "DLQ_POLL_INTERVAL_MS"),

@@ -121,9 +121,7 @@ async def test_late_news_changes_nothing(table: Table) -> None:
     assert told.status is Status.PROCESSING
 
 
-async def test_what_failed_stays_failed_until_somebody_sends_it_back(
-    table: Table,
-) -> None:
+async def test_what_failed_stays_failed_until_somebody_sends_it_back(table: Table) -> None:
     await table.add(message())
     await table.begin(message(), generation=0)
     assert await table.fail("t-1", BUSY)
@@ -144,17 +142,11 @@ async def test_the_chain_may_be_faster_than_the_answer(table: Table) -> None:
 
     told = await table.get("t-1")
     assert told is not None
-    assert (told.status, told.relayer_id, told.hash) == (
-        Status.CONFIRMED,
-        "r-1",
-        "0x1",
-    )
+    assert (told.status, told.relayer_id, told.hash) == (Status.CONFIRMED, "r-1", "0x1")
     assert not await table.fail("t-1", BUSY)
 
 
-async def test_what_the_relayer_has_has_not_failed_but_for_the_chain(
-    table: Table,
-) -> None:
+async def test_what_the_relayer_has_has_not_failed_but_for_the_chain(table: Table) -> None:
     for id_ in ("given-up", "reverted"):
         await table.add(message(id_))
         await table.begin(message(id_), generation=0)

@@ -1,8 +1,8 @@
 """The search language: text to a tree, and letters judged by it."""
 
 from .ast import EVERYTHING, All, Any, Node, Not, Op, Term, Word, same
-from .budget import STEP, Budget, Meter
-from .conditions import (
+from .fields import FIELDS, Field, Kind, Way, fits, fold, instant, literal, pieces
+from .match import (
     Between,
     Condition,
     Either,
@@ -10,21 +10,24 @@ from .conditions import (
     Like,
     OneOf,
     Present,
+    body_matches,
+    body_value,
     condition,
+    header_matches,
     holds,
+    is_costly,
+    matcher,
+    matches,
+    needs_contents,
+    split,
+    term_matches_head,
+    weight,
+    word_matches,
 )
-from .contents import body_matches, body_value, header_matches, word_matches
-from .fields import FIELDS, Field, Kind, Way
-from .free_text import first_word
-from .match import matcher, matches, term_matches_head
 from .parse import parse
-from .pattern import fits, fold, literal, pieces
-from .plan import is_costly, needs_contents, split, weight
-from .resolve import resolve
-from .sealed import sealed
-from .show import show
-from .values import instant
-from .version_order import MOST_VERSIONS, compares_versions, with_versions
+from .resolve import MOST_VERSIONS, compares_versions, resolve, sealed, with_versions
+from .search_step import STEP, Budget, Meter
+from .show import first_word, show
 
 __all__ = [
     "EVERYTHING",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 
 class Op(StrEnum):
-    """How a term compares."""
+    """The comparison operators of a term."""
 
     IS = ":"
     GT = ">"
@@ -87,7 +87,7 @@ def leaves(node: Node) -> Iterator[Term | Word]:
 
 
 def same(one: Node, other: Node) -> bool:
-    """Whether two searches are the same tree, wherever their terms stood."""
+    """Return whether two searches are the same tree, wherever their terms stood."""
     return _unplaced(one) == _unplaced(other)
 
 

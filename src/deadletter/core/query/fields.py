@@ -5,9 +5,12 @@ The parser checks values against this table, `conditions` looks up what a field
 means on a letter, and documentation and completions are written from it.
 """
 
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Final
+from typing import AnyStr, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -17,9 +20,77 @@ from deadletter.core.letter import State
 
 from .ast import Op
 
+# Text with wildcards, matched in linear time.
+#
+# In a pattern `*` stands for any text, also none; `\*` is a star and `\\` a
+# backslash. Nothing here is ever a regular expression, and nothing backtracks.
+
+Pieces: TypeAlias = tuple[str, ...]
+"""The literal texts around the stars of a pattern: one when it has no star."""
+
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def pieces(pattern: str) -> Pieces:
+    """Take a pattern apart: `a*b` is `("a", "b")`, `a*` is `("a", "")`."""
+    if "*" not in pattern and "\\" not in pattern:
+        return (pattern,)
+    found: list[str] = []
+    literal: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == "*":
+            found.append("".join(literal))
+            literal.clear()
+        elif character == "\\":
+            literal.append(next(characters, "\\"))
+        else:
+            literal.append(character)
+    return (*found, "".join(literal))
+
+
+def pattern(parts: Iterable[str]) -> str:
+    """Put a pattern together from its pieces; stars in a row become one."""
+    first, *rest = map(literal, parts)
+    if not rest:
+        return first
+    middle = [part for part in rest[:-1] if part]
+    return "*".join([first, *middle, rest[-1]])
+
+
+def literal(text: str) -> str:
+    """The pattern that matches this text and no other."""
+    return text.replace("\\", "\\\\").replace("*", "\\*")
+
+
+def fold(text: str) -> str:
+    """
+    The text with A to Z made small, and nothing else changed.
+
+    Every database can do exactly this, so that all of them agree with us.
+    """
+    return text.lower() if text.isascii() else text.translate(_LOWER)
+
+
+def fits(parts: Sequence[AnyStr], text: AnyStr) -> bool:
+    """Return whether the whole text fits a pattern's pieces."""
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return text == first
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    # The leftmost place for each piece leaves the most room for the next.
+    for part in parts[1:-1]:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
 
 class Kind(StrEnum):
-    """What sort of values a field takes."""
+    """The kinds of values that a field takes."""
 
     ENUM = "enum"  # one of `choices`
     FLAG = "flag"  # one of `choices`: something a letter has or has not
@@ -31,7 +102,7 @@ class Kind(StrEnum):
 
 
 class Way(StrEnum):
-    """How text is compared."""
+    """The ways to compare text."""
 
     EXACT = "exact"
     FOLDED = "folded"  # the case of A to Z does not matter
@@ -59,7 +130,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_lists(self) -> bool:
-        """Whether `[a,b]` makes sense as its value."""
+        """Return whether `[a,b]` makes sense as its value."""
         return Op.IS in self.ops and not self.relative
 
 
@@ -97,12 +168,7 @@ def _text(  # noqa: PLR0917 -- the columns of the table below
 
 def _ordered(name: str, kind: Kind, attribute: str, about: str, example: str) -> Field:
     return Field(
-        name=name,
-        kind=kind,
-        attribute=attribute,
-        about=about,
-        example=example,
-        ops=ANY_OP,
+        name=name, kind=kind, attribute=attribute, about=about, example=example, ops=ANY_OP
     )
 
 
@@ -127,13 +193,7 @@ _TABLE: Final = (
         also={"business_key": "idempotency_key"},
     ),
     _text("id", "id", "the letter's id", "id:abc*"),
-    _text(
-        "source",
-        "source",
-        "the mailbox it came from",
-        "source:orders",
-        aliases=("mailbox",),
-    ),
+    _text("source", "source", "the mailbox it came from", "source:orders", aliases=("mailbox",)),
     _text("partition", "partition", "the partition it came from", "partition:3"),
     _text("message", "message_id", "the message's id", "message:m-1"),
     _text("key", "key", "the message's ordering key", "key:customer-7"),
@@ -145,15 +205,8 @@ _TABLE: Final = (
         aliases=("idempotency_key",),
     ),
     _choice("reason", "why it became a dead letter", "reason:expired", Reason),
-    _choice(
-        "trouble", "what kind of trouble the error is", "trouble:transient", Trouble
-    ),
-    _choice(
-        "category",
-        "whether trying again was worth it",
-        "category:RETRYABLE",
-        ErrorCategory,
-    ),
+    _choice("trouble", "what kind of trouble the error is", "trouble:transient", Trouble),
+    _choice("category", "whether trying again was worth it", "category:RETRYABLE", ErrorCategory),
     _text("code", "code", "the error's code", "code:HTTP_503", Way.FOLDED),
     _text(
         "error",
@@ -163,11 +216,7 @@ _TABLE: Final = (
         Way.NAME,
     ),
     _text(
-        "text",
-        "error_text",
-        "part of the error's text",
-        'text:"connection refused"',
-        Way.WITHIN,
+        "text", "error_text", "part of the error's text", 'text:"connection refused"', Way.WITHIN
     ),
     _text("group", "fingerprint", "the group of like failures", "group:1a2b*"),
     _ordered("attempts", Kind.NUMBER, "attempts", "how often tried", "attempts:>3"),
@@ -209,11 +258,7 @@ _TABLE: Final = (
     ),
     _ordered("dead", Kind.TIME, "dead_at", "when it died last", "dead:>2026-11-01"),
     _ordered(
-        "first",
-        Kind.TIME,
-        "first_failed_at",
-        "when it failed first",
-        "first:<2026-11-01T12:00",
+        "first", Kind.TIME, "first_failed_at", "when it failed first", "first:<2026-11-01T12:00"
     ),
     Field(
         name="header",
@@ -233,9 +278,7 @@ _TABLE: Final = (
 
 FIELDS: Final[dict[str, Field]] = {field.name: field for field in _TABLE}
 
-_BY_ANY_NAME: Final = FIELDS | {
-    alias: field for field in _TABLE for alias in field.aliases
-}
+_BY_ANY_NAME: Final = FIELDS | {alias: field for field in _TABLE for alias in field.aliases}
 
 
 def field_called(name: str) -> Field | None:
@@ -249,3 +292,167 @@ def nearest(name: str) -> str | None:
         return None
     close = get_close_matches(name.lower(), _BY_ANY_NAME, n=1, cutoff=0.6)
     return close[0] if close else None
+
+
+# Values, checked and written in one way each.
+#
+# `written` turns what a person typed into that one way, or says what to type
+# instead. Times and numbers are spans, so that "on that day" and "after that day"
+# mean what they say: half-open, from the first instant to the one after the last.
+
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
+)
+_DURATION: Final = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,29})(\.\d{1,30})?", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LONGEST: Final = timedelta(days=36500)
+_MOST_SECONDS: Final = 10**12  # far longer than that, and still a timedelta
+_START: Final = datetime.min.replace(tzinfo=UTC)
+_END: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def written(field: Field, op: Op, typed: str) -> str:
+    """The value as the tree has it; a ValueError says what to type instead."""
+    if op is Op.IS and field.kind in {Kind.TEXT, Kind.PATH}:
+        return typed
+    text, *more = pieces(typed)
+    if more:
+        raise ValueError(f"{field.name} takes no *; write it like {field.example}")
+    return _WRITERS[field.kind](field, text)
+
+
+def number(text: str) -> int | float | None:
+    """The number a text is, if it is one; `007` is not, it is an id."""
+    found = _NUMBER.fullmatch(text)
+    if not found:
+        return None
+    return float(text) if found[1] else int(text)
+
+
+def duration(value: str) -> timedelta | None:
+    """Return how long a written duration is; nothing if it is something else."""
+    found = _DURATION.fullmatch(value)
+    if not found:
+        return None
+    return timedelta(seconds=min(int(found[1]) * _SECONDS[found[2]], _MOST_SECONDS))
+
+
+def time_span(value: str) -> tuple[datetime, datetime]:
+    """The instants a written time covers: a day, a minute, a second or one."""
+    start = datetime.fromisoformat(value)
+    if start.tzinfo is None:  # only days are written without a zone
+        start = start.replace(tzinfo=UTC)
+    return start, _after(start, _PRECISION.get(len(value), timedelta(microseconds=1)))
+
+
+_PRECISION: Final = {
+    len("2026-11-01"): timedelta(days=1),
+    len("2026-11-01T12:00Z"): timedelta(minutes=1),
+    len("2026-11-01T12:00:00Z"): timedelta(seconds=1),
+}
+
+
+def instant(when: datetime) -> str:
+    """One instant, written so that it covers no other."""
+    moment = when.astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat(timespec="microseconds") + "Z"
+
+
+def before(now: datetime, span: timedelta) -> datetime:
+    """That long ago, or as far back as there are dates."""
+    try:
+        return now.astimezone(UTC) - span
+    except OverflowError:
+        return _START
+
+
+def _after(start: datetime, span: timedelta) -> datetime:
+    try:
+        return start + span
+    except OverflowError:
+        return _END
+
+
+def _chosen(field: Field, text: str) -> str:
+    choices = {_plain(choice): str(choice) for choice in field.choices}
+    choices |= field.also
+    chosen = choices.get(_plain(text))
+    if chosen is None:
+        known = ", ".join(map(str, (*field.choices, *field.also)))
+        raise ValueError(f"{field.name}:{text[:40]} is not valid; use one of: {known}")
+    return chosen
+
+
+def _plain(choice: str) -> str:
+    return choice.lower().replace("-", "_")
+
+
+def _version(field: Field, text: str) -> str:
+    if not text:
+        raise ValueError(f"{field.name} is missing; write it like {field.example}")
+    return literal(text)
+
+
+def _whole(field: Field, text: str) -> str:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f'"{text[:40]}" is not a whole number; write it like {field.example}')
+    return str(int(text))
+
+
+def _compared(field: Field, text: str) -> str:
+    if number(text) is None:
+        raise ValueError(
+            f'{field.name} is compared with numbers, which "{text[:40]}" is not; '
+            f"write it like {field.name}.amount:>100"
+        )
+    return text
+
+
+def _long(field: Field, text: str) -> str:
+    how_long = duration(text.lower())
+    if how_long is None or how_long > _LONGEST:
+        raise ValueError(
+            f'"{text[:40]}" is not a duration up to 100 years; write a number and '
+            f"s, m, h, d or w, like {field.example}"
+        )
+    return f"{int(text[:-1])}{text[-1].lower()}"
+
+
+def _when(field: Field, text: str) -> str:
+    if field.relative and _DURATION.fullmatch(text.lower()):
+        return _long(field, text)
+    found = _TIME.fullmatch(text.upper())
+    try:
+        if found:
+            return _utc(found)
+    except (ValueError, OverflowError):  # the 31st of June, 25 o'clock, year 0
+        pass
+    or_duration = ", or a duration like 7d" if field.relative else ""
+    raise ValueError(
+        f'"{text[:40]}" is not a time; write 2026-11-01, 2026-11-01T12:00 or '
+        f"2026-11-01T12:00:00Z (UTC unless it says otherwise){or_duration}"
+    )
+
+
+def _utc(found: re.Match[str]) -> str:
+    day, clock, seconds, fraction, zone = found.groups()
+    if not clock:
+        return datetime.fromisoformat(day).date().isoformat()
+    moment = datetime.fromisoformat(f"{day}T{clock}{(seconds or '')[:3]}{zone or 'Z'}")
+    moment = moment.astimezone(UTC)
+    if fraction:
+        return instant(moment.replace(microsecond=int(fraction.ljust(6, "0")[:6])))
+    precision = "seconds" if seconds else "minutes"
+    return moment.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+
+
+_WRITERS: Final[dict[Kind, Callable[[Field, str], str]]] = {
+    Kind.TEXT: _version,
+    Kind.ENUM: _chosen,
+    Kind.FLAG: _chosen,
+    Kind.NUMBER: _whole,
+    Kind.PATH: _compared,
+    Kind.DURATION: _long,
+    Kind.TIME: _when,
+}

@@ -10,14 +10,268 @@ whatever text, `parse` returns a tree or raises a QueryError that points at the
 offending token and says what to do.
 """
 
-from typing import Final
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from deadletter.core.errors import QueryError
 
 from .ast import EVERYTHING, All, Any, Node, Not, Op, Term, Word
-from .fields import Field, Kind, field_called, nearest
-from .tokens import Mark, Pair, Sign, Text, Token, tokens
-from .values import written
+from .fields import Field, Kind, field_called, literal, nearest, pattern, pieces, written
+
+# Text to tokens, in one pass.
+#
+# Quotes hold spaces and signs together; a backslash makes the next sign an
+# ordinary one. Inside quotes too, `*` is a wildcard and `\*` a star. `\u` and four
+# hex digits are any character, also one that cannot be typed: `\u0000`, `\udc80`.
+
+MAX_TEXT: Final = 64 * 1024
+"""Characters of a search: the longest id there is fits, each character escaped."""
+
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+
+
+class Mark(StrEnum):
+    """The operators between terms."""
+
+    OPEN = "("
+    CLOSE = ")"
+    NOT = "!"
+    AND = "AND"
+    OR = "OR"
+
+
+class Sign(Struct, frozen=True):
+    """One of the marks."""
+
+    mark: Mark
+    at: int
+
+
+class Text(Struct, frozen=True):
+    """A word or value: a pattern."""
+
+    pattern: str
+    at: int
+
+
+class Pair(Struct, frozen=True):
+    """`name:value`, not yet checked; dots in the name have taken it apart."""
+
+    name: tuple[str, ...]
+    op: Op
+    values: tuple[Text, ...]
+    at: int
+
+
+Token: TypeAlias = Sign | Text | Pair
+
+_SIGNS: Final = {"(": Mark.OPEN, ")": Mark.CLOSE, "!": Mark.NOT}
+_AFTER_PART: Final = frozenset({"", ":", ".", "(", ")", '"'})
+_OPS: Final = (Op.GE, Op.LE, Op.GT, Op.LT)  # the longer ones first
+
+
+def tokens(text: str) -> list[Token]:
+    """All tokens of a text; a QueryError points at what cannot be one."""
+    if len(text) > MAX_TEXT:
+        raise QueryError(
+            f"a search has at most {MAX_TEXT:,} characters, this one {len(text):,}", at=MAX_TEXT
+        )
+    return _Scanner(text).scan()
+
+
+class _Scanner:
+    """A place in a text, moving forward."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def scan(self) -> list[Token]:
+        self._refuse_odd_characters()
+        found: list[Token] = []
+        while self._skip_spaces():
+            mark = _SIGNS.get(self._here)
+            if mark:
+                found.append(Sign(mark, self._at))
+                self._at += 1
+            else:
+                found.append(self._pair() or self._word())
+        return found
+
+    @property
+    def _here(self) -> str:
+        """The character at this place; nothing at the end."""
+        return self._text[self._at : self._at + 1]
+
+    def _error(self, text: str, at: int | None = None) -> QueryError:
+        return QueryError(text, query=self._text, at=self._at if at is None else at)
+
+    def _refuse_odd_characters(self) -> None:
+        for at, character in enumerate(self._text):
+            if character == "\0" or "\ud800" <= character <= "\udfff":
+                # The query stays out of it: such a text cannot even be printed.
+                raise QueryError(
+                    f"character {at + 1} is not one of a text; write it as \\u{ord(character):04x}",
+                    at=at,
+                )
+
+    def _skip_spaces(self) -> bool:
+        while self._here.isspace():
+            self._at += 1
+        return bool(self._here)
+
+    def _word(self) -> Token:
+        start = self._at
+        quoted = self._here == '"'
+        word = self._value()
+        if quoted or "\\" in word.pattern:
+            return word
+        match word.pattern.upper():
+            case "AND":
+                return Sign(Mark.AND, start)
+            case "OR":
+                return Sign(Mark.OR, start)
+            case "NOT" if word.pattern == "NOT":
+                raise self._error(
+                    "to leave something out, write ! before it; to search for "
+                    'the word, write "NOT"',
+                    start,
+                )
+        return word
+
+    def _pair(self) -> Pair | None:
+        start = self._at
+        name = self._name()
+        if name is None:  # a word after all
+            self._at = start
+            return None
+        op = self._op()
+        if self._here == "!":
+            raise self._error("write the ! before the field")
+        if not self._here or self._here.isspace() or self._here == ")":
+            raise self._error(
+                "there is no value after the colon; write one without a space, or "
+                "put all of it in quotes to search for the text itself"
+            )
+        values = self._list() if self._here == "[" else (self._value(),)
+        return Pair(name, op, values, start)
+
+    def _name(self) -> tuple[str, ...] | None:
+        """Return what stands before a colon, taken apart at its dots; no colon, no name."""
+        parts: list[str] = []
+        missing: int | None = None
+        while True:
+            start = self._at
+            quoted = self._here == '"' and bool(parts)
+            parts.append(self._quoted() if quoted else self._bare_part())
+            if self._at == start and missing is None:
+                missing = start
+            if self._here not in {":", "."}:
+                return None
+            self._at += 1
+            if self._text[self._at - 1] == ":":
+                break
+        if missing is not None:
+            raise self._error(
+                "a name is missing here; to search for the text itself, put it in quotes", missing
+            )
+        # A name is looked up as it is, so a star in it is only a star.
+        return tuple("*".join(pieces(part)) for part in parts)
+
+    def _bare_part(self) -> str:
+        found: list[str] = []
+        while (here := self._here) not in _AFTER_PART and not here.isspace():
+            found.append(self._character())
+        return "".join(found)
+
+    def _op(self) -> Op:
+        for op in _OPS:
+            if self._text.startswith(op, self._at):
+                self._at += len(op)
+                return op
+        return Op.IS
+
+    def _list(self) -> tuple[Text, ...]:
+        start = self._at
+        found: list[Text] = []
+        self._at += 1
+        while self._skip_spaces():
+            if self._here in {",", "]"}:
+                raise self._error("a value is missing here; write a list like [a,b]")
+            found.append(self._value(inside=True))
+            self._skip_spaces()
+            if self._here == "]":
+                self._at += 1
+                self._must_end()
+                return tuple(found)
+            if self._here and self._here != ",":
+                raise self._error("between two values of a list there must be a comma")
+            self._at += 1
+        raise self._error("this list has no end; close it with ]", start)
+
+    def _value(self, *, inside: bool = False) -> Text:
+        start = self._at
+        if self._here != '"':
+            return Text(_tidy(self._bare(inside=inside)), start)
+        found = _tidy(self._quoted())
+        if not (inside and self._here in {",", "]"}):
+            self._must_end()
+        return Text(found, start)
+
+    def _must_end(self) -> None:
+        if self._here and self._here != ")" and not self._here.isspace():
+            raise self._error("a space is missing here")
+
+    def _bare(self, *, inside: bool) -> str:
+        ends, strange = (",]", '("[)') if inside else (")", '("')
+        found: list[str] = []
+        while (here := self._here) and here not in ends and not here.isspace():
+            if here in strange:
+                raise self._error(
+                    f"{here} cannot stand here; put the value in quotes, or write \\{here}"
+                )
+            found.append(self._character())
+        return "".join(found)
+
+    def _quoted(self) -> str:
+        start = self._at
+        self._at += 1
+        found: list[str] = []
+        while self._here != '"':
+            if not self._here:
+                raise self._error('this quote has no end; close it with "', start)
+            found.append(self._character())
+        self._at += 1
+        return "".join(found)
+
+    def _character(self) -> str:
+        """One character of a pattern, its backslash kept where it matters."""
+        here = self._here
+        self._at += 1
+        if here != "\\":
+            return here
+        escaped = self._here
+        if escaped == "u" and (code := self._code()):
+            return literal(chr(int(code, 16)))
+        if not escaped or escaped.isalnum():
+            raise self._error("for a backslash, write two of them", self._at - 1)
+        self._at += 1
+        return f"\\{escaped}" if escaped in "*\\" else escaped
+
+    def _code(self) -> str | None:
+        """The four hex digits behind a `u`, if they are there."""
+        digits = self._text[self._at + 1 : self._at + 5]
+        if len(digits) < 4 or not _HEX.issuperset(digits):
+            return None
+        self._at += 5
+        return digits
+
+
+def _tidy(found: str) -> str:
+    return pattern(pieces(found))
+
 
 MAX_TERMS: Final = 100
 MAX_DEPTH: Final = 20
@@ -96,8 +350,7 @@ class _Parser:
                 raise self._error("there is nothing before this bracket", token.at)
             case Sign(mark):
                 raise self._error(
-                    f"{mark} stands between two terms; to search for the word, "
-                    f'write "{mark}"',
+                    f'{mark} stands between two terms; to search for the word, write "{mark}"',
                     token.at,
                 )
 
@@ -109,17 +362,13 @@ class _Parser:
 
     def _deeper(self, depth: int, sign: Sign) -> int:
         if depth == MAX_DEPTH:
-            raise self._error(
-                f"a search goes at most {MAX_DEPTH} deep; split it up", sign.at
-            )
+            raise self._error(f"a search goes at most {MAX_DEPTH} deep; split it up", sign.at)
         return depth + 1
 
     def _counted(self, at: int) -> None:
         self._terms += 1
         if self._terms > MAX_TERMS:
-            raise self._error(
-                f"a search has at most {MAX_TERMS} terms; split it up", at
-            )
+            raise self._error(f"a search has at most {MAX_TERMS} terms; split it up", at)
 
     def _word(self, word: Text) -> Node:
         self._counted(word.at)
@@ -131,13 +380,9 @@ class _Parser:
         field = self._field(pair)
         if pair.op not in field.ops:
             lacks = "needs > or <" if pair.op is Op.IS else f"takes no {pair.op}"
-            raise self._error(
-                f"{field.name} {lacks}; write it like {field.example}", pair.at
-            )
+            raise self._error(f"{field.name} {lacks}; write it like {field.example}", pair.at)
         if len(pair.values) > 1 and not (field.takes_lists and pair.op is Op.IS):
-            raise self._error(
-                "only one value can stand here, not a list", pair.values[1].at
-            )
+            raise self._error("only one value can stand here, not a list", pair.values[1].at)
         values = tuple(self._value(field, pair.op, value) for value in pair.values)
         return Term(field.name, pair.op, values, self._path(field, pair), pair.at)
 
@@ -160,9 +405,7 @@ class _Parser:
         path = pair.name[1:]
         if not path:
             raise self._error(
-                f"{field.name} needs to know where to look; write it like "
-                f"{field.example}",
-                pair.at,
+                f"{field.name} needs to know where to look; write it like {field.example}", pair.at
             )
         return path if field.name == "body" else (".".join(path),)
 

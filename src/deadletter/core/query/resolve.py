@@ -5,11 +5,16 @@ Done once when an action starts, so that what a replay selects is frozen: the
 answer no longer depends on when it is asked.
 """
 
+from collections import defaultdict
 from datetime import datetime
 from typing import Final
 
+from deadletter.core.errors import QueryError
+from deadletter.core.redact import is_secret_name
+from deadletter.core.versions import Seen, compare, has_own_order
+
 from .ast import All, Any, Node, Not, Op, Term, Word
-from .values import before, duration, instant
+from .fields import before, duration, instant, literal, pieces
 
 _TURNED: Final = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
 
@@ -47,3 +52,108 @@ def absolute(term: Term, now: datetime) -> Term:
 def _then(value: str, now: datetime) -> str:
     how_long = duration(value)
     return value if how_long is None else instant(before(now, how_long))
+
+
+# Comparisons of versions, turned into lists of versions.
+#
+# `version:<1.8` means every version that is known to be older, see `core.versions`.
+# A store knows which versions its letters have, so it replaces the comparison with
+# their names before it searches.
+
+MOST_VERSIONS: Final = 10_000
+"""Versions that a comparison looks at; an office with more refuses it."""
+
+_SIGNS: Final = {Op.GT: (1,), Op.GE: (0, 1), Op.LT: (-1,), Op.LE: (-1, 0)}
+
+
+def compares_versions(node: Node) -> bool:
+    """Return whether a search has `version:<…` or the like in it."""
+    match node:
+        case Term(field, op):
+            return field == "version" and op is not Op.IS
+        case Not(term):
+            return compares_versions(term)
+        case All(terms) | Any(terms):
+            return any(map(compares_versions, terms))
+    return False
+
+
+def with_versions(node: Node, seen: Seen) -> Node:
+    """
+    Return the search with comparisons of versions replaced by the versions' names.
+
+    `seen` are all versions of the office, one more than `MOST_VERSIONS` at most.
+    """
+    match node:
+        case Term(field, op) if field == "version" and op is not Op.IS:
+            return _named(node, seen)
+        case Not(term):
+            return Not(with_versions(term, seen))
+        case All(terms):
+            return All(tuple(with_versions(term, seen) for term in terms))
+        case Any(terms):
+            return Any(tuple(with_versions(term, seen) for term in terms))
+    return node
+
+
+def _named(term: Term, seen: Seen) -> Node:
+    version = pieces(term.values[0])[0]
+    _check(term, version, seen)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for source, one in seen:
+        if compare(one, version, source, seen) in _SIGNS[term.op]:
+            found[source].append(one)
+    return Any(
+        tuple(
+            All(
+                (
+                    Term("source", Op.IS, (literal(source),), at=term.at),
+                    Term("version", Op.IS, tuple(map(literal, names)), at=term.at),
+                )
+            )
+            for source, names in found.items()
+        )
+    )
+
+
+def _check(term: Term, version: str, seen: Seen) -> None:
+    if len(seen) > MOST_VERSIONS:
+        raise QueryError(
+            f"version:{term.op}{version} would compare more than {MOST_VERSIONS:,}"
+            " versions; name the versions instead, like version:[1.7.0,1.7.1]",
+            at=term.at,
+        )
+    if not has_own_order(version) and all(version != one for _, one in seen):
+        raise QueryError(
+            f"version {version[:80]} has never been seen here, and it is neither a"
+            " release number nor a date: nothing is known to be older or newer."
+            " Use a version that letters have, like version:<1.8",
+            at=term.at,
+        )
+
+
+# Searches of those to whom secrets are shown masked.
+#
+# Whoever may ask for `body.token:a*`, then for `body.token:b*`, reads the token as well
+# as if it were shown. So they search for nothing by a name whose value is masked, and
+# their words are looked for in error texts, which hold no secrets, but not in bodies.
+
+
+def sealed(node: Node, query: str) -> Node:
+    """The search as it may be asked; `query` is what it was read from."""
+    match node:
+        case Term(path=path) if any(map(is_secret_name, path)):
+            name = ".".join((node.field, *path))
+            raise QueryError(
+                f"{name} is masked for you, and so cannot be searched for", query=query, at=node.at
+            )
+        case Word(text, at):
+            return Term("text", Op.IS, (text,), at=at)
+        case Not(term):
+            return Not(sealed(term, query))
+        case All(terms):
+            return All(tuple(sealed(term, query) for term in terms))
+        case Any(terms):
+            return Any(tuple(sealed(term, query) for term in terms))
+        case Term():
+            return node

@@ -5,7 +5,7 @@ One step of a search, for every store: what to read next, and when it is enough.
 it, newest death first; what matches, and how much may be read, is decided here.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -14,10 +14,68 @@ from msgspec import Struct
 from deadletter.core.letter import DeadLetter, LetterHead
 
 from .ast import Node
-from .budget import Meter
-from .contents import LOOK
-from .match import matcher
-from .plan import needs_contents, weight
+from .match import LOOK, matcher, needs_contents, weight
+
+# The budget of one step of a search, and the meter that watches it.
+#
+# A search is answered in steps, so that no search keeps a store busy for long. Every
+# step judges at least one letter or passes over some, so that steps lead somewhere.
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """The budget of one search step; the first limit reached ends the step."""
+
+    letters: int = 10_000  # looked at, most of them by an index alone
+    opened: int = 500  # letters whose contents are read
+    size: int = 16_000_000  # bytes of these contents
+    seconds: float = 0.25
+
+
+STEP: Final = Budget()
+
+
+class Meter:
+    """
+    The resources that one search step has used so far.
+
+    `stop` may be called from any thread: whoever asked is not waiting any more.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], budget: Budget = STEP) -> None:
+        self.budget = budget
+        self.is_stopped = False
+        self._monotonic = monotonic
+        self._opened = self._size = 0
+        self.start()
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether the step has to end."""
+        return (
+            self.is_stopped
+            or self._opened >= self.budget.opened
+            or self._size >= self.budget.size
+            or self._monotonic() >= self._until
+        )
+
+    @property
+    def left_to_open(self) -> int:
+        """Return how many more letters may be opened."""
+        return self.budget.opened - self._opened
+
+    def start(self) -> None:
+        """Begin to count the time here."""
+        self._until = self._monotonic() + self.budget.seconds
+
+    def opened(self, size: int) -> None:
+        """The contents of a letter were read, of this many bytes."""
+        self._opened += 1
+        self._size += size
+
+    def stop(self) -> None:
+        """End the step as soon as possible."""
+        self.is_stopped = True
+
 
 P = TypeVar("P")  # where a letter is among the others, as a store says it
 
@@ -59,7 +117,7 @@ class Contents(Struct, Generic[P], frozen=True):
 
 
 class Found(Struct, Generic[P], frozen=True):
-    """What a step found, and where to go on; `last` is None at the end of all."""
+    """The letters that a step found, and where to continue; `last` is None at the end."""
 
     hits: list[tuple[P, LetterHead]]
     last: P | None
@@ -70,13 +128,7 @@ Step: TypeAlias = Generator[Wanted[P], Any, Found[P]]
 
 
 def search_step(
-    query: Node,
-    *,
-    limit: int,
-    start: P | None,
-    exact: bool,
-    now: datetime,
-    meter: Meter,
+    query: Node, *, limit: int, start: P | None, exact: bool, now: datetime, meter: Meter
 ) -> Step[P]:
     """
     Up to `limit` letters that match, behind `start`.
@@ -139,7 +191,5 @@ def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
         several += 1
     chosen = sizes[:several]
     letters = dict((yield Contents([place for place, _ in chosen])))
-    portion: _Portion[P] = [
-        (place, min(size, CUT), letters.get(place)) for place, size in chosen
-    ]
+    portion: _Portion[P] = [(place, min(size, CUT), letters.get(place)) for place, size in chosen]
     return portion, several == len(sizes) < most

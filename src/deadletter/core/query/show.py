@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from .ast import All, Any, Node, Not, Op, Term, Word
-from .pattern import pattern, pieces
+from .fields import pattern, pieces
 
 _UNTYPED: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -97,3 +97,20 @@ def _quoted(tidy: str) -> str:
 
 def _code(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+# Free words in a search: text that may stand anywhere in a letter.
+
+
+def first_word(node: Node) -> Word | None:
+    """Return the first free word of a search, None if all of it names fields."""
+    match node:
+        case Word():
+            return node
+        case Term():
+            return None
+        case Not(term):
+            return first_word(term)
+        case All(terms) | Any(terms):
+            found = (first_word(term) for term in terms)
+            return next((word for word in found if word is not None), None)

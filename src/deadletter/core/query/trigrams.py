@@ -12,8 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from .ast import All, Any, Node, Not, Term, Word
-from .fields import FIELDS, Way
-from .pattern import fold, pieces
+from .fields import FIELDS, Way, fold, pieces
 
 _LENGTH: Final = 3
 _MOST: Final = 16  # of one pattern: more would hardly tell more apart

@@ -1,1 +1,0 @@
-"""Our own small AMQP 0-9-1 client: RabbitMQ's engine and its intake speak by it."""

@@ -1,0 +1,1 @@
+"""The engines that carry messages, one package each; none knows another."""

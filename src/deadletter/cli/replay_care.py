@@ -1,0 +1,236 @@
+"""Options of `dlq replay` that limit what is sent, and messages about why it stopped."""
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from msgspec import structs
+
+from deadletter.core.campaign import (
+    Campaign,
+    CampaignState,
+    Care,
+    Outcome,
+    Verdict,
+    check_verdicts,
+    unsent,
+    unsettled,
+)
+from deadletter.core.durations import parse_duration
+from deadletter.core.errors import ConfigError
+from deadletter.core.text import clean
+from deadletter.office.office import OfficeProtocol
+from deadletter.office.outcomes import ITSELF, RESENT
+
+from .desk import Desk
+from .exit_codes import ExitCode
+from .options import Flag
+from .ui import Bar, many, span
+
+Presume: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+
+
+def resume_command(desk: Desk, campaign: Campaign) -> str:
+    """Return the command that sends the rest of a replay, as it has to be typed."""
+    resume = f"{desk.dlq} replay resume {campaign.id}"
+    if not campaign.through or _is_named(desk, campaign):
+        return resume
+    return f"{resume} --through {shlex.quote(campaign.through)}"
+
+
+def same_way(desk: Desk, campaign: Campaign) -> str:
+    """Return the options with which another replay goes where this one went."""
+    words: list[str] = []
+    # With --to alone letters go to a mailbox of ours.
+    is_needed = campaign.to is not None or not _is_named(desk, campaign)
+    if campaign.through and is_needed:
+        words += ["--through", campaign.through]
+    if campaign.to is not None:
+        words += ["--to", campaign.to]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _is_named(desk: Desk, campaign: Campaign) -> bool:
+    """Whether the settings name the server; one that we ask has names for all."""
+    return desk.server is not None or campaign.through in desk.settings.source_urls
+
+
+def presumption(text: str | None) -> float | None:
+    """Seconds of `--presume`: 0 for never, None if it is not given."""
+    if text is None or text.strip().lower() == "never":
+        return None if text is None else 0.0
+    try:
+        seconds = parse_duration(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"--presume is {error}, or never") from error
+    if seconds <= 0:
+        raise ConfigError(f"--presume must be longer than 0s, got {text!a}; or never")
+    return seconds
+
+
+_MOST_SAID: Final = 100  # acts on one replay
+_NEVER: Final = "never"
+_LONG: Final = 10.0  # seconds without an outcome, until somebody should have a look
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Caring:
+    """
+    How carefully letters are sent.
+
+    Args:
+        canary: Send N letters first, and the others only after those were handled.
+        ramp: Send ten times as many each time those before were handled: 1, 10, 100
+            and so on, or from the canary on.
+        halt_on: Pause the replay when more than this share fails again, such as 20%,
+            or never. Without --canary and --ramp, 20 letters go first, and each step
+            sends ten times as many. Default: 10% with --canary or --ramp, else 50%.
+    """
+
+    canary: Annotated[int | None, Parameter(validator=Number(gte=1, lte=100_000))] = None
+    ramp: Flag = False
+    halt_on: str | None = None
+
+    def care(self) -> Care:
+        """The same as a value."""
+        share = None if self.halt_on is None else _share(self.halt_on)
+        return Care(canary=self.canary, ramp=self.ramp, halt_on=share)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Treated:
+    """
+    Which letters are left out or sent by their verdict, and in which order.
+
+    Args:
+        skip: Leave out letters of this verdict, such as expired or credentials. Can
+            be given several times.
+        include: Send letters of this verdict without asking: already-processed,
+            unreadable and id-in-use ones are left out otherwise. Those with id-in-use
+            go under a new id. Can be given several times.
+        no_key_order: Send oldest first without waiting within a key. Otherwise the
+            next letter of a key goes only after the one before it was confirmed.
+    """
+
+    skip: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    include: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    no_key_order: Flag = False
+
+    def care(self, how: Caring | None = None) -> Care:
+        """The same as a value, together with how carefully letters are sent."""
+        skip = tuple(_verdict(word) for word in self.skip)
+        include = tuple(_verdict(word) for word in self.include)
+        check_verdicts(skip, include)
+        return structs.replace(
+            Care() if how is None else how.care(),
+            skip=skip,
+            include=include,
+            key_order=not self.no_key_order,
+        )
+
+
+def _verdict(word: str) -> Verdict:
+    try:
+        return Verdict(word.strip().lower())
+    except ValueError:
+        known = ", ".join(Verdict)
+        raise ConfigError(f"{word!a} is not a verdict: use one of {known}") from None
+
+
+def _share(text: str) -> float:
+    if text.strip().lower() == _NEVER:
+        return 1.0
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(
+            f"--halt-on takes a share, as in 20% or 0.2, or the word {_NEVER}; not {text!a}"
+        )
+    return share
+
+
+class Waiting:
+    """Says what is waited for; and that nobody seems to work, if it takes long."""
+
+    def __init__(self, desk: Desk, shown: Bar, campaign: Campaign) -> None:
+        self._desk = desk
+        self._shown = shown
+        self._campaign = campaign
+        self._outcomes = 0
+        self._since = 0.0
+
+    def __call__(self, outcomes: int) -> None:
+        """So many outcomes are waited for."""
+        self._shown.say(f"waiting for {many(outcomes, 'outcome')}")
+        now = self._desk.clock.monotonic()
+        if outcomes != self._outcomes:
+            self._outcomes, self._since = outcomes, now
+        elif now - self._since > _LONG:
+            self._since = math.inf  # once is enough
+            said = f"No outcome for {span(_LONG)}: is a worker running?"
+            said = f"{said}{_presumption(self._campaign)} Ctrl-C pauses the replay."
+            self._desk.err.print(said, soft_wrap=True)
+
+
+def _presumption(campaign: Campaign) -> str:
+    """Say what takes long where consumers of others report nothing."""
+    through, after = campaign.through, campaign.care.presume_after
+    if not through:
+        return ""
+    said = f" `dlq drain {through} PLACE --follow` notices what dies again."
+    if after:
+        said += f" What does not is presumed handled after {after:,g} seconds."
+    return said
+
+
+def how_it_went(desk: Desk, campaign: Campaign, waited: float) -> ExitCode:
+    """Whether all that was sent has an outcome."""
+    if unsettled(campaign):
+        said = f"Not all have an outcome after {span(waited)}. Is a worker up?"
+        said += _presumption(campaign)
+        desk.err.print(said, soft_wrap=True)
+        return ExitCode.CHECK_FAILED
+    return ExitCode.OK
+
+
+async def tell_doubles(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> None:
+    """Say which copies may have been sent twice, as the audit has it."""
+    if not campaign.through or desk.as_json:
+        return
+    for one in await office.audit(target=campaign.id, limit=_MOST_SAID):
+        if one.action == RESENT and one.actor == ITSELF:
+            desk.warn(f"{clean(one.detail)}. {clean(one.reason)}.")
+
+
+async def tell_why(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
+    """Why a replay is paused, if it is, and how to go on."""
+    if campaign.state is not CampaignState.PAUSED:
+        return ExitCode.OK
+    acts = await office.audit(target=campaign.id, limit=_MOST_SAID)
+    last = next((one for one in reversed(acts) if one.action == "campaign"), None)
+    if last is None:
+        return ExitCode.OK
+    by_itself = last.actor == ITSELF
+    who = "It" if by_itself else f"Paused by {clean(last.actor)}:"
+    if last.reason and not desk.as_json:
+        said = clean(last.reason)
+        end = "" if said.endswith(("?", "!", ".")) else "."
+        desk.tell(f"{who} {said}{end}", "yellow" if by_itself else "dim")
+    go_on = resume_command(desk, campaign)
+    if not by_itself:
+        desk.hint(f"Go on with: {go_on}")
+        return ExitCode.OK
+    if campaign.counts.get(Outcome.FAILED):
+        report = f"{desk.dlq} replay report {campaign.id} --outcome {Outcome.FAILED}"
+        desk.err.print(f"See what failed: {report}", soft_wrap=True)
+    left = many(unsent(campaign), "letter")
+    desk.err.print(f"Send the rest ({left}): {go_on}", soft_wrap=True)
+    return ExitCode.CHECK_FAILED

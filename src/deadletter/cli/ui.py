@@ -1,0 +1,461 @@
+"""Output of the command: times, amounts, tables, questions, pages and progress bars."""
+
+import os
+import shlex
+import sys
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from io import BufferedReader, BufferedWriter, RawIOBase
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.letter import LetterHead, State
+from deadletter.core.text import clean, many
+from deadletter.ports import Page
+
+from .desk import Desk
+from .streams import interruptible, wait_for_keys
+
+__all__ = ["ago", "local", "many", "size", "span", "time_zone"]
+
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def ago(when: datetime, now: datetime) -> str:
+    """How long ago something was, or how soon it will be."""
+    seconds = (now - when).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "less than 1 ms"
+
+
+def local(when: datetime) -> str:
+    """A time of day where this person is."""
+    return f"{when.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def time_zone(now: datetime) -> str:
+    """The name of the zone `local` writes times in."""
+    offset = now.astimezone().utcoffset() or timedelta()
+    hours, minutes = divmod(abs(offset) // timedelta(minutes=1), 60)
+    sign = "-" if offset < timedelta() else "+"
+    return f"UTC{sign}{hours:02}:{minutes:02}" if offset else "UTC"
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    if count < 10_000:
+        return f"{count:,} bytes"
+    if count < 10_000_000:
+        return f"{count / 1_000:,.0f} kB"
+    return f"{count / 1_000_000:,.0f} MB"
+
+
+SHORT_ID: Final = 10  # of 24 characters: one in a thousand million is not unique
+WIDE: Final = 130  # columns from which there is room for whole ids
+NARROW: Final = 80  # columns below which tables leave out what can be done without
+_GAP: Final = 2  # columns between two columns
+_SHORTEST_NAME: Final = 10  # columns; with fewer, names cannot be told apart
+_ENOUGH_NAME: Final = 20  # columns that a name may take from numbers beside it
+
+_STYLES: Final = {
+    State.PENDING: "yellow",
+    State.REVIEWED: "cyan",
+    State.REPLAYING: "blue",
+    State.REPLAYED: "green",
+    State.CLOSED: "dim",
+    State.QUARANTINED: "magenta",
+    State.DISCARDED: "dim",
+}
+
+
+def table() -> Table:
+    """A table without lines, for reading."""
+    return Table(
+        box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim", expand=False
+    )
+
+
+def indented(what: RenderableType, *, above: int = 0, below: int = 0) -> Padding:
+    """Something a little to the right, with so many empty lines around it."""
+    return Padding(what, (above, 0, below, 2), expand=False)
+
+
+def percent(share: float) -> str:
+    """A share in percent: nearly all is not all, and hardly any is not none."""
+    text = f"{share:.0%}"
+    if text == "100%" and share < 1:
+        return ">99%"
+    return "<1%" if text == "0%" and share else text
+
+
+def text_column(table: Table, name: str) -> None:
+    """A column of text that gives way when there is no room."""
+    # Neither its name nor its cells wrap, they end in an ellipsis.
+    table.add_column(Text(name, no_wrap=True, overflow="ellipsis"))
+
+
+def name_column(table: Table, name: str, *, most: int | None = None) -> None:
+    """A column of names, which give way in their middle; at `most` so wide."""
+    least = max(len(name), _SHORTEST_NAME)
+    table.add_column(name, min_width=least, max_width=most)
+
+
+def firm_column(table: Table, name: str, *, most: int | None = None) -> None:
+    """A column that does not give way; at `most` so wide."""
+    table.add_column(name, no_wrap=True, max_width=most, overflow="ellipsis")
+
+
+def number_column(table: Table, name: str) -> None:
+    """A column of numbers."""
+    table.add_column(name, justify="right", no_wrap=True)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Text of others in a cell of ours."""
+    return Text(clean(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+class Name:
+    """
+    A name of others in a cell of ours.
+
+    Names differ at their ends (`orders`, `orders-dlq`), so one for which there is no
+    room is cut in the middle.
+    """
+
+    def __init__(self, text: str, style: str = "") -> None:
+        self._text = clean(text)
+        self._style = style
+        self.width = cell_len(self._text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(self.width, _SHORTEST_NAME), self.width)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield Text(cut(self._text, options.max_width), self._style, no_wrap=True)
+
+
+def cut(text: str, width: int) -> str:
+    """A text in so many columns, without its middle if they are too few."""
+    if cell_len(text) <= width:
+        return text
+    before = width // 2
+    after = width - 1 - before
+    start = chop_cells(text, before)[0] if before > 0 else ""
+    # Backwards, so that what is chopped off is counted from the end.
+    end = chop_cells(text[::-1], after)[0][::-1] if after > 0 else ""
+    return f"{start}…{end}"
+
+
+class Counts(NamedTuple):
+    """A column of numbers, one for each name."""
+
+    title: Text
+    numbers: Sequence[Text]
+
+
+def count_tables(
+    title: str, names: Sequence[Name], columns: Sequence[Counts], width: int
+) -> Iterator[Table]:
+    """Names and their numbers; what has no room beside them is in a table below."""
+    longest = max([len(title), *(name.width for name in names)])
+    for part in _fitting(columns, width - min(longest, _ENOUGH_NAME)):
+        shown = table()
+        name_column(shown, title)
+        for column in part:
+            shown.add_column(column.title, justify="right", no_wrap=True)
+        for name, *numbers in zip(names, *(one.numbers for one in part), strict=True):
+            shown.add_row(name, *numbers)
+        yield shown
+
+
+def _fitting(columns: Sequence[Counts], room: int) -> list[Sequence[Counts]]:
+    """The columns in as few parts, of about the same size, as are not too broad."""
+    for count in range(1, len(columns)):
+        size = -(-len(columns) // count)
+        parts = [columns[at : at + size] for at in range(0, len(columns), size)]
+        if all(_breadth(part) <= room for part in parts):
+            return parts
+    return [[column] for column in columns]
+
+
+def _breadth(columns: Sequence[Counts]) -> int:
+    return sum(
+        _GAP + max(text.cell_len for text in (column.title, *column.numbers)) for column in columns
+    )
+
+
+def number(count: int, style: str = "") -> Text:
+    """A number; a zero steps back."""
+    return Text(f"{count:,}", style=style if count else "dim")
+
+
+def state(of: State) -> Text:
+    """A state in its colour."""
+    return Text(of, style=_STYLES.get(of, ""))
+
+
+def short(letter_id: str, width: int = 0) -> str:
+    """As much of an id as one needs to type, or all of it where there is room."""
+    return letter_id if width >= WIDE else letter_id[:SHORT_ID]
+
+
+def error_of(head: LetterHead) -> str:
+    """What went wrong, in one line."""
+    if not head.error_type and not head.error_text:
+        return head.reason_text or head.reason
+    return ": ".join(filter(None, (head.error_name, head.error_text)))
+
+
+def agreed(desk: Desk, what: str, *, yes: bool, count: int | None = None) -> None:
+    """
+    Go on only if a person agrees to `what`, such as "discard 3 letters".
+
+    Given a `count`, that number has to be typed: no slip of the finger agrees.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(f"this would {what}: add --yes to do it without being asked")
+    if count is not None and count > 1:
+        answer = _asked(desk, f"This will {what}. Type {count} to go on: ")
+        agrees = answer.replace(",", "").strip() == str(count)
+    else:
+        answer = _asked(desk, f"This will {what}. Go on? [y/N] ")
+        agrees = answer.strip().lower() in {"y", "yes"}
+    if not agrees:
+        raise Conflict("nothing was changed")
+
+
+def _asked(desk: Desk, question: str) -> str:
+    words = Text(clean(question), style="bold")
+    try:
+        with interruptible():
+            desk.err.print(words, end="", soft_wrap=True)
+            wait_for_keys()
+            return input()
+    except EOFError:
+        return ""
+    except KeyboardInterrupt:
+        desk.err.print()  # what is said next does not stand behind the question
+        raise
+
+
+T = TypeVar("T")
+Read = Callable[[int, str | None], Awaitable[tuple[Sequence[T], str | None]]]
+"""Some of a list from somewhere on, and where it goes on if there is more."""
+
+PAGE: Final = 500  # asked for at once
+
+
+async def pages(
+    read: Read[T], most: int | None, after: str | None
+) -> AsyncIterator[tuple[Sequence[T], str | None]]:
+    """A list, up to `most` things of it, each page with where it ended."""
+    left = most
+    while True:
+        some, after = await read(PAGE if left is None else min(PAGE, left), after)
+        yield some, after
+        left = None if left is None else left - len(some)
+        if after is None or left == 0:
+            return
+
+
+async def one_by_one(
+    read: Callable[[str, int], Awaitable[Sequence[T]]],
+    name: Callable[[T], str],
+    *,
+    size: int = PAGE,
+) -> AsyncGenerator[T]:
+    """All of a list whose pages begin with a name, as those of the queue server do."""
+    last = ""
+    while True:
+        page = await read(last, size)
+        for one in page:
+            if name(one) != last:  # which ended the page before
+                yield one
+        if len(page) < size:
+            return
+        last = name(page[-1])
+
+
+def tell_how_far(desk: Desk, page: Page) -> None:
+    """Say how far a search has looked that ended before it had enough."""
+    if page.letters is None or page.back_to is None:
+        return
+    desk.warn(
+        f"Looked at {page.looked_at:,} of {page.letters:,} letters, back to"
+        f" {page.back_to:%Y-%m-%d %H:%M:%S} UTC."
+    )
+
+
+def tell_of_more(desk: Desk, words: Sequence[str], limit: int | None, after: str | None) -> None:
+    """Say how to go on with a list that these words began, if there is more of it."""
+    if after is None:
+        return
+    form = ["--json"] if desk.as_json else []
+    most = [] if limit is None else ["-n", str(limit)]
+    again = shlex.join([*words, *form, *most, "--after", after])
+    desk.warn(f"There is more: {desk.dlq} {again}")
+
+
+Advance = Callable[[int], None]
+
+
+class Bar:
+    """A bar that moves when called with so many steps, and may say something."""
+
+    def __init__(self, progress: Progress | None, what: str, total: int | None) -> None:
+        self._progress = progress
+        self._what = what
+        self._task = None if progress is None else progress.add_task(what, total=total)
+
+    def __call__(self, steps: int) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, advance=steps, description=self._what)
+
+    def say(self, what: str) -> None:
+        """Show these words, until it moves again."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=what)
+
+
+class _Speed(ProgressColumn):
+    """Steps a second, once there is something to go by."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="dim")
+
+
+@contextmanager
+def bar(desk: Desk, what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Bar]:
+    """
+    A bar of `total` steps; what it gives is called with how many were taken.
+
+    Without a total it shows that something goes on, and how far it is.
+    """
+    if not desk.is_watched:
+        yield Bar(None, what, total)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
+        TransferSpeedColumn() if in_bytes else _Speed(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=desk.err, transient=True) as progress:
+        yield Bar(progress, what, total)
+
+
+@contextmanager
+def through(desk: Desk, what: str, ids: Sequence[str]) -> Iterator[Iterable[str]]:
+    """The same ids, with a bar that moves as they are asked for."""
+    with bar(desk, what, len(ids)) as advance:
+        yield _counted(ids, advance) if desk.is_watched else ids
+
+
+@contextmanager
+def reading(desk: Desk, what: str, file: BinaryIO, *, times: int) -> Iterator[BinaryIO]:
+    """The same file, with a bar that moves as it is read that many times."""
+    if not desk.is_watched:
+        yield file
+        return
+    with bar(desk, what, times * _size(file), in_bytes=True) as advance:
+        yield BufferedReader(_Counting(file, advance))
+
+
+@contextmanager
+def writing(desk: Desk, what: str, file: BinaryIO) -> Iterator[BinaryIO]:
+    """The same file, with a bar that moves as it is written."""
+    if not desk.is_watched:
+        yield file
+        return
+    with bar(desk, what, None, in_bytes=True) as advance:
+        counting = BufferedWriter(_Counting(file, advance))
+        try:
+            yield counting
+        finally:
+            counting.flush()
+
+
+class _Counting(RawIOBase):
+    """Tells how many bytes go through to a file, which stays open after it."""
+
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
+        self._file = file
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, at: int, whence: int = 0) -> int:
+        return self._file.seek(at, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._advance(len(data))
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        written = self._file.write(data)
+        self._advance(written)
+        return written
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _counted(ids: Iterable[str], advance: Advance) -> Iterator[str]:
+    for one in ids:
+        yield one
+        advance(1)

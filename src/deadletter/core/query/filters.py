@@ -1,0 +1,203 @@
+"""
+A search as a filter of a store: one walk over the tree, with a dialect for each store.
+
+A filter is never too narrow: it may let letters through that do not match (odd text,
+patterns of many stars, everything about contents), but holds back none that do.
+`matcher` judges what it finds and has the last word, so that all stores agree.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from .ast import All, Any, Node, Not, Term, Word
+from .match import (
+    Between,
+    Condition,
+    Either,
+    Flagged,
+    Like,
+    OneOf,
+    Present,
+    condition,
+    needs_contents,
+)
+
+F = TypeVar("F")
+
+MOST_ARMS: Final = 8  # a term of more values than this does not lead
+MOST_SORTED: Final = 1_000  # letters that may have to be sorted
+
+
+class FilterDialect(Protocol[F]):
+    """The words of a store for the parts of a filter."""
+
+    @property
+    def everything(self) -> F:
+        """A filter that lets every letter through."""
+
+    @property
+    def nothing(self) -> F:
+        """A filter that lets no letter through."""
+
+    def negated(self, part: F) -> F:
+        """Return the opposite of a filter."""
+
+    def all_of(self, parts: Sequence[F]) -> F:
+        """Join at least one filter by AND."""
+
+    def any_of(self, parts: Sequence[F]) -> F:
+        """Join at least one filter by OR."""
+
+    def one_of(self, attribute: str, values: Collection[str]) -> F:
+        """Compare an attribute with values."""
+
+    def like(self, like: Like, *, sure: bool) -> F:
+        """Compare an attribute with a pattern; with `sure`, leave out doubtful letters."""
+
+    def between(self, attribute: str, low: int | datetime | None, high: int | datetime | None) -> F:
+        """Compare an attribute with a range from `low` to before `high`."""
+
+    def present(self, attribute: str) -> F:
+        """Require a value that is not empty."""
+
+    def flagged(self, attribute: str) -> F:
+        """Require a flag."""
+
+
+def filter_of(node: Node, now: datetime, dialect: FilterDialect[F], *, sure: bool = False) -> F:
+    """
+    Return what is true of every letter that matches; with `sure`, only of such.
+
+    The two meet in negations: what is not surely so may be otherwise.
+    """
+    match node:
+        case Not(term):
+            return dialect.negated(filter_of(term, now, dialect, sure=not sure))
+        case All(terms):
+            parts = [filter_of(term, now, dialect, sure=sure) for term in terms]
+            return dialect.all_of(parts) if parts else dialect.everything
+        case Any(terms):
+            parts = [filter_of(term, now, dialect, sure=sure) for term in terms]
+            return dialect.any_of(parts) if parts else dialect.nothing
+        case Term() if not needs_contents(node):
+            return _condition(condition(node, now), dialect, sure=sure)
+        case Term() | Word():
+            return dialect.nothing if sure else dialect.everything
+
+
+def _condition(asked: Condition, dialect: FilterDialect[F], *, sure: bool) -> F:
+    match asked:
+        case Either(conditions):
+            parts = [_condition(part, dialect, sure=sure) for part in conditions]
+            return dialect.any_of(parts) if parts else dialect.nothing
+        case OneOf(attribute, values):
+            return dialect.one_of(attribute, values)
+        case Like():
+            return dialect.like(asked, sure=sure)
+        case Between(attribute, low, high):
+            return dialect.between(attribute, low, high)
+        case Present(attribute):
+            return dialect.present(attribute)
+        case Flagged(attribute):
+            return dialect.flagged(attribute)
+
+
+class Lead(Struct, Generic[F], frozen=True):
+    """Ranges of one index that hold all letters which a term finds."""
+
+    index: str
+    arms: tuple[F, ...]
+    in_order: bool = True  # False: all of them are sorted to get the newest
+    is_exact: bool = True  # they hold nothing else than what was asked for
+
+
+class IndexDialect(Protocol[F]):
+    """The indexes of a store, each ordered by value and then by death."""
+
+    @property
+    def every_letter(self) -> Lead[F]:
+        """The index of all letters, newest death first."""
+
+    @property
+    def indexed(self) -> Collection[str]:
+        """The attributes that have an index."""
+
+    def by_values(self, attribute: str, values: Sequence[str]) -> Lead[F] | None:
+        """Return the letters of a few values."""
+
+    def by_prefix(self, attribute: str, prefix: str) -> Lead[F] | None:
+        """Return the letters whose value begins like this."""
+
+    def by_ids(self, ids: Collection[str]) -> Lead[F] | None:
+        """Return the letters of many ids."""
+
+
+class Leads(Struct, Generic[F], frozen=True):
+    """The indexes that can lead a search, and the times that bound it."""
+
+    leads: tuple[Lead[F], ...]
+    low: datetime | None
+    high: datetime | None
+    is_exact: bool  # the only lead holds what was asked for and nothing else
+
+
+def leads_of(conjuncts: Iterable[Node], now: datetime, dialect: IndexDialect[F]) -> Leads[F]:
+    """Return leads that each hold whatever fulfils all of these; one of them is in order."""
+    lows: list[datetime] = []
+    highs: list[datetime] = []
+    leads: list[Lead[F]] = []
+    is_exact = True
+    for node in conjuncts:
+        asked = condition(node, now) if isinstance(node, Term) else None
+        if isinstance(asked, Between) and asked.attribute == "dead_at":
+            lows += [asked.low] if isinstance(asked.low, datetime) else []
+            highs += [asked.high] if isinstance(asked.high, datetime) else []
+            continue
+        lead = None if asked is None else _lead(asked, dialect)
+        if lead is not None:
+            leads.append(lead)
+        is_exact &= isinstance(asked, OneOf) and lead is not None and lead.is_exact
+    is_exact &= len(leads) <= 1
+    if not any(lead.in_order for lead in leads):
+        is_exact = is_exact and not leads
+        leads.append(dialect.every_letter)
+    return Leads(tuple(leads), max(lows, default=None), min(highs, default=None), is_exact)
+
+
+def _lead(asked: Condition, dialect: IndexDialect[F]) -> Lead[F] | None:
+    match asked:
+        case OneOf("id", values) if MOST_ARMS < len(values) <= MOST_SORTED:
+            # Each is one letter, so that sorting those there are takes no time.
+            return dialect.by_ids(values)
+        case OneOf(attribute, values):
+            return _by_values(attribute, values, dialect)
+        case Like(attribute, (first, _, *_), False) if attribute in dialect.indexed:
+            # The end of the range is found by counting the last character up.
+            if first and first[-1].isascii() and first[-1] != "\x7f":
+                return dialect.by_prefix(attribute, first)
+        case Either(conditions):
+            return _by_names(conditions, dialect)
+    return None
+
+
+def _by_values(attribute: str, values: Collection[str], dialect: IndexDialect[F]) -> Lead[F] | None:
+    found = sorted(set(values))
+    if attribute not in dialect.indexed or not 0 < len(found) <= MOST_ARMS:
+        return None
+    return dialect.by_values(attribute, found)
+
+
+def _by_names(conditions: Sequence[Condition], dialect: IndexDialect[F]) -> Lead[F] | None:
+    # The whole name of an error or its end: what follows the last dot is the
+    # same in both, and has an index.
+    names: set[str] = set()
+    for asked in conditions:
+        match asked:
+            case Like("error_type" | "error_name", (name,), True):
+                names.add(name.rpartition(".")[2])
+            case _:
+                return None
+    return _by_values("error_name", names, dialect)

@@ -1,0 +1,192 @@
+"""
+Odd text in a form that others can hold or show.
+
+Some databases refuse NUL, and lone surrogates are no text to anybody; both come in
+from foreign brokers. `stored` and `shown` keep them exactly, after a character that
+no text should have. `spelled` is for readers: half a character becomes `\\udc80`, the
+same six characters that find it in a search.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias, overload
+
+MARK: Final = "\ufdd0"
+"""Whatever text has it was escaped."""
+
+_ODD: Final = re.compile(f"[\0\ud800-\udfff{MARK}]")
+_ESCAPED: Final = re.compile(f"{MARK}([0-9a-f]{{4}})")
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
+@overload
+def stored(text: str) -> str: ...
+@overload
+def stored(text: str | None) -> str | None: ...
+def stored(text: str | None) -> str | None:
+    """A text as it can be stored; two that differ still do."""
+    if text is None or (text.isascii() and "\0" not in text):
+        return text
+    return _ODD.sub(_escape, text)
+
+
+@overload
+def shown(text: str) -> str: ...
+@overload
+def shown(text: str | None) -> str | None: ...
+def shown(text: str | None) -> str | None:
+    """A stored text as what it was."""
+    if text is None or text.isascii() or MARK not in text:
+        return text
+    return _ESCAPED.sub(_meant, text)
+
+
+def spelled(text: str) -> str:
+    """Return the text with every lone surrogate spelled out."""
+    return text if text.isascii() else _HALF.sub(_in_letters, text)
+
+
+def each_text(change: Callable[[str], str], value: Any) -> Any:
+    """Return a value of plain types with each text in it changed, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {each_text(change, key): each_text(change, inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [each_text(change, inner) for inner in value]
+    return value
+
+
+def _in_letters(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"{MARK}{ord(found[0]):04x}"
+
+
+def _meant(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16))
+
+
+# Text of others, fit to be stored.
+#
+# Controls would act on a terminal, halves of surrogate pairs cannot be encoded, NUL
+# is refused by databases, and direction marks make a line say something else than
+# it shows. They are spelled out; everything else stays as it is.
+
+_UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """The text with what is unfit spelled out; tabs and newlines stay."""
+    return text if text.isprintable() else _UNFIT.sub(_spelled, text)
+
+
+def plain_line(text: str) -> str:
+    """The same on one line."""
+    return plain(text).replace("\n", "\\n")
+
+
+def is_word(text: str) -> bool:
+    """Return whether it is printable ASCII without spaces, as a secret in a header is."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its beginning with a mark where the rest is missing."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Looking for many words at once.
+
+_Tree: TypeAlias = dict[str, "_Tree"]
+
+_DEEP: Final = 16  # letters of a word that are looked at
+
+
+def hint_of(words: Iterable[str]) -> re.Pattern[str]:
+    """
+    A pattern that is found in every text that holds one of the words.
+
+    It goes over the text once, in half the time that asking for one word after
+    another takes. Of long words it knows only the beginning.
+    """
+    tree: _Tree = {}
+    for word in words:
+        branch = tree
+        for letter in word[:_DEEP]:
+            branch = branch.setdefault(letter, {})
+        branch[""] = {}
+    return re.compile(_told(tree) if tree else r"(?!)")
+
+
+def _told(tree: _Tree) -> str:
+    if "" in tree:  # a word ends here: longer ones need not be looked for
+        return ""
+    branches = [re.escape(letter) + _told(rest) for letter, rest in tree.items()]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+# Counts of things, as people write them.
+
+
+def many(count: int, one: str, more: str | None = None) -> str:
+    """Return a count and its noun: `1 letter`, `2,000 letters`."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def attempts_of(count: int) -> str:
+    """Return how often something was tried before it died, for people; 0 is unknown."""
+    return f"after {many(count, 'attempt')}" if count else "attempts unknown"
+
+
+# Text of others, made harmless for a terminal.
+#
+# Messages, errors and notes may hold anything: sequences that move the cursor,
+# write to the clipboard, or turn the reading direction so that a line says
+# something else than it shows. What is shown here is what is there.
+
+# C0 and C1 controls; soft hyphen; direction marks, embeddings and isolates; line
+# and paragraph separators; other invisible format characters; lone surrogates;
+# tag characters.
+_HARMFUL: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_HARMFUL_IN_LINES: Final = re.compile(_HARMFUL.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+
+
+def clean(text: str) -> str:
+    """The text on one line, with everything a terminal would act on spelled out."""
+    return _HARMFUL.sub(_safe_spelled, text)
+
+
+def clean_lines(text: str) -> str:
+    """The same, but newlines stay, and tabs become spaces."""
+    return _HARMFUL_IN_LINES.sub(_safe_spelled, text.replace("\t", "    "))
+
+
+def clean_json(text: str) -> str:
+    """A JSON document that means the same and is harmless to look at."""
+    return _HARMFUL_IN_LINES.sub(lambda found: _units(found[0]), text)
+
+
+def _safe_spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    short = {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}.get(code)
+    if short is not None:
+        return short
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _units(character: str) -> str:
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))

@@ -1,0 +1,403 @@
+"""Letters made of drained messages; every dialect reads its own headers."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from msgspec import Struct, structs
+
+from deadletter.core.attempts import append, attempt_of
+from deadletter.core.burial import wish_of
+from deadletter.core.capture import STACK_LIMIT, TEXT_LIMIT
+from deadletter.core.decision import Reason
+from deadletter.core.failure import Failure, Trouble
+from deadletter.core.fingerprint import fingerprint
+from deadletter.core.ids import letter_id
+from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.letter_mail import NAMES as OWN
+from deadletter.core.letter_mail import claims_letter, from_message, is_copy
+from deadletter.core.message import Lineage, Message, trace_id
+from deadletter.core.origin import (
+    LINEAGE,
+    NOBODY,
+    PACKED,
+    REPLAY_OF,
+    Found,
+    Origin,
+    Told,
+    Trusted,
+    is_dead_queue_of,
+    is_named_after,
+    lineage_of,
+    marked,
+)
+from deadletter.core.redact import redact
+from deadletter.core.rules import DEFAULT
+from deadletter.core.signing import Keys, is_lineage_signed
+from deadletter.core.text import cut, plain, plain_line
+
+from .brokers import (
+    connect,
+    deduplicated,
+    given_up,
+    moved_from,
+    opt_deaths,
+    redriven,
+    share,
+    smallrye,
+    spring,
+    streams,
+    x_death,
+)
+from .events import knative, poisoned, pubsub, service_bus
+from .frameworks import bullmq, celery, dramatiq, masstransit, nservicebus, rq, wolverine
+
+Dialect: TypeAlias = Callable[[Found], Told | None]
+
+MALFORMED: Final = "malformed"
+"""What whoever drains says of a thing that is not what its place should hold."""
+
+_UNKNOWN: Final = datetime(1970, 1, 1, tzinfo=UTC)  # when nobody knows
+_NAME: Final = 240  # characters of a name that somebody else made up
+_MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
+_MOST_SAID: Final = 100  # headers of a dialect that are kept for people
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)  # nothing that we read is older
+_SEPARATOR: Final = re.compile(r"[._:/-]")
+_PREFIXES: Final = 5  # parts of a name that may be a prefix
+_AHEAD: Final = timedelta(days=1)  # by which the clock of somebody else may be
+
+
+def _unreadable(found: Found) -> Told | None:
+    """Read something that does not belong in its place: it is kept as it is."""
+    said = found.about.get(MALFORMED)
+    return None if said is None else _malformed(found, said)
+
+
+def _malformed(found: Found, said: str) -> Told:
+    return Told(
+        dialect=MALFORMED,
+        source=found.source,
+        reason=Reason.UNDECODABLE,
+        reason_text=said,
+        trouble=Trouble.MALFORMED,
+        error_text=said,
+    )
+
+
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    _unreadable,
+    # What a framework knows counts before what its broker knows.
+    *(celery, dramatiq, rq, bullmq),
+    *(masstransit, nservicebus, wolverine, poisoned, knative),
+    *(spring, connect, streams, share, smallrye),
+    *(opt_deaths, x_death, redriven, given_up, pubsub, service_bus),
+)
+
+
+def letter_of(
+    found: Found, now: datetime, keys: Keys, trusted: Trusted = NOBODY, server: str = ""
+) -> DeadLetter:
+    """
+    The letter of what was found, with all that its dialects tell.
+
+    Never raises, whatever it is: of a thing that says nothing, nothing is known
+    but its contents and where it was found. The same thing found again is the
+    same letter.
+    """
+    own = _own(found, now, keys) if claims_letter(found.headers) else None
+    if own is not None:
+        return own
+    told = _timely(_told(found), now)
+    home = _home(found, told, keys, trusted)
+    message = _message(found, told, now, home.lineage)
+    source = home.source
+    at = _plausible(found.at, now)
+    known = told.dead_at or at or told.first_failed_at or told.sent_at
+    dead_at = min(known or now, now)
+    failure = structs.replace(_failure(told), frame=_name(told.task))
+    reason_text = _text(told.reason_text or _found_in(found, told))
+    # Without an error, how it came to lie there is the cause it is grouped by.
+    is_bare = not failure.error_type and not failure.text
+    cause = structs.replace(failure, text=reason_text) if is_bare else failure
+    partition = told.partition if home.is_told else ""
+    partition = partition or found.partition
+    said, retold = _said(found, told)
+    origin = Origin(
+        found.kind, found.place, told.dialect, found.raw, said, home.claim, server, retold
+    )
+    head = LetterHead(
+        id=letter_id(source, partition, message.id),
+        source=source,
+        message_id=message.id,
+        partition=partition,
+        key=message.key,
+        reason=told.reason or _reason(told),
+        reason_text=reason_text,
+        trouble=failure.trouble,
+        code=failure.code,
+        error_type=failure.error_type,
+        error_text=cause.text,
+        fingerprint=fingerprint(source, cause),
+        attempts=told.attempts,
+        first_failed_at=min(told.first_failed_at or dead_at, dead_at),
+        dead_at=dead_at,
+        consumer=_name(told.consumer),
+        trace_id=trace_id(message.traceparent),
+        replays=message.generation,
+        size=len(message.body),
+    )
+    return DeadLetter(
+        head=head,
+        message=marked(message, origin),
+        history=_story(failure, told, known, message.generation),
+        frame=failure.frame,
+        position=(told.position if home.is_told else "") or found.position,
+        retry_wish=wish_of(message),
+    )
+
+
+def has_unsigned(letter: DeadLetter) -> bool:
+    """Return whether a letter has headers of ours without a valid signature."""
+    names = {name for name, _ in letter.message.headers}
+    return not names.isdisjoint(("dlq-id", REPLAY_OF, PACKED))
+
+
+class _Home(Struct, frozen=True):
+    """Return the mailbox of a letter, and how it is known."""
+
+    source: str
+    is_told: bool = False  # its dialect names that very mailbox
+    lineage: Lineage | None = None  # signed
+    claim: str = ""  # another mailbox that its headers name
+
+
+def _home(found: Found, told: Told, keys: Keys, trusted: Trusted) -> _Home:
+    place = _name(found.place)
+    # What its place says counts before what it says itself.
+    known = _name(found.source) or _name(moved_from(found))
+    claim = _name(told.source)
+    lineage = lineage_of(found.headers) or deduplicated(found)
+    copy = Message(id="", body=found.body, sent_at=_UNKNOWN, lineage=lineage)
+    names = [name for name in dict.fromkeys((known, claim, place)) if name]
+    sent_to = _sent_to(copy, found, names, keys)
+    if not sent_to:
+        lineage = None
+    if known:
+        return _Home(known, claim == known, lineage)
+    queue = place.removeprefix(f"{found.kind}:")
+    if claim and (claim == sent_to or trusted.allows(claim) or is_named_after(queue, claim)):
+        return _Home(claim, True, lineage)
+    source = sent_to or place
+    return _Home(source, False, lineage, "" if claim in {source, place} else claim)
+
+
+def _sent_to(copy: Message, found: Found, names: Sequence[str], keys: Keys) -> str:
+    """Return the mailbox that a replayed copy was sent to; empty without proof."""
+    lineage = copy.lineage
+    if lineage is None:
+        return ""
+    told = lineage.mailbox
+    # Celery on Redis has no dead queues: applications call theirs as they like.
+    is_near = found.kind == "celery" or is_dead_queue_of(_name(found.place), told)
+    if told and told not in names and not is_near:
+        return ""
+    candidates = [told] if told else names
+    signed = (name for name in candidates if is_lineage_signed(copy, name, keys))
+    return next(signed, "")
+
+
+def _timely(told: Told, now: datetime) -> Told:
+    """Return the report without impossible times."""
+    return structs.replace(
+        told,
+        dead_at=_plausible(told.dead_at, now),
+        first_failed_at=_plausible(told.first_failed_at, now),
+        sent_at=_plausible(told.sent_at, now),
+    )
+
+
+def _plausible(time: datetime | None, now: datetime) -> datetime | None:
+    return time if time is not None and _EARLIEST <= time <= now + _AHEAD else None
+
+
+def _story(failure: Failure, told: Told, at: datetime | None, generation: int) -> str:
+    """Return one line that identifies a death, the same whenever it is found."""
+    if told.is_told_whole:
+        return told.history
+    if at is None and not failure.text:
+        said = f" (delivery {_name(told.delivery)})" if told.delivery else ""
+        failure = structs.replace(failure, text=f"nobody wrote down when or why{said}")
+    at = at or _UNKNOWN
+    return append(
+        told.history, attempt_of(failure, number=told.attempts, at=at, generation=generation)
+    )
+
+
+def _told(found: Found) -> Told:
+    told = Told(dialect="")
+    for dialect in DIALECTS:
+        more = _asked(dialect, found)
+        if more is not None:
+            told = _joined(told, more)
+    return told
+
+
+def _asked(dialect: Dialect, found: Found) -> Told | None:
+    try:
+        return dialect(found)
+    except Exception as error:  # noqa: BLE001 -- whatever a stranger wrote, it is kept
+        said = f"it cannot be read: {type(error).__name__}"
+        return _malformed(found, said)
+
+
+def _joined(told: Told, more: Told) -> Told:
+    """Merge two reports; where they differ, the first wins."""
+    fields = {name: getattr(told, name) or getattr(more, name) for name in told.__struct_fields__}
+    fields["drops"] = told.drops | more.drops
+    fields["retold"] = told.retold | more.retold
+    # Those of a framework first, then what its broker adds.
+    fields["fields"] = _filled(told.fields) | more.fields | _filled(told.fields)
+    return Told(**fields)
+
+
+def _message(found: Found, told: Told, now: datetime, lineage: Lineage | None) -> Message:
+    # What none of us has signed is the producer's, whatever it is called.
+    dropped = told.drops if lineage is None else told.drops | LINEAGE
+    headers = tuple(pair for pair in found.headers if pair[0] not in dropped)
+    message = Message(
+        id=_id(told.message_id or found.id),
+        body=found.body,
+        sent_at=min(told.sent_at or found.sent_at or found.at or now, now),
+        headers=headers,
+        content_type=found.content_type,
+        key=found.key,
+        expires_at=told.expires_at,
+        reply_to=found.reply_to,
+        lineage=lineage,
+    )
+    return structs.replace(
+        message, traceparent=message.header("traceparent"), tracestate=message.header("tracestate")
+    )
+
+
+def _said(found: Found, told: Told) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Return what people see of a place and its dialects, and the headers it repeats.
+
+    The first has fields, and headers that neither they nor the letter repeat.
+    """
+    fields = _filled({**found.said, **told.fields})
+    said = {name: _text(text) for name, text in fields.items()}
+    retold: dict[str, str] = {}
+    for name, value in found.headers:
+        shown = retold if name in told.retold else said
+        if name not in told.drops or (name not in shown and len(said) + len(retold) >= _MOST_SAID):
+            continue
+        text = value.decode("utf-8", "backslashreplace")
+        if text not in (told.error_type, told.error_text, told.stack):
+            # What was written more than once, one below the other.
+            all_of_it = f"{shown[name]}\n{text}" if name in shown else text
+            shown[name] = cut(_masked(all_of_it, STACK_LIMIT), STACK_LIMIT)
+    return _named(said), _named(retold)
+
+
+def _filled(fields: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in fields.items() if text}
+
+
+def _named(said: dict[str, str]) -> dict[str, str]:
+    return {_name(name): text for name, text in said.items()}
+
+
+def _own(found: Found, now: datetime, keys: Keys) -> DeadLetter | None:
+    """Return the letter of a replayed copy, under the identity of its original, or None."""
+    told = Told(
+        dialect="deadletter",
+        message_id=found.text("dlq-message-id"),
+        drops=frozenset({"dlq-message-id", "dlq-sent-at"}) - OWN,
+    )
+    message = _message(found, told, now, None)
+    for mailbox in _mailboxes(found.place):
+        if is_copy(message, mailbox, keys):
+            return from_message(message, mailbox, keys, now)
+    return None
+
+
+def _mailboxes(place: str) -> Iterator[str]:
+    """Yield the mailboxes that a place may be: some engines add a prefix to the name."""
+    yield place
+    for end in list(_SEPARATOR.finditer(place))[:_PREFIXES]:
+        yield place[end.end() :]
+
+
+def _reason(told: Told) -> Reason:
+    if not told.error_type and not told.error_text and not told.stack:
+        return Reason.OPERATOR
+    return Reason.ATTEMPTS_EXHAUSTED if told.attempts > 1 else Reason.FATAL_ERROR
+
+
+def _found_in(found: Found, told: Told) -> str:
+    if told.dialect:
+        return f"found in {found.place}"
+    return f"found in {found.place}; it does not say how it got there"
+
+
+def _failure(told: Told) -> Failure:
+    trouble, code = _judged(told)
+    return Failure(
+        trouble=trouble,
+        code=code,
+        error_type=_name(told.error_type),
+        text=_text(told.error_text),
+        stack=_stack(told.stack),
+    )
+
+
+def _judged(told: Told) -> tuple[Trouble, str]:
+    if told.trouble is not None:
+        return told.trouble, told.trouble.upper()
+    if not told.error_type and not told.error_text:
+        return Trouble.UNKNOWN, ""
+    name = _name(told.error_type).rpartition(".")[2]
+    error = _error(name)(_text(told.error_text))
+    if told.status:
+        error.status_code = told.status  # type: ignore[attr-defined]
+    verdict = DEFAULT.classify(error)
+    return verdict.trouble, verdict.code
+
+
+@lru_cache(maxsize=256)
+def _error(name: str) -> type[Exception]:
+    # Only its name is known, and nothing is imported to find out more.
+    try:
+        return type(name or "Exception", (Exception,), {})
+    except (ValueError, UnicodeError):
+        return Exception
+
+
+def _id(text: str) -> str:
+    if len(text) <= _NAME and text.isprintable() and text:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"sha256-{digest[:32]}"
+
+
+def _name(text: str) -> str:
+    return cut(plain_line(text[:_MARGIN]).strip(), _NAME)
+
+
+def _text(text: str) -> str:
+    return cut(_masked(text, TEXT_LIMIT), TEXT_LIMIT)
+
+
+def _masked(text: str, limit: int) -> str:
+    return redact(plain(text[: limit + _MARGIN]))
+
+
+def _stack(text: str) -> str:
+    # The end of it is where most languages say what happened.
+    told = redact(plain(text[-STACK_LIMIT - _MARGIN :])).encode("utf-8", "replace")
+    return told[-STACK_LIMIT:].decode("utf-8", "ignore")

@@ -1,0 +1,113 @@
+"""One observer made of several, none of which can hurt the runtime."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.events import Event, Observer
+from deadletter.core.letter import Group
+
+
+def fan_out(*observers: Observer) -> Observer:
+    """
+    Tell every observer of every event.
+
+    One that raises is named in the log, once, and the others still hear of it.
+    """
+    complained: set[int] = set()
+
+    def observe(event: Event) -> None:
+        for number, observer in enumerate(observers):
+            try:
+                observer(event)
+            except Exception as error:  # noqa: BLE001 -- observers may be anybody's code
+                if number not in complained:
+                    complained.add(number)
+                    _complain(observer, error)
+
+    return observe
+
+
+def _complain(observer: Observer, error: Exception) -> None:
+    name = getattr(observer, "__qualname__", type(observer).__qualname__)
+    with suppress(Exception):  # a handler of the application's may raise as well
+        logging.getLogger("deadletter").error(
+            "observer %s fails; further errors of it are not shown", name, exc_info=error
+        )
+
+
+_HELP: Final = b"# HELP "
+_TYPE: Final = b"# TYPE "
+_NAME: Final = re.compile(rb"([a-zA-Z0-9_:]+)(\{?)")
+
+
+def gathered(texts: Mapping[str, bytes]) -> bytes:
+    """
+    Return what each process tells, one text after the other made one.
+
+    Every number has a label `process` more. They are not added up: one that is
+    started again begins at zero, and a sum that falls means nothing.
+    """
+    families: dict[bytes, list[bytes]] = {}
+    for process, text in texts.items():
+        label = f'process="{process}"'.encode()
+        family: list[bytes] = []
+        for line in text.split(b"\n"):
+            if line.startswith(_HELP):
+                family = families.setdefault(line, [line])
+            elif line.startswith(_TYPE):
+                family += [line] if len(family) == 1 else []
+            elif found := _NAME.match(line):
+                rest = line[found.end() :]
+                labels = label + (b"," if found[2] else b"}")
+                family.append(found[1] + b"{" + labels + rest)
+    lines = [line for family in families.values() for line in family]
+    return b"\n".join([*lines, b""])
+
+
+# A group counts every death for good, so what arrived shows even where a consumer
+# empties the dead letters as fast as they come, and the depth is always zero.
+
+KEPT: Final = 10_000  # groups whose numbers are remembered
+
+
+class Arrived(Struct, frozen=True):
+    """Deaths of one group since the last look."""
+
+    group: Group
+    count: int
+    is_new: bool  # the group itself was first seen since
+
+
+class Arrivals:
+    """
+    Tells what arrived between two looks at the latest groups.
+
+    Of a group that is not known, all deaths have arrived if it was first seen since
+    `since`; else what it has now is where counting begins.
+    """
+
+    def __init__(self, since: datetime) -> None:
+        self._since = since
+        self._totals: dict[str, int] = {}
+
+    def look(self, groups: Sequence[Group]) -> list[Arrived]:
+        """Return what arrived since the last look."""
+        arrived = []
+        for group in groups:
+            # Out and in again: those seen last are forgotten last.
+            before = self._totals.pop(group.fingerprint, None)
+            self._totals[group.fingerprint] = group.total
+            is_new = before is None and group.first_seen >= self._since
+            if before is None and not is_new:
+                continue
+            if (count := group.total - (before or 0)) > 0:
+                arrived.append(Arrived(group, count, is_new))
+        for name in list(self._totals)[: max(0, len(self._totals) - KEPT)]:
+            del self._totals[name]
+        return arrived

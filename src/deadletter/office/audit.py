@@ -1,0 +1,159 @@
+"""The audit read from its end: who did what, newest first."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.events import Anchored, AnchorFailed, Observer
+from deadletter.core.letter import AuditEntry
+
+_STEP: Final = 500  # entries read together
+
+
+class Read(Protocol):
+    """A function that reads the audit, such as `Office.audit`."""
+
+    async def __call__(self, *, after: int, limit: int) -> Sequence[AuditEntry]:
+        """Return up to `limit` entries with a number greater than `after`, oldest first."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which entries to list; what is None does not matter."""
+
+    target: str | None = None
+    actor: str | None = None
+    action: str | None = None
+    since: datetime | None = None
+
+    def has(self, entry: AuditEntry) -> bool:
+        """Return whether an entry is wanted."""
+        return (
+            self.target in {None, entry.target}
+            and self.actor in {None, entry.actor}
+            and self.action in {None, entry.action}
+            and (self.since is None or entry.at >= self.since)
+        )
+
+
+async def newest(read: Read, wanted: Wanted, limit: int) -> list[AuditEntry]:
+    """Up to `limit` entries that are wanted, newest first."""
+    found: list[AuditEntry] = []
+    end = await _last(read)
+    while end > 0 and len(found) < limit:
+        start = max(0, end - _STEP)
+        page = [entry for entry in await read(after=start, limit=end - start) if entry.seq <= end]
+        found += [entry for entry in reversed(page) if wanted.has(entry)]
+        is_older = wanted.since is not None and page and page[0].at < wanted.since
+        end = 0 if is_older else start
+    return found[:limit]
+
+
+async def head(read: Read) -> AuditEntry | None:
+    """The last entry: its seal covers all that were written before it."""
+    last = await _last(read)
+    return (await read(after=last - 1, limit=1))[0] if last else None
+
+
+async def _last(read: Read) -> int:
+    """The number of the last entry, found by asking where there is one behind."""
+    low, high = 0, 1
+    while await read(after=high - 1, limit=1):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await read(after=middle - 1, limit=1):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# Anchors: the end of the audit, noted somewhere that the database's writers cannot write.
+# An anchor is one line: the number of the last entry and its seal. Whoever cuts the audit
+# off before that entry, or writes it anew, is found out by it.
+
+Note: TypeAlias = Callable[[AuditEntry], Awaitable[None]]
+"""Notes the last entry somewhere; raises `NotAnchored`."""
+
+
+class NotAnchored(Exception):
+    """The end of the audit could not be noted; the text says why."""
+
+
+class Anchoring:
+    """
+    Notes the end of the audit in some places, by their names, when it has moved.
+
+    A place that is out of reach is told as an event, and tried again the next time.
+    """
+
+    def __init__(self, read: Read, places: Mapping[str, Note], observe: Observer) -> None:
+        self._read = read
+        self._places = places
+        self._observe = observe
+        self._noted: dict[str, str] = {}
+
+    async def once(self) -> None:
+        """Note the end where that is not known yet."""
+        last = await head(self._read)
+        if last is None:
+            return
+        for name, note in self._places.items():
+            if self._noted.get(name) == anchor(last):
+                continue
+            try:
+                await note(last)
+            except NotAnchored as error:
+                self._observe(AnchorFailed(mailbox="", target=name, text=str(error)))
+            else:
+                self._noted[name] = anchor(last)
+                seq, seal = last.seq, last.hash
+                self._observe(Anchored(mailbox="", target=name, seq=seq, seal=seal))
+
+
+def in_file(path: Path) -> Note:
+    """Return what notes the end of the audit as a line of this file."""
+
+    async def note(entry: AuditEntry) -> None:
+        try:
+            await asyncio.to_thread(append_anchor, path, anchor(entry))
+        except OSError as error:
+            raise NotAnchored(f"{path}: {error.strerror}") from error
+
+    return note
+
+
+def append_anchor(path: Path, line: str) -> None:
+    """Write an anchor at the end of a file, at once and in one piece."""
+    with path.open("ab", buffering=0) as file:
+        file.write(f"{line}\n".encode())
+
+
+def anchor(entry: AuditEntry | None) -> str:
+    """The line that anchors an audit which ends with this entry."""
+    return f"{entry.seq} {entry.hash}" if entry else "0 -"
+
+
+async def check_anchors(lines: Iterable[str], read: Read) -> Sequence[str]:
+    """What is wrong with the audit by these anchors, one sentence each."""
+    found = []
+    for number, line in enumerate(filter(str.strip, lines), 1):
+        seq, _, hash_ = line.strip().partition(" ")
+        if not (seq.isascii() and seq.isdigit() and hash_):
+            raise ConfigError(
+                f"line {number} is not an anchor: expected a number and a seal, as"
+                " `dlq audit head` prints them"
+            )
+        if seq == "0":
+            continue
+        entries = await read(after=int(seq) - 1, limit=1)
+        if not entries or entries[0].seq != int(seq):
+            found.append(f"audit entry {seq} is missing, but it was anchored")
+        elif entries[0].hash != hash_:
+            found.append(f"audit entry {seq} is not the one that was anchored")
+    return found

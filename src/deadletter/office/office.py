@@ -1,0 +1,482 @@
+"""
+The office: everything a person can do with dead letters, in one object.
+
+    async with opened("sqlite:///shop.db") as engine:
+        office = Office(engine, clock, dice)
+        page = await office.letters.search("is:pending source:orders")
+        await office.letters.review([head.id for head in page.heads], By("ada"))
+
+`Office` works on an engine that is open in this process. `Client(url).office` offers the
+same methods over HTTP; `OfficeProtocol` is the type of both.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO, Protocol
+
+from deadletter.core.campaign import Unsettled
+from deadletter.core.letter import AuditEntry, By, GroupStatus, State
+from deadletter.core.text import many
+from deadletter.core.variants import Variants
+from deadletter.ports import (
+    Broker,
+    Clock,
+    Dice,
+    Engine,
+    KeyRing,
+    LetterStore,
+    QueueInfo,
+    QueueOptions,
+)
+
+from . import groups, mailboxes
+from .archive import ArchiveHead, write_archive
+from .archive_import import TakenIn, take_in_archive
+from .group_variants import group_variants
+from .groups import GroupLine, GroupPage, Regrouped, RuleLine
+from .letters import Letters, LettersProtocol
+from .mailboxes import Outage, Released
+from .preflight import Fits
+from .replay import Replay
+from .replays import OtherServers, Replays, ReplaysProtocol
+from .retention import ABANDONED, KEEP, Retention
+from .sheet import write_sheet
+from .stats import Stats, collect, waiting
+from .verify import Verified, verify
+
+
+class GroupsProtocol(Protocol):
+    """The groups of an office: letters with the same cause."""
+
+    async def list(
+        self,
+        *,
+        source: str | None = None,
+        status: GroupStatus | None = None,
+        everything: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> GroupPage:
+        """
+        Return groups, those with most open letters first.
+
+        By default these are groups with open letters that are not snoozed or muted.
+
+        Args:
+            source: Only groups of this mailbox.
+            status: Only groups of this status, also those without open letters.
+            everything: All groups.
+            limit: The most groups on the page.
+            after: The `after` of the previous page, to continue it.
+        """
+
+    async def get(self, name: str) -> GroupLine:
+        """Return one group, by its fingerprint or the beginning of it."""
+
+    async def variants(self, name: str) -> Variants:
+        """Return what the letters of a group have in common, and where they differ."""
+
+    async def set_status(
+        self,
+        name: str,
+        status: GroupStatus,
+        by: By,
+        *,
+        owner: str | None = None,
+        until: datetime | None = None,
+        version: str = "",
+    ) -> GroupLine:
+        """
+        Set the status of a group: resolve, snooze, mute or assign it.
+
+        Args:
+            name: The fingerprint of the group, or the beginning of it.
+            status: The new status.
+            by: Who sets it. The reason becomes the note of the group.
+            owner: The new owner; empty means nobody, None keeps the owner.
+            until: The end of a snooze.
+            version: The version that fixes a resolved group.
+        """
+
+    async def merge(self, into: str, others: Sequence[str], by: By) -> Regrouped:
+        """Merge the `others` into one group. New letters follow."""
+
+    async def split(self, name: str, query: str, by: By) -> Regrouped:
+        """Move the letters of a group that a search finds to a group of their own."""
+
+    async def undo(self, name: str, by: By) -> Regrouped:
+        """Undo the last merge or split of a group."""
+
+    async def rules(self) -> Sequence[RuleLine]:
+        """Return the merges and splits that apply to new letters."""
+
+    async def regroup(self, by: By) -> int:
+        """Move letters with old fingerprints to their groups; return the number moved."""
+
+
+class MailboxesProtocol(Protocol):
+    """The mailboxes of an office, and the outages in which workers did not fetch."""
+
+    async def list(self) -> Sequence[QueueInfo]:
+        """Return all mailboxes with their numbers of messages, by name."""
+
+    async def get(self, name: str) -> QueueInfo:
+        """Return one mailbox; raises `NotFound` if it does not exist."""
+
+    async def create(self, options: QueueOptions, by: By) -> None:
+        """Create a mailbox. Raises `Conflict` if it exists with other options."""
+
+    async def update(self, name: str, changes: dict[str, Any], by: By) -> QueueOptions:
+        """Change some options of a mailbox, by their names; return all of them."""
+
+    async def delete(self, name: str, by: By, *, force: bool = False) -> int:
+        """
+        Delete a mailbox and return the number of messages deleted with it.
+
+        Args:
+            name: The mailbox. Its letters stay in the office.
+            by: Who deletes it, and why.
+            force: Delete it even if it is the dead queue of another mailbox.
+        """
+
+    async def outages(
+        self, *, mailbox: str | None = None, only_open: bool = False, limit: int = 50
+    ) -> Sequence[Outage]:
+        """
+        Return the outages in which the brake held back mailboxes, latest first.
+
+        Args:
+            mailbox: Only those of this mailbox.
+            only_open: Only those that have not ended.
+            limit: The most outages to return.
+        """
+
+    async def release(self, mailbox: str, by: By) -> Released:
+        """Open a mailbox again although the brake holds it back."""
+
+
+class OfficeProtocol(Protocol):
+    """Everything a person can do with dead letters, here or over HTTP."""
+
+    @property
+    def letters(self) -> LettersProtocol:
+        """Search, read, edit and move letters."""
+
+    @property
+    def groups(self) -> GroupsProtocol:
+        """List groups of letters with the same cause; set their status; merge and split."""
+
+    @property
+    def replays(self) -> ReplaysProtocol:
+        """Send letters back: plan, start, watch, pause, resume and cancel replays."""
+
+    @property
+    def mailboxes(self) -> MailboxesProtocol:
+        """List, create, change and delete mailboxes; list and end outages."""
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """
+        Return entries of the audit, oldest first.
+
+        Args:
+            target: Only entries about this letter, group, mailbox or replay.
+            after: Only entries with a greater number.
+            limit: The most entries to return.
+        """
+
+    async def stats(self) -> Stats:
+        """Return the numbers of messages and letters, and recent arrivals."""
+
+    async def waiting(self) -> Sequence[Unsettled]:
+        """Return the letters that wait for the outcome of a replay, by source."""
+
+    async def export(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        """
+        Write whole letters as JSON lines and return their number.
+
+        Args:
+            query: The letters to export.
+            file: Where to write them.
+            by: Who exports them; recorded in the audit.
+            limit: The most letters to export.
+            name: The name of the file in the audit.
+        """
+
+    async def sheet(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        """Write the list entries of letters as CSV; the arguments are those of `export`."""
+
+    async def import_(self, file: BinaryIO, by: By, *, name: str, salvage: bool = False) -> TakenIn:
+        """
+        Import the letters of an archive that `export` wrote.
+
+        Args:
+            file: The archive, which can be read twice.
+            by: Who imports it; recorded in the audit.
+            name: The name of the file in the audit.
+            salvage: Import the intact letters of a damaged archive.
+        """
+
+
+class Groups:
+    """The groups of an office that is open in this process."""
+
+    def __init__(self, store: LetterStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def list(
+        self,
+        *,
+        source: str | None = None,
+        sources: Sequence[str] = (),
+        status: GroupStatus | None = None,
+        everything: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> GroupPage:
+        """Return groups, those with most open letters first; with `sources` only of these."""
+        return await groups.list_groups(
+            self._store,
+            source=source,
+            sources=sources,
+            status=status,
+            everything=everything,
+            limit=limit,
+            after=after,
+        )
+
+    async def get(self, name: str, *, sources: Sequence[str] = ()) -> GroupLine:
+        """Return one group, by its fingerprint or the beginning of it."""
+        return await groups.line_of(self._store, name, sources=sources)
+
+    async def variants(self, name: str, *, sources: Sequence[str] = ()) -> Variants:
+        """Return what the letters of a group have in common, and where they differ."""
+        return await group_variants(self._store, name, sources=sources)
+
+    async def set_status(
+        self,
+        name: str,
+        status: GroupStatus,
+        by: By,
+        *,
+        owner: str | None = None,
+        until: datetime | None = None,
+        version: str = "",
+        sources: Sequence[str] = (),
+    ) -> GroupLine:
+        """Set the status of a group, and return the group."""
+        group = await groups.get_group(self._store, name, sources=sources)
+        await groups.say(
+            self._store,
+            self._clock,
+            group.fingerprint,
+            status,
+            by,
+            owner=owner,
+            until=until,
+            version=version,
+        )
+        return await groups.line_of(self._store, group.fingerprint)
+
+    async def merge(
+        self, into: str, others: Sequence[str], by: By, *, sources: Sequence[str] = ()
+    ) -> Regrouped:
+        """Merge the `others` into one group."""
+        return await groups.merge_groups(
+            self._store, self._clock, into, others, by, sources=sources
+        )
+
+    async def split(
+        self, name: str, query: str, by: By, *, sources: Sequence[str] = ()
+    ) -> Regrouped:
+        """Move the letters of a group that a search finds to a group of their own."""
+        return await groups.split_group(self._store, self._clock, name, query, by, sources=sources)
+
+    async def undo(self, name: str, by: By, *, sources: Sequence[str] = ()) -> Regrouped:
+        """Undo the last merge or split of a group."""
+        return await groups.undo_grouping(self._store, name, by, sources=sources)
+
+    async def rules(self, *, sources: Sequence[str] = ()) -> Sequence[RuleLine]:
+        """Return the merges and splits that apply to new letters."""
+        return await groups.list_rules(self._store, sources=sources)
+
+    async def regroup(self, by: By = groups.CHORE) -> int:
+        """Move letters with old fingerprints to their groups; return the number moved."""
+        return await groups.regroup_all(self._store, by)
+
+
+class Mailboxes:
+    """The mailboxes of an office that is open in this process."""
+
+    def __init__(self, broker: Broker, store: LetterStore, clock: Clock) -> None:
+        self._broker = broker
+        self._store = store
+        self._clock = clock
+
+    async def list(self) -> Sequence[QueueInfo]:
+        """Return all mailboxes, by name."""
+        return await self._broker.queues()
+
+    async def get(self, name: str) -> QueueInfo:
+        """Return one mailbox; raises `NotFound` if it does not exist."""
+        return await mailboxes.find_mailbox(self._broker, name)
+
+    async def create(self, options: QueueOptions, by: By) -> None:
+        """Create a mailbox; recorded in the audit."""
+        await mailboxes.create_mailbox(self._broker, self._store, options, by)
+
+    async def update(self, name: str, changes: dict[str, Any], by: By) -> QueueOptions:
+        """Change some options of a mailbox; recorded in the audit."""
+        return await mailboxes.change_mailbox(self._broker, self._store, name, changes, by)
+
+    async def delete(self, name: str, by: By, *, force: bool = False) -> int:
+        """Delete a mailbox; recorded in the audit."""
+        return await mailboxes.delete_mailbox(self._broker, self._store, name, by, force=force)
+
+    async def outages(
+        self,
+        *,
+        mailbox: str | None = None,
+        only_open: bool = False,
+        limit: int = 50,
+        sources: Sequence[str] = (),
+    ) -> Sequence[Outage]:
+        """Return outages, latest first; with `sources` only of these mailboxes."""
+        return await mailboxes.list_outages(
+            self._store,
+            self._clock,
+            mailbox=mailbox,
+            only=sources,
+            only_open=only_open,
+            limit=limit,
+        )
+
+    async def release(self, mailbox: str, by: By) -> Released:
+        """Open a mailbox again; raises `NotFound` if nothing holds it back."""
+        return await mailboxes.release_mailbox(self._store, mailbox, by)
+
+
+class Office:
+    """
+    The office of an engine that is open in this process.
+
+    Some methods take `sources`: only letters of these mailboxes then exist for them.
+
+    Args:
+        engine: The open engine. It must keep letters.
+        clock: The source of time.
+        dice: The source of random ids.
+        ring: The keys that sign records; by default those that the office keeps.
+        servers: Other servers that letters can go back to.
+        fits: Tells whether a handler can read a message; used by verdicts.
+        presume_after: Seconds after which a letter that went to another server counts
+            as handled; None means never.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        dice: Dice,
+        *,
+        ring: KeyRing | None = None,
+        servers: OtherServers | None = None,
+        fits: Fits | None = None,
+        presume_after: float | None = None,
+    ) -> None:
+        assert engine.letters is not None  # every engine is opened with an office
+        self.engine = engine
+        self.store: LetterStore = engine.letters
+        self.ring = ring or KeyRing(self.store)
+        self.letters = Letters(self.store, clock)
+        self.groups = Groups(self.store, clock)
+        self.mailboxes = Mailboxes(engine.broker, self.store, clock)
+        sender = Replay(
+            self.store,
+            engine.broker,
+            clock,
+            dice,
+            engine.ledger,
+            postman=engine.postman,
+            ring=self.ring,
+            fits=fits,
+            ways=servers,
+            presume_after=presume_after,
+        )
+        self.replays = Replays(self.store, sender, servers)
+        self._clock = clock
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Return entries of the audit, oldest first."""
+        return await self.store.audit(target=target, after=after, limit=limit)
+
+    async def stats(self, *, sources: Sequence[str] = ()) -> Stats:
+        """Return the numbers of messages and letters, and recent arrivals."""
+        return await collect(self.engine.broker, self.store, self._clock, only=sources)
+
+    async def waiting(self) -> Sequence[Unsettled]:
+        """Return the letters that wait for the outcome of a replay, by source."""
+        return await waiting(self.store, await self.store.counts())
+
+    async def verify(self) -> Verified:
+        """Reconcile what came in with what went out and what is still there."""
+        return await verify(self.engine.broker, self.store)
+
+    def retention(
+        self, keep: Mapping[State, timedelta] = KEEP, *, abandoned: timedelta = ABANDONED
+    ) -> Retention:
+        """
+        Return the retention of finished letters, to look at what is due or to run it.
+
+        Args:
+            keep: How long to keep letters of each finished state.
+            abandoned: How long to keep ledger keys that nobody finished.
+        """
+        return Retention(
+            self.store, self._clock, keep=keep, ledger=self.engine.ledger, abandoned=abandoned
+        )
+
+    async def export(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        """Write whole letters as JSON lines and return their number."""
+        ids = await self.letters.freeze(query, limit=limit)
+        written = await write_archive(self.store, ids, file, self.archive_head(query))
+        await self.record_export(written, "jsonl", query, name, by)
+        return written
+
+    async def sheet(
+        self, query: str, file: BinaryIO, by: By, *, limit: int | None, name: str
+    ) -> int:
+        """Write the list entries of letters as CSV and return their number."""
+        sheet = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            written = await write_sheet(self.letters.select(query, limit=limit), sheet)
+        finally:
+            sheet.detach()
+        await self.record_export(written, "csv", query, name, by)
+        return written
+
+    def archive_head(self, query: str) -> ArchiveHead:
+        """Return the first line of an archive of the letters that a search finds."""
+        return ArchiveHead(
+            exported_at=self._clock.now(), engine=self.engine.features.engine, query=query
+        )
+
+    async def record_export(self, count: int, form: str, query: str, name: str, by: By) -> None:
+        """Record an export in the audit."""
+        detail = f"{many(count, 'letter')} as {form}: {query or 'everything'}"
+        await self.store.record("export", name, by, detail)
+
+    async def import_(self, file: BinaryIO, by: By, *, name: str, salvage: bool = False) -> TakenIn:
+        """Import the letters of an archive; with `salvage` those that are intact."""
+        return await take_in_archive(self.store, file, by, archive=name, salvage=salvage)

@@ -1,0 +1,182 @@
+"""The part of a letter store that is the same in all of them: every change, by transactions."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from msgspec.structs import replace
+
+from deadletter.core.audit import act
+from deadletter.core.campaign import Campaign, CampaignState
+from deadletter.core.editing import Edit
+from deadletter.core.examination import Examined
+from deadletter.core.grouping import Asked, GroupRule, Regrouping, check_standing
+from deadletter.core.letter import By, Group, GroupStatus, Standing, State
+from deadletter.core.letter_filing import check_expiry
+from deadletter.core.message import Message
+from deadletter.core.replay_rules import check_news
+from deadletter.ports.letters import Move, ReplaySettled, Resealed
+from deadletter.ports.time import Clock
+
+from . import campaigns, groups, letters
+from .operations import Transaction
+from .outcomes import settle
+from .verification import reseal
+
+T = TypeVar("T")
+
+
+class TransactionalLetters(ABC):
+    """
+    The changes of a letter store, each as one transaction or several in a row.
+
+    A store implements `transact`, and the reads of `LetterStore`.
+    """
+
+    ids_at_once: ClassVar[int] = 10_000  # in one transaction, so that others wait briefly
+    regroupings_at_once: ClassVar[int] = 1
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @abstractmethod
+    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+        """
+        Run a transaction, perhaps several times; return once it is durable.
+
+        A `patient` one lets others go first, where they wait in one line.
+        """
+
+    @abstractmethod
+    async def list_groups(self, asked: Asked) -> Sequence[Group]:
+        """List groups, latest or largest first."""
+
+    @abstractmethod
+    async def examine(self) -> Examined:
+        """Examine everything that is kept."""
+
+    async def verify(self) -> Sequence[str]:
+        """Return what does not add up, one sentence each."""
+        return list((await self.examine()).findings)
+
+    async def reseal(self, after: str = "") -> Resealed:
+        """Seal some letters that have no seal, or not by the first key."""
+        return await self.transact(partial(reseal, after=after), patient=True)
+
+    async def groups(
+        self,
+        *,
+        source: str | None = None,
+        only_open: bool = True,
+        statuses: frozenset[GroupStatus] | None = None,
+        named: str = "",
+        largest_first: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Sequence[Group]:
+        """List groups of like failures, latest or largest first."""
+        asked = Asked(
+            source=source,
+            only_open=only_open,
+            statuses=statuses,
+            named=named,
+            largest_first=largest_first,
+            after=after,
+            limit=limit,
+            now=self._clock.now(),
+        )
+        return await self.list_groups(asked)
+
+    async def move(self, move: Move, by: By) -> Sequence[str]:
+        """Move letters between states, audited; return the ids of those that moved."""
+        now = self._clock.now()
+        moved: list[str] = []
+        for ids in self._slices(move.ids):
+            part = replace(move, ids=ids)
+            moved += await self.transact(partial(letters.move, move=part, by=by, now=now))
+        return moved
+
+    async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
+        """Write a note on letters; return the ids of those that exist."""
+        now = self._clock.now()
+        noted: list[str] = []
+        for some in self._slices(ids):
+            noted += await self.transact(partial(letters.note, ids=some, text=text, by=by, now=now))
+        return noted
+
+    async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
+        """Put another message into a letter, audited; return its new revision."""
+        now = self._clock.now()
+        edit = Edit(id, message, revision, by)
+        return await self.transact(lambda store: letters.edit(store, edit, now))
+
+    async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
+        """Delete letters for good, counted and audited; return the ids of those deleted."""
+        now = self._clock.now()
+        return await self.transact(lambda store: letters.purge(store, ids, by, now))
+
+    async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
+        """Delete up to `limit` letters of finished states that died before a time."""
+        check_expiry(before)
+        now = self._clock.now()
+        return await self.transact(lambda store: letters.expire(store, before, by, limit, now))
+
+    async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
+        """Write an act on something other than a letter into the audit."""
+        entry = act(action, target, by, at=self._clock.now(), detail=detail)
+        await self.transact(lambda store: store.append_audit([entry]))
+
+    async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
+        """Write another standing of a group, audited."""
+        check_standing(standing)
+        now = self._clock.now()
+        await self.transact(lambda store: groups.set_group(store, fingerprint, standing, by, now))
+
+    async def regroup(self, moves: Sequence[Regrouping], by: By) -> int:
+        """Move letters to other groups, audited; return how many moved."""
+        now = self._clock.now()
+        moved = 0
+        for start in range(0, len(moves), self.regroupings_at_once):
+            some = moves[start : start + self.regroupings_at_once]
+            moved += await self.transact(partial(groups.regroup, moves=some, by=by, now=now))
+        return moved
+
+    async def set_group_rules(
+        self, fingerprint: str, rules: Sequence[GroupRule], by: By, detail: str
+    ) -> None:
+        """Write the merges and splits of a group, audited."""
+        now = self._clock.now()
+        await self.transact(
+            lambda store: groups.set_group_rules(store, fingerprint, rules, by, detail, now)
+        )
+
+    async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
+        """Start a campaign over letters, or add letters to it; audited."""
+        now = self._clock.now()
+        for some in self._slices(ids) or [()]:
+            await self.transact(
+                partial(campaigns.plan_replay, campaign=campaign, ids=some, now=now)
+            )
+
+    async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
+        """Pause, resume, cancel or end a campaign."""
+        now = self._clock.now()
+        await self.transact(lambda store: campaigns.set_campaign(store, campaign, state, by, now))
+
+    async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
+        """Record the outcomes of replayed copies; repeated news changes nothing."""
+        check_news(one.outcome for one in outcomes)
+        if outcomes:
+            now = self._clock.now()
+            await self.transact(lambda store: settle(store, outcomes, now))
+
+    async def release_windows(self, mailbox: str, by: By) -> int:
+        """Release the open windows of a mailbox, audited; return their number."""
+        now = self._clock.now()
+        return await self.transact(lambda store: campaigns.release_windows(store, mailbox, by, now))
+
+    def _slices(self, ids: Sequence[str]) -> list[tuple[str, ...]]:
+        size = self.ids_at_once
+        return [tuple(ids[start : start + size]) for start in range(0, len(ids), size)]

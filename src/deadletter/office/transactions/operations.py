@@ -1,0 +1,223 @@
+"""The batch operations that a store of letters implements, and values they exchange."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from deadletter.core.brake import Release
+from deadletter.core.campaign import Campaign, CampaignState, Outcome
+from deadletter.core.examination import SealedLetter
+from deadletter.core.grouping import GroupRule
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
+from deadletter.core.message import Message
+from deadletter.core.seals import ItemMoves, Sealing
+
+T = TypeVar("T")
+
+Shifts: TypeAlias = Counter[tuple[str, str, State]]
+"""Changes of the number of letters, by source, fingerprint and state."""
+
+Seals: TypeAlias = tuple[bytes, bytes, bytes | None]
+"""The seals of a letter's message, its story and its original message."""
+
+
+class Brief(Struct, frozen=True):
+    """The part of a letter that counting and auditing need."""
+
+    seq: int
+    id: str
+    source: str
+    fingerprint: str
+    state: State
+    replays: int
+
+
+class Revision(Struct, frozen=True):
+    """Another message for a letter, with its head, digest and seal."""
+
+    seq: int
+    head: LetterHead
+    message: Message
+    digest: bytes
+    rest: bytes
+    seal: bytes
+
+
+class Course(Struct, frozen=True):
+    """The position of a campaign; stores add fields of their own."""
+
+    seq: int
+    id: str
+    state: CampaignState
+    cap: int
+    actor: str
+    runs_as: str
+    items: int  # letters that were added and do not wait for their key
+    keyed: bool  # letters wait for others of their key, or did
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether no letters can be added any more."""
+        return False
+
+
+class ReplayedCopy(Struct, frozen=True):
+    """A copy of a letter that a campaign has sent."""
+
+    letter: Brief
+    generation: int
+    campaign: int
+    ordinal: int
+    outcome: Outcome
+    cap: int
+    keyed: bool
+
+
+class LetterOperations(Protocol):
+    """
+    Reads and writes of one store, inside one transaction.
+
+    What is read stays as it is until the transaction ends.
+    """
+
+    @property
+    def sealing(self) -> Sealing:
+        """The keys that letters and the audit are sealed with."""
+
+    # Letters
+
+    async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
+        """Return the letters with these ids, each once, in this order."""
+
+    async def find_overdue(self, state: State, before: datetime, limit: int) -> list[Brief]:
+        """Return the oldest letters in a state that died before a time."""
+
+    async def find_letter(self, id: str) -> tuple[int, DeadLetter] | None:
+        """Return one whole letter with its number."""
+
+    async def set_state(self, letters: Sequence[Brief], state: State) -> None:
+        """Write another state into letters; counts are the caller's."""
+
+    async def replace_message(self, revision: Revision) -> None:
+        """Write another message into a letter; keep the message that died aside."""
+
+    async def delete_letters(self, letters: Sequence[Brief]) -> None:
+        """Delete letters with their contents."""
+
+    async def count_deleted(self, letters: Sequence[Brief], action: str) -> None:
+        """Count deleted letters for the office; the action is `purge` or `expire`."""
+
+    async def shift_counts(self, shifts: Shifts) -> None:
+        """Change the number of letters by source, group and state."""
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Seal entries and write them at the end of the audit."""
+
+    # Groups
+
+    async def find_standings(self, names: Sequence[str]) -> dict[str, Standing]:
+        """Return the standings of groups that exist."""
+
+    async def set_standing(self, name: str, standing: Standing) -> None:
+        """Write another standing of a group."""
+
+    async def find_groups(self, names: Sequence[str], now: datetime) -> dict[str, Group]:
+        """Return groups that exist, with their counts."""
+
+    async def find_members(self, ids: Sequence[str], name: str) -> list[tuple[int, LetterHead]]:
+        """Return the numbers and heads of those letters that are in a group."""
+
+    async def move_members(self, letters: Sequence[tuple[int, LetterHead]], name: str) -> None:
+        """Write another group into letters; counts are the caller's."""
+
+    async def put_group(self, name: str, group: Group) -> None:
+        """Write a group, new or again, without its counts by state."""
+
+    async def shrink_group(self, name: str, deaths: int) -> None:
+        """Subtract deaths from the total of a group."""
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a group and its counts."""
+
+    async def clear_empty_groups(self, letters: Sequence[Brief]) -> list[str]:
+        """Delete texts of groups whose last letters these were; return their names."""
+
+    async def count_deaths(self, deaths: Mapping[str, int]) -> None:
+        """Add deaths by group to the sum that `verify` compares with."""
+
+    async def set_rules(self, name: str, rules: Sequence[GroupRule]) -> None:
+        """Write the merges and splits of a group; none deletes them."""
+
+    # Brake windows
+
+    async def release_windows(self, mailbox: str, release: Release) -> int:
+        """Write a release into the open windows of a mailbox; return their number."""
+
+    # Campaigns
+
+    async def find_campaign(self, id: str) -> Course | None:
+        """Return the position of a campaign."""
+
+    async def start_campaign(self, campaign: Campaign) -> None:
+        """Write a campaign without letters, unless it exists."""
+
+    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+        """Write another state of a campaign, and the principal that it runs as."""
+
+    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+        """Add letters to a campaign, oldest sent first; return the number of new ones."""
+
+    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
+        """End running campaigns that have nothing left to wait for."""
+
+    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
+        """Return copies by letter id and generation; copies of others may be among them."""
+
+    async def settle_items(
+        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
+    ) -> None:
+        """Write the outcome of items; counts are the caller's."""
+
+    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
+        """Write why items were refused: text, campaign and ordinal of each."""
+
+    async def count_items(self, moves: ItemMoves) -> None:
+        """Change the number of items by outcome, and their sums."""
+
+    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
+        """Let letters go that wait for these letters by their key."""
+
+    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
+        """Hold all letters back that wait behind these letters by their key."""
+
+    # Seals
+
+    async def rekey_sums(self) -> None:
+        """Make sums of letters and campaigns anew with the first key, where they fit."""
+
+    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
+        """Return some letters behind `after` with their seals, and where to continue."""
+
+    async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
+        """Write new seals of a letter."""
+
+
+Transaction: TypeAlias = Callable[[LetterOperations], Coroutine[Any, Any, T]]
+
+
+def run_now(transaction: Coroutine[Any, Any, T]) -> T:
+    """
+    Run a transaction whose operations never wait, and return its result.
+
+    Raises RuntimeError if it waits for anything.
+    """
+    try:
+        transaction.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    transaction.close()
+    raise RuntimeError("a transaction waited for something: its operations must return at once")

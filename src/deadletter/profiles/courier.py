@@ -1,0 +1,221 @@
+"""
+Courier events: by error code and name first, then by what the text says.
+
+What fits nothing is unknown, and so retried.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from deadletter.core.attempts import Attempt
+from deadletter.core.classify import Rule
+from deadletter.core.decision import Reason
+from deadletter.core.documents import encode_document
+from deadletter.core.errors import Malformed
+from deadletter.core.failure import Failure, Trouble
+from deadletter.core.letter import DeadLetter
+from deadletter.core.message import Message
+
+from .projection import taken, understood
+
+COURIER: Final = (
+    Rule(
+        id="courier-network",
+        trouble=Trouble.TRANSIENT,
+        error_codes=frozenset({"ECONNREFUSED", "ETIMEDOUT"}),
+    ),
+    Rule(id="courier-timeout", trouble=Trouble.TRANSIENT, code="TIMEOUT", name_parts=("Timeout",)),
+    Rule(
+        id="courier-timeout-code",
+        trouble=Trouble.TRANSIENT,
+        error_codes=frozenset({"TIMEOUT", "DOWNSTREAM_TIMEOUT"}),
+    ),
+    Rule(
+        id="courier-payload-code",
+        trouble=Trouble.PERMANENT,
+        error_codes=frozenset({"INVALID_PAYLOAD", "INVALID_SIGNATURE"}),
+    ),
+    Rule(
+        id="courier-validation",
+        trouble=Trouble.PERMANENT,
+        code="VALIDATION",
+        name_parts=("Validation",),
+    ),
+    Rule(
+        id="courier-malformed",
+        trouble=Trouble.PERMANENT,
+        code="MALFORMED",
+        name_parts=("Malformed",),
+    ),
+    Rule(
+        id="courier-says-validation",
+        trouble=Trouble.PERMANENT,
+        code="VALIDATION",
+        texts=("validation",),
+    ),
+    Rule(
+        id="courier-says-malformed",
+        trouble=Trouble.PERMANENT,
+        code="MALFORMED",
+        texts=("malformed",),
+    ),
+    Rule(
+        id="courier-says-invalid",
+        trouble=Trouble.PERMANENT,
+        code="INVALID_PAYLOAD",
+        texts=("invalid",),
+    ),
+)
+
+
+# The courier gateway's dead-letter JSON, with all attempts in it.
+
+MAILBOX: Final = "courier-events-main"
+_EXHAUSTED: Final = "_EXHAUSTED"
+_CUT: Final = "cut"  # a mark in a long story, not an attempt
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+class CourierAttempt(Struct, frozen=True, rename="camel"):
+    """One attempt, as short as the gateway tells it."""
+
+    attempt: int
+    outcome: str
+    error_code: str = ""
+
+
+class CourierLetter(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An event that could not be delivered."""
+
+    event_id: str
+    idempotency_key: str
+    trace_id: str
+    attempt_count: int
+    terminal_reason_code: str
+    terminal_reason_message: str
+    attempt_history: list[CourierAttempt]
+    payload_snapshot: Raw
+    payload_encoding: str | None = None  # base64 for what is not JSON
+    dead_lettered_at: datetime
+
+
+class _Event(Struct, frozen=True, rename="camel"):
+    """An event of the gateway with its payload, as a body carries it."""
+
+    event_id: str
+    payload: Raw
+    idempotency_key: str = ""
+    trace_id: str = ""
+
+
+_event: Final = msgspec.json.Decoder(_Event)
+_any_json: Final = msgspec.json.Decoder(Raw)
+_letter: Final = msgspec.json.Decoder(CourierLetter)
+
+
+def export(letter: DeadLetter) -> bytes:
+    """
+    The letter as JSON. The snapshot is the event's payload, byte for byte.
+
+    A body that is no event is its own payload; one that is no JSON is base64.
+    """
+    head, body = letter.head, letter.message.body
+    event = _event_in(body)
+    snapshot = event.payload if event else _json_in(body)
+    told = CourierLetter(
+        event_id=event.event_id if event else head.message_id,
+        idempotency_key=(event and event.idempotency_key) or head.business_key or "",
+        trace_id=(event and event.trace_id) or head.trace_id or "",
+        attempt_count=head.attempts,
+        terminal_reason_code=_terminal(head.code or head.error_name, head.reason),
+        terminal_reason_message=head.error_text,
+        attempt_history=[
+            CourierAttempt(attempt.number, attempt.outcome, attempt.code)
+            for attempt in letter.story()
+            if attempt.outcome != _CUT
+        ],
+        payload_snapshot=_base64(body) if snapshot is None else snapshot,
+        payload_encoding="base64" if snapshot is None else None,
+        dead_lettered_at=head.dead_at,
+    )
+    return encode_document(told)
+
+
+def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
+    """The letter of a document; its payload becomes the body, byte for byte."""
+    told = understood("a courier dead letter", _letter.decode, text)
+    message = Message(
+        id=told.event_id,
+        body=_body(told),
+        sent_at=told.dead_lettered_at,
+        content_type="application/json" if told.payload_encoding is None else None,
+        idempotency_key=told.idempotency_key or None,
+    )
+    exhausted = told.terminal_reason_code.endswith(_EXHAUSTED)
+    return taken(
+        message,
+        Failure(
+            trouble=Trouble.TRANSIENT if exhausted else Trouble.PERMANENT,
+            code=told.terminal_reason_code.removesuffix(_EXHAUSTED),
+            error_type="",
+            text=told.terminal_reason_message,
+        ),
+        source=mailbox,
+        reason=Reason.ATTEMPTS_EXHAUSTED if exhausted else Reason.FATAL_ERROR,
+        attempts=told.attempt_count,
+        dead_at=told.dead_lettered_at,
+        story=[
+            Attempt(
+                number=attempt.attempt,
+                at=told.dead_lettered_at,
+                outcome=attempt.outcome,
+                code=attempt.error_code,
+            )
+            for attempt in told.attempt_history
+        ],
+        trace_id=told.trace_id or None,
+    )
+
+
+def _terminal(code: str, reason: Reason) -> str:
+    return f"{code}{_EXHAUSTED}" if reason is Reason.ATTEMPTS_EXHAUSTED else code
+
+
+def _event_in(body: bytes) -> _Event | None:
+    try:
+        event = _event.decode(body)
+        bytes(event.payload).decode()  # what is no UTF-8 is no JSON, whoever wrote it
+    except _UNREADABLE:
+        return None
+    return event
+
+
+def _json_in(body: bytes) -> Raw | None:
+    try:
+        raw = _any_json.decode(body)
+        body.decode()
+    except _UNREADABLE:
+        return None
+    # White space around it would be lost in the document, and bytes are bytes.
+    return raw if bytes(raw) == body else None
+
+
+def _base64(body: bytes) -> Raw:
+    return Raw(encode_document(b64encode(body).decode()))
+
+
+def _body(told: CourierLetter) -> bytes:
+    raw = bytes(told.payload_snapshot)
+    if told.payload_encoding is None:
+        return raw
+    if told.payload_encoding != "base64":
+        raise Malformed(f"payloadEncoding is {told.payload_encoding!r}, not base64")
+    try:
+        return b64decode(msgspec.json.decode(raw, type=str), validate=True)
+    except (msgspec.MsgspecError, NotBase64, ValueError) as error:
+        raise Malformed(f"payloadSnapshot is not base64: {error}") from error

@@ -1,0 +1,1 @@
+"""The queue server: lease queues over HTTP, for clients in any language."""

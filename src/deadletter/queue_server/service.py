@@ -1,0 +1,312 @@
+"""
+The queue server without its wire: produce, lease, complete and retry for many clients.
+
+Clients that lease wait until there are items. Requests that arrive while a transaction is
+in progress are carried out together in the next one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Final, Self
+
+from msgspec import Struct
+
+from deadletter.core.errors import BackendError, ConfigError, Conflict
+from deadletter.core.events import ItemDeleted, ItemMoved, Observer
+from deadletter.ports import Clock, Dice, ItemStore
+from deadletter.runtime.loop import KeptAlive
+
+from .errors import shutting_down
+from .model import (
+    Completion,
+    DeadItem,
+    Death,
+    Item,
+    LeasedItems,
+    LeaseQueue,
+    NewItem,
+    Rejection,
+    RejectionReason,
+    RetryBatch,
+)
+from .request_batcher import RequestBatcher
+from .sweep import ItemSweep
+from .waiting_line import WaitingLine
+
+# Sizes are bytes of produced items, and numbers of items for other requests.
+PRODUCED_AT_ONCE: Final = 8 * 1024 * 1024
+PRODUCED_WAITING: Final = 64 * 1024 * 1024
+ITEMS_AT_ONCE: Final = 5_000
+ITEMS_WAITING: Final = 100_000
+OVERHEAD: Final = 100  # bytes of an item besides its payload
+
+MAX_IDLE_QUEUES: Final = 1024  # kept although no client waits
+FORGET_EVERY: Final = 3600.0  # seconds between checks of the sources of items
+DEFAULT_TIMEOUT: Final = 900.0  # seconds that a request waits for its turn
+_CAUSES: Final = {
+    Death.ATTEMPTS: "max_attempts is reached",
+    Death.EXPIRED: "expire_timeout is over",
+    Death.ASKED: "its consumer declared it dead",
+}
+
+
+class RequestCounts(Struct, frozen=True):
+    """Numbers of requests to one queue that wait here."""
+
+    produce: int = 0
+    lease: int = 0
+    complete: int = 0
+    in_progress: int = 0
+
+
+class QueueRequests:
+    """Requests of clients to one queue, by kind."""
+
+    def __init__(self, queue: str, store: ItemStore, on_leased: Callable[[datetime], None]) -> None:
+        self._queue = queue
+        self._store = store
+        self._on_leased = on_leased
+        self.line = WaitingLine(self._lease)
+        self.produce: RequestBatcher[Sequence[NewItem], None] = RequestBatcher(
+            self._produce, most=PRODUCED_AT_ONCE, limit=PRODUCED_WAITING
+        )
+        self.complete: RequestBatcher[Completion, Rejection | None] = RequestBatcher(
+            partial(store.complete, queue), most=ITEMS_AT_ONCE, limit=ITEMS_WAITING
+        )
+        self.retry: RequestBatcher[RetryBatch, Rejection | Sequence[DeadItem]] = RequestBatcher(
+            partial(store.retry, queue), most=ITEMS_AT_ONCE, limit=ITEMS_WAITING
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no request waits or is in progress."""
+        return (
+            self.line.is_idle
+            and self.produce.is_idle
+            and self.complete.is_idle
+            and self.retry.is_idle
+        )
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Return the numbers of waiting requests."""
+        batched = self.produce.in_progress + self.complete.in_progress + self.retry.in_progress
+        return RequestCounts(
+            produce=self.produce.waiting,
+            lease=self.line.waiting,
+            complete=self.complete.waiting,
+            in_progress=self.line.in_progress + batched,
+        )
+
+    async def drained(self) -> None:
+        """Wait until everything in progress is done."""
+        await self.line.drained()
+        await self.produce.drained()
+        await self.complete.drained()
+        await self.retry.drained()
+
+    async def _produce(self, batches: Sequence[Sequence[NewItem]]) -> Sequence[None]:
+        await self._store.produce(self._queue, batches)
+        self.line.wake()
+        return [None] * len(batches)
+
+    async def _lease(self, wants: Sequence[int]) -> Sequence[LeasedItems]:
+        leased = await self._store.lease(self._queue, wants)
+        deadlines = [one.items[0].lease_deadline for one in leased if one.items]
+        if earliest := min(filter(None, deadlines), default=None):
+            self._on_leased(earliest)
+        return leased
+
+
+class QueueService:
+    """
+    The queue server without its wire.
+
+    Use it as a context manager: within it, due items are swept. Errors of the store are
+    raised; a request is applied as a whole or not at all.
+    """
+
+    def __init__(self, store: ItemStore, *, clock: Clock, dice: Dice, observe: Observer) -> None:
+        self.store = store
+        self.clock = clock
+        self._observe = observe
+        self._queues: dict[str, QueueRequests] = {}
+        self._is_closed = False
+        self._sweep = ItemSweep(
+            store,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            on_ready=self._wake,
+            on_dead=self._report_dead,
+        )
+        loops = {"sweep": self._sweep.run, "sources": self._forget_sources}
+        self._loops = {
+            name: KeptAlive(name, partial(_run_until_cancelled, run), clock=clock, observe=observe)
+            for name, run in loops.items()
+        }
+        self._tasks: list[asyncio.Task[bool]] = []
+
+    async def __aenter__(self) -> Self:
+        self.store.on_ready(self._on_ready)
+        never = asyncio.Event()  # the loops are cancelled
+        for loop in self._loops.values():
+            self._tasks.append(asyncio.create_task(loop.run(never)))
+        await asyncio.sleep(0)  # let the loops begin
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def problem(self) -> str | None:
+        """Return why due items are not swept, or None while they are."""
+        for name, loop in self._loops.items():
+            if loop.trouble is not None:
+                return f"{name}: {loop.trouble}"
+        return None
+
+    async def stop(self) -> None:
+        """
+        Send waiting clients away, finish requests in progress, and accept no new ones.
+
+        May be called more than once, and before a server waits for its requests to end.
+        """
+        self._is_closed = True
+        queues = list(self._queues.values())
+        for queue in queues:
+            queue.line.close()
+        for queue in queues:
+            await queue.drained()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        self._tasks = []
+
+    async def produce(
+        self, queue: str, items: Sequence[NewItem], *, within: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Add items; they are durable when this returns."""
+        size = sum(len(item.payload) for item in items) + OVERHEAD * len(items)
+        await self._requests(queue).produce.ask(items, size=size, within=within)
+        for item in items:
+            if item.enqueue_at is not None:
+                self._sweep.sweep_at(item.enqueue_at)
+        self._sweep.sweep_soon()
+
+    def lease(
+        self, queue: str, client: str, want: int, *, within: float
+    ) -> asyncio.Future[LeasedItems]:
+        """
+        Wait for items: at least one, at most `want`.
+
+        Raises TryAgain when there were none in time. Cancel the future when the client
+        has gone.
+        """
+        return self._requests(queue).line.join(client, want, within=within)
+
+    async def complete(
+        self, queue: str, completion: Completion, *, within: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Delete leased items; raises ConfigError or Conflict if the request is rejected."""
+        requests = self._requests(queue).complete
+        rejection = await requests.ask(completion, size=len(completion.ids), within=within)
+        if rejection is not None:
+            raise _error_of(rejection, completion.partition)
+
+    async def retry(
+        self, queue: str, batch: RetryBatch, *, within: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Return leased items; raises ConfigError or Conflict if the request is rejected."""
+        requests = self._requests(queue).retry
+        answer = await requests.ask(batch, size=len(batch.items), within=within)
+        if isinstance(answer, Rejection):
+            raise _error_of(answer, batch.partition)
+        for dead in answer:
+            self._report_dead(dead)
+        for item in batch.items:
+            if item.retry_at is not None:
+                self._sweep.sweep_at(item.retry_at)
+        self._sweep.sweep_soon()
+        self._wake(queue)
+
+    async def import_items(
+        self, queue: str, partition: int, items: Sequence[Item]
+    ) -> Sequence[Item]:
+        """Add items as they are; return those that were added."""
+        added = await self.store.import_items(queue, partition, items)
+        self.look(queue)
+        return added
+
+    async def update_queue(self, queue: LeaseQueue) -> None:
+        """Change the options of a queue."""
+        await self.store.update_queue(queue)
+        self._sweep.sweep_soon(0.0)
+
+    async def delete_queue(self, name: str, *, force: bool) -> int:
+        """Delete a queue and return its number of items; waiting clients get an error."""
+        deleted = await self.store.delete_queue(name, force=force)
+        self._wake(name)
+        return deleted
+
+    def counts(self, queue: str) -> RequestCounts:
+        """Return the numbers of requests to a queue that wait here."""
+        requests = self._queues.get(queue)
+        return RequestCounts() if requests is None else requests.counts
+
+    def look(self, queue: str) -> None:
+        """Sweep now, and ask the store again on behalf of waiting clients."""
+        self._sweep.sweep_soon(0.0)
+        self._wake(queue)
+
+    async def _forget_sources(self) -> None:
+        while True:
+            with suppress(BackendError):  # it can wait, and the sweep reports it
+                while await self.store.forget():
+                    pass
+            await asyncio.sleep(FORGET_EVERY)
+
+    def _requests(self, queue: str) -> QueueRequests:
+        if self._is_closed:
+            raise shutting_down()
+        found = self._queues.get(queue)
+        if found is None:
+            if len(self._queues) >= MAX_IDLE_QUEUES:  # clients choose the names
+                self._queues = {n: q for n, q in self._queues.items() if not q.is_idle}
+            found = self._queues[queue] = QueueRequests(queue, self.store, self._sweep.sweep_at)
+        return found
+
+    def _wake(self, queue: str) -> None:
+        requests = self._queues.get(queue)
+        if requests is not None and not self._is_closed:
+            requests.line.wake()
+
+    def _on_ready(self, queue: str) -> None:
+        """Wake clients, and sweep: the store may have new deadlines as well."""
+        self._wake(queue)
+        self._sweep.sweep_soon()
+
+    def _report_dead(self, dead: DeadItem) -> None:
+        queue, item, death = dead.queue, dead.id, dead.death.value
+        if dead.to is None:
+            text = f"{_CAUSES[dead.death]}, and {queue} has no dead_queue"
+            self._observe(ItemDeleted(mailbox=queue, item_id=item, death=death, text=text))
+            return
+        self._observe(ItemMoved(mailbox=queue, item_id=item, death=death, to=dead.to))
+        self._wake(dead.to)
+
+
+async def _run_until_cancelled(run: Callable[[], Awaitable[None]], _: asyncio.Event) -> None:
+    await run()
+
+
+def _error_of(rejection: Rejection, partition: int) -> ConfigError | Conflict:
+    if rejection.reason is RejectionReason.NOT_LEASED:
+        return Conflict(f"item is not leased; {rejection.id!a} has to be leased first")
+    if rejection.reason is RejectionReason.PARTITION:
+        return ConfigError(f"invalid partition; there is no partition {partition}")
+    return ConfigError(f"invalid id; there is no item {rejection.id!a}")

@@ -1,0 +1,516 @@
+"""
+Transactions of the queue server, written once for all stores.
+
+Each is a coroutine that decides in Python and changes a store by a few batch operations.
+A store runs it inside one transaction of its own: PostgreSQL awaits it, SQLite and the
+memory store run it at once, since their operations never wait (`deadletter.core.run_now`).
+A transaction checks everything before it changes anything, so that a store without
+rollback can run it as well.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from deadletter.core.errors import NotFound
+from deadletter.core.text import stored
+from deadletter.ports.items import ShortenedLeases, SweepResult
+
+from .model import (
+    Completion,
+    DeadItem,
+    Item,
+    LeasedItems,
+    LeaseQueue,
+    LeaseRound,
+    NewItem,
+    PartitionStats,
+    Rejection,
+    RetryBatch,
+    can_forget_source,
+    check_new_queue,
+    check_queue_change,
+    check_queue_deletion,
+    item_id,
+    least_loaded,
+    partition_not_found,
+    scheduled_for,
+    shortened_lease,
+)
+from .plans import (
+    DeadMove,
+    ItemFacts,
+    ItemPlan,
+    ItemState,
+    Loads,
+    Placement,
+    Requeue,
+    StateSums,
+    StoredQueue,
+    item_numbers,
+    partition_stats,
+    place_import,
+    plan_retries,
+    rejection_of,
+)
+
+PlacedItem: TypeAlias = tuple[int, datetime | None, NewItem]
+"""The partition of a new item, when it is scheduled for, and the item."""
+
+StateCounts: TypeAlias = Mapping[tuple[int, int], int]
+"""Numbers of items by partition and state."""
+
+
+class ItemSource(Struct, frozen=True):
+    """Where an item came from, as its queue remembers it."""
+
+    queue: int  # the number of the queue that remembers it
+    source_id: str
+    source_queue: int = 0  # 0: unknown, as of imported items
+    source_partition: int = 0
+
+
+class SourceCheck(Struct, frozen=True):
+    """A remembered source that is due for a check."""
+
+    source: ItemSource
+    was_missed: bool  # by the check before
+    is_there: bool  # its item is in the queue
+
+
+class LeaseChange(Struct, frozen=True):
+    """A lease that begins in the future, and its corrected end."""
+
+    number: int  # of the item
+    leased_at: datetime
+    until: datetime
+
+
+class DeadQueueDeleted(Exception):
+    """A dead queue was deleted while items were being moved to it: run again."""
+
+
+class ItemBatch(Protocol):
+    """Items as a store has read them; made into values outside of the transaction."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of items."""
+
+    def items(self) -> list[Item]:
+        """Return the items in order."""
+
+
+class ItemOperations(Protocol):
+    """Batch operations that a store runs inside one transaction."""
+
+    async def now(self) -> datetime:
+        """Return the time by the clock of the store."""
+
+    async def queue(self, name: str, *, hold: bool = False) -> StoredQueue:
+        """
+        Return a queue; raises NotFound.
+
+        With `hold` nobody can delete it before the end of the transaction.
+        """
+
+    async def queues(self, numbers: Collection[int]) -> Mapping[int, StoredQueue]:
+        """Return queues by number."""
+
+    async def all_queues(self) -> Mapping[str, LeaseQueue]:
+        """Return all queues by name, for a change that nobody else makes at the same time."""
+
+    async def queue_page(
+        self, pivot: str, limit: int, namespace: str | None
+    ) -> Sequence[LeaseQueue]:
+        """Return queues by name, from `pivot` on, itself included."""
+
+    async def save_queue(self, queue: LeaseQueue, now: datetime) -> None:
+        """Insert a queue, or update one of that name; partitions only become more."""
+
+    async def delete_queue(self, name: str) -> int:
+        """Delete a queue with everything in it and detach its users; return the items."""
+
+    async def loads(self, queue: StoredQueue) -> list[int]:
+        """Return the number of items that nobody leases, by partition."""
+
+    async def add_loads(self, changes: Loads) -> None:
+        """Add to the numbers that `loads` returns."""
+
+    async def facts(self, queue: StoredQueue, numbers: Sequence[int]) -> dict[int, ItemFacts]:
+        """Return the facts of items of this queue by number, for a change."""
+
+    async def due_items(self, now: datetime, limit: int) -> Sequence[tuple[int, ItemFacts]]:
+        """Return items that are due with the numbers of their queues, for a change."""
+
+    async def next_due(self) -> datetime | None:
+        """Return when the next item is due."""
+
+    async def requeue_items(self, requeues: Sequence[Requeue], now: datetime) -> None:
+        """Give items new numbers, at the tail of their partitions."""
+
+    async def reprieve_items(self, numbers: Sequence[int]) -> None:
+        """Remove the deadlines of items that can no longer die."""
+
+    async def move_items(
+        self, dead: StoredQueue, partition: int, moves: Sequence[DeadMove], now: datetime
+    ) -> None:
+        """Move items to a dead queue, with new numbers and no attempts."""
+
+    async def delete_items(self, numbers: Sequence[int]) -> None:
+        """Delete items."""
+
+    async def remove_items(
+        self, queue: StoredQueue, partition: int, numbers: Sequence[int]
+    ) -> StateCounts:
+        """Delete those of these items that are in this partition; return their numbers."""
+
+    async def clear_items(self, queue: StoredQueue, states: Collection[ItemState]) -> StateCounts:
+        """Delete all items of a queue in these states; return their numbers."""
+
+    async def insert_items(
+        self, queue: StoredQueue, partition: int, items: Sequence[tuple[Item, Placement]]
+    ) -> ItemBatch:
+        """Insert items as they are, with new numbers; return them as they are stored."""
+
+    async def list_items(
+        self, queue: StoredQueue, partition: int, *, first: int, limit: int, scheduled: bool
+    ) -> ItemBatch:
+        """Return items in order, from the number `first` on; or scheduled ones."""
+
+    async def state_sums(
+        self, queue: StoredQueue, now: datetime
+    ) -> Mapping[tuple[int, int], StateSums]:
+        """Return numbers and ages of items by partition and state."""
+
+    async def known_sources(
+        self, queue: StoredQueue, ids: Collection[str], now: datetime
+    ) -> set[str]:
+        """Return the sources that the queue remembers, and remember those for longer."""
+
+    async def remember_sources(self, sources: Sequence[ItemSource], now: datetime) -> set[str]:
+        """Remember sources; return the ids of those that were not remembered yet."""
+
+    async def source_checks(
+        self, now: datetime, limit: int, *, hold: bool = True
+    ) -> Sequence[SourceCheck]:
+        """Return the sources that are due for a check; with `hold`, for a change."""
+
+    async def forget_sources(self, sources: Sequence[ItemSource]) -> None:
+        """Forget sources."""
+
+    async def postpone_checks(self, checks: Sequence[SourceCheck], now: datetime) -> None:
+        """Record the result of checks, and schedule the next ones."""
+
+    async def leases_ahead(self, now: datetime) -> Sequence[LeaseChange]:
+        """Return leases that may begin after `now`; a part of them if they are many."""
+
+    async def change_leases(self, changes: Sequence[LeaseChange], now: datetime) -> list[datetime]:
+        """Set the ends of leases that are unchanged since; return when those began."""
+
+    async def notify(self, queues: Collection[str]) -> None:
+        """Tell other processes, at commit, that queues may have items to lease."""
+
+
+class LeaseOperations(ItemOperations, Protocol):
+    """Operations of stores that produce and lease step by step."""
+
+    async def add_items(
+        self, queue: StoredQueue, items: Sequence[PlacedItem], now: datetime
+    ) -> None:
+        """Insert new items."""
+
+    async def waiting_partitions(self, queue: StoredQueue) -> Sequence[int]:
+        """Return partitions that may have waiting items, the oldest items first."""
+
+    async def lease_items(
+        self, queue: StoredQueue, partition: int, limit: int, *, until: datetime, now: datetime
+    ) -> ItemBatch:
+        """Lease the first waiting items that are alive, counting the attempt."""
+
+
+class Leases(Struct, frozen=True):
+    """Items that several clients have leased."""
+
+    queue: StoredQueue
+    batches: list[ItemBatch]
+    shares: list[tuple[int, Sequence[int]]]  # partition, and places in the batches
+
+    def by_client(self) -> list[LeasedItems]:
+        """Return the items of each client."""
+        items = [item for batch in self.batches for item in batch.items()]
+        return [LeasedItems(n, tuple([items[at] for at in places])) for n, places in self.shares]
+
+
+async def create_queue(operations: ItemOperations, queue: LeaseQueue) -> None:
+    """Create a queue; raises Conflict if it exists."""
+    check_new_queue(queue, await operations.all_queues())
+    await operations.save_queue(queue, await operations.now())
+
+
+async def update_queue(operations: ItemOperations, queue: LeaseQueue) -> None:
+    """Change the options of a queue."""
+    check_queue_change(queue, await operations.all_queues())
+    await operations.save_queue(queue, await operations.now())
+
+
+async def delete_queue(operations: ItemOperations, name: str, *, force: bool) -> int:
+    """Delete a queue and its items; return the number of items."""
+    check_queue_deletion(name, await operations.all_queues(), force=force)
+    return await operations.delete_queue(name)
+
+
+async def produce(
+    operations: LeaseOperations, name: str, batches: Sequence[Sequence[NewItem]]
+) -> None:
+    """Add items, each batch to the partition that is least loaded by then."""
+    queue = await operations.queue(name, hold=True)
+    now = await operations.now()
+    loads = await operations.loads(queue)
+    changes: Loads = Loads()
+    placed: list[PlacedItem] = []
+    for batch in batches:
+        partition = least_loaded(loads)
+        loads[partition] += len(batch)
+        changes[queue.number, partition] += len(batch)
+        placed += [(partition, scheduled_for(item.enqueue_at, now), item) for item in batch]
+    await operations.add_items(queue, placed, now)
+    await operations.add_loads(changes)
+
+
+async def lease(operations: LeaseOperations, name: str, wants: Sequence[int]) -> Leases:
+    """Lease up to `wants` items to each client, each from one partition."""
+    queue = await operations.queue(name)
+    now = await operations.now()
+    until = now + timedelta(seconds=queue.queue.lease_timeout)
+    distribution: LeaseRound[int] = LeaseRound(wants, await operations.waiting_partitions(queue))
+    batches: list[ItemBatch] = []
+    count = 0
+    changes: Loads = Loads()
+    while requests := distribution.next_requests():
+        for partition, limit in requests.items():
+            batch = await operations.lease_items(queue, partition, limit, until=until, now=now)
+            distribution.assign(partition, range(count, count + batch.count))
+            batches.append(batch)
+            count += batch.count
+            changes[queue.number, partition] -= batch.count
+    await operations.add_loads(changes)
+    return Leases(queue, batches, distribution.shares())
+
+
+async def complete(
+    operations: ItemOperations, name: str, completions: Sequence[Completion]
+) -> list[Rejection | None]:
+    """Delete the items of the requests that are valid, and reject the others."""
+    queue = await operations.queue(name)
+    ids = [id_ for one in completions for id_ in one.ids]
+    facts = await operations.facts(queue, item_numbers(ids))
+    answers: list[Rejection | None] = []
+    completed: list[int] = []
+    for one in completions:
+        rejection = rejection_of(queue, one.partition, one.ids, facts)
+        answers.append(rejection)
+        if rejection is None:
+            numbers = item_numbers(one.ids)
+            completed += numbers
+            for number in numbers:
+                del facts[number]
+    if completed:
+        await operations.delete_items(completed)
+    return answers
+
+
+async def retry(
+    operations: ItemOperations, name: str, batches: Sequence[RetryBatch]
+) -> tuple[list[Rejection | Sequence[DeadItem]], set[str]]:
+    """Return leased items; also the names of the queues with items to lease after that."""
+    queue = await operations.queue(name)
+    now = await operations.now()
+    ids = [item.id for batch in batches for item in batch.items]
+    facts = await operations.facts(queue, item_numbers(ids))
+    plan = ItemPlan()
+    answers = plan_retries(plan, queue, batches, facts, now)
+    await _carry_out(operations, plan, now)
+    return answers, plan.ready_queues()
+
+
+async def next_due(operations: ItemOperations) -> tuple[datetime | None, bool]:
+    """Return when the next item is due, and whether that is now."""
+    at = await operations.next_due()
+    return at, at is not None and at <= await operations.now()
+
+
+async def sweep(operations: ItemOperations, limit: int) -> SweepResult:
+    """Requeue or move up to `limit` items that are due."""
+    # One time for finding and deciding: items that fall due in between are for the next sweep.
+    now = await operations.now()
+    due = await operations.due_items(now, limit)
+    queues = await operations.queues({number for number, _ in due})
+    plan = ItemPlan()
+    for number, facts in due:
+        plan.add_due(queues[number], facts, now)
+    await _carry_out(operations, plan, now)
+    return SweepResult(
+        tuple(plan.dead_items()),
+        frozenset(plan.ready_queues()),
+        await operations.next_due(),
+        more=len(due) == limit,
+    )
+
+
+async def change_leases(
+    operations: ItemOperations, leases: Sequence[LeaseChange]
+) -> ShortenedLeases:
+    """Shorten those of these leases that begin in the future."""
+    now = await operations.now()
+    changes = [
+        LeaseChange(one.number, one.leased_at, until)
+        for one in leases
+        if (until := shortened_lease(one.leased_at, one.until, now)) is not None
+    ]
+    changed = await operations.change_leases(changes, now) if changes else []
+    furthest = max(changed, default=now)
+    return ShortenedLeases(len(changed), (furthest - now).total_seconds())
+
+
+async def forget_sources(operations: ItemOperations, limit: int) -> bool:
+    """Check up to `limit` sources; return whether there may be more to check."""
+    now = await operations.now()
+    checks = await operations.source_checks(now, limit)
+    gone: list[ItemSource] = []
+    kept: list[SourceCheck] = []
+    for check in checks:
+        if can_forget_source(is_there=check.is_there, was_missed=check.was_missed):
+            gone.append(check.source)
+        else:
+            kept.append(check)
+    await operations.forget_sources(gone)
+    await operations.postpone_checks(kept, now)
+    return len(checks) == limit
+
+
+async def stats(operations: ItemOperations, name: str) -> list[PartitionStats]:
+    """Return the statistics of each partition."""
+    queue = await operations.queue(name)
+    sums = await operations.state_sums(queue, await operations.now())
+    return [partition_stats(number, sums) for number in range(queue.queue.partitions)]
+
+
+async def list_items(
+    operations: ItemOperations,
+    name: str,
+    partition: int,
+    *,
+    first: int,
+    limit: int,
+    scheduled: bool,
+) -> ItemBatch:
+    """Return items in order, from the number `first` on; or scheduled ones."""
+    queue = await _queue_with(operations, name, partition)
+    return await operations.list_items(
+        queue, partition, first=first, limit=limit, scheduled=scheduled
+    )
+
+
+async def import_items(
+    operations: ItemOperations, name: str, partition: int, items: Sequence[Item]
+) -> ItemBatch:
+    """Insert items as they are, except those whose source the queue remembers."""
+    queue = await _queue_with(operations, name, partition, hold=True)
+    now = await operations.now()
+    new = await _with_new_sources(operations, queue, items, now)
+    placed = [(item, place_import(queue, item, now)) for item in new]
+    added = await operations.insert_items(queue, partition, placed)
+    free = sum(placement.state is not ItemState.LEASED for _, placement in placed)
+    await operations.add_loads(Loads({(queue.number, partition): free}))
+    await operations.notify([name])
+    return added
+
+
+async def delete_items(
+    operations: ItemOperations, name: str, partition: int, ids: Iterable[str]
+) -> int:
+    """Delete items, leased or not; return how many there were."""
+    queue = await _queue_with(operations, name, partition)
+    removed = await operations.remove_items(queue, partition, item_numbers(ids))
+    return await _count_removed(operations, queue, removed)
+
+
+async def clear(operations: ItemOperations, name: str, states: Collection[ItemState]) -> int:
+    """Delete all items in these states; return how many there were."""
+    queue = await operations.queue(name)
+    removed = await operations.clear_items(queue, states)
+    return await _count_removed(operations, queue, removed)
+
+
+async def _queue_with(
+    operations: ItemOperations, name: str, partition: int, *, hold: bool = False
+) -> StoredQueue:
+    queue = await operations.queue(name, hold=hold)
+    if not 0 <= partition < queue.queue.partitions:
+        raise partition_not_found(queue.queue, partition)
+    return queue
+
+
+async def _carry_out(operations: ItemOperations, plan: ItemPlan, now: datetime) -> None:
+    if plan.requeues:
+        await operations.requeue_items(plan.requeues, now)
+    if plan.reprieves:
+        await operations.reprieve_items(plan.reprieves)
+    await operations.add_loads(plan.loads_of_requeues())  # dead queues are chosen by loads
+    for target, moves in plan.moves_by_dead_queue().items():
+        await _move_to_dead_queue(operations, target, moves, now)
+    if deletions := plan.deletions():
+        await operations.delete_items(deletions)
+    await operations.add_loads(plan.loads_of_moves())
+    if ready := plan.ready_queues():
+        await operations.notify(ready)
+
+
+async def _move_to_dead_queue(
+    operations: ItemOperations, name: str, moves: Sequence[DeadMove], now: datetime
+) -> None:
+    try:
+        dead = await operations.queue(name, hold=True)
+    except NotFound as error:
+        raise DeadQueueDeleted from error
+    partition = least_loaded(await operations.loads(dead))
+    await operations.move_items(dead, partition, moves, now)
+    sources = [
+        ItemSource(dead.number, item_id(one.facts.number), one.queue.number, one.facts.partition)
+        for one in moves
+    ]
+    new = await operations.remember_sources(sources, now)
+    assert len(new) == len(moves), "an item is moved to its dead queue once"
+    await operations.add_loads(Loads({(dead.number, partition): len(moves)}))
+
+
+async def _with_new_sources(
+    operations: ItemOperations, queue: StoredQueue, items: Sequence[Item], now: datetime
+) -> list[Item]:
+    """Return the items that the queue has not had; it remembers their sources from now on."""
+    sources = {stored(item.source_id) for item in items if item.source_id is not None}
+    unknown = sources - await operations.known_sources(queue, sources, now)
+    left = await operations.remember_sources(
+        [ItemSource(queue.number, id_) for id_ in sorted(unknown)], now
+    )
+    new: list[Item] = []
+    for item in items:
+        source = stored(item.source_id)
+        if source is None or source in left:
+            new.append(item)
+            left.discard(source or "")  # of two items with one source, the first counts
+    return new
+
+
+async def _count_removed(
+    operations: ItemOperations, queue: StoredQueue, removed: StateCounts
+) -> int:
+    changes: Loads = Loads()
+    for (partition, state), count in removed.items():
+        if state != ItemState.LEASED:
+            changes[queue.number, partition] -= count
+    await operations.add_loads(changes)
+    return sum(removed.values())

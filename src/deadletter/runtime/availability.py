@@ -1,0 +1,120 @@
+"""
+Calls to broker, office and ledger: deadlines, and retries until they are available.
+
+Every call has a deadline as a whole, besides the timeouts of its engine: a server that
+sends half an answer, or one byte a second, counts as unavailable.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from deadletter.core.backoff import Exponential
+from deadletter.core.errors import BackendError, Unavailable
+from deadletter.core.events import BackInReach, OutOfReach
+from deadletter.ports import Clock
+
+from .runtime_context import RuntimeContext
+
+T = TypeVar("T")
+
+PATIENCE: Final = Exponential(0.1, factor=2.0, cap=5.0, jitter=0.5)
+SLOW: Final = 10.0  # seconds after which a call in progress is reported
+LIMIT: Final = 60.0  # seconds after which a call is given up, if its engine has not
+
+
+class Calls:
+    """Calls under way, by what they are made to, each with a deadline as a whole."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[object, tuple[str, float]] = {}  # when an answer is due
+
+    async def limited(self, what: str, call: Awaitable[T], *, wait: float = 0.0) -> T:
+        """
+        Await a call that may take `wait` seconds if all is well.
+
+        Raises Unavailable after the deadline; the call may or may not have taken effect.
+        """
+        self._due[call] = what, self._clock.monotonic() + wait
+        deadline = asyncio.timeout(wait + LIMIT)
+        try:
+            async with deadline:
+                return await call
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            seconds = wait + LIMIT
+            raise Unavailable(f"no answer within {seconds:.0f} s") from error
+        finally:
+            del self._due[call]
+
+    def complaint(self) -> str | None:
+        """Return what has not been answered for long; None when nothing is late."""
+        now = self._clock.monotonic()
+        late = {what: now - due for what, due in self._due.values() if now - due > SLOW}
+        return (
+            "; ".join(
+                f"{what} is out of reach: no answer for {seconds:.0f} s"
+                for what, seconds in late.items()
+            )
+            or None
+        )
+
+
+class Availability:
+    """
+    Whether the broker, office and ledger can be reached.
+
+    While one of them cannot, `down` says which, and workers stop fetching.
+    """
+
+    def __init__(
+        self, mailbox: str, *, context: RuntimeContext, beat: Callable[[], None] = lambda: None
+    ) -> None:
+        self.down: dict[str, str] = {}
+        self.calls = Calls(context.clock)
+        self._mailbox = mailbox
+        self._clock = context.clock
+        self._dice = context.dice
+        self._observe = context.observe
+        self._beat = beat  # waiting is a sign of life
+
+    def complaint(self) -> str | None:
+        """Return why something cannot be reached; None when everything can."""
+        if self.down:
+            return "; ".join(f"{what} is out of reach: {text}" for what, text in self.down.items())
+        return self.calls.complaint()
+
+    async def retry_until_available(
+        self, what: str, call: Callable[[], Awaitable[T]], *, wait: float = 0.0
+    ) -> T:
+        """
+        Call until it succeeds, and report outages.
+
+        Only errors of a backend are retried. Each call may take `wait` seconds if all is
+        well.
+        """
+        tries = 0
+        since = self._clock.monotonic()
+        try:
+            while True:
+                try:
+                    result = await self.calls.limited(what, call(), wait=wait)
+                    break
+                except BackendError as error:
+                    tries += 1
+                    self._beat()
+                    self.down[what] = str(error)
+                    self._observe(
+                        OutOfReach(mailbox=self._mailbox, what=what, text=str(error), tries=tries)
+                    )
+                    await asyncio.sleep(PATIENCE.delay(tries, self._dice.draw()))
+        finally:
+            # However it ended: nobody is left to notice when it is available again.
+            if tries:
+                self.down.pop(what, None)
+        if tries:
+            seconds = self._clock.monotonic() - since
+            self._observe(BackInReach(mailbox=self._mailbox, what=what, seconds=seconds))
+        return result

@@ -1,0 +1,182 @@
+"""
+Draining a dead place into the office: taken, kept as letters, then forgotten.
+
+A crash between any two of these repeats them, and none of them minds: what was
+taken and not forgotten comes again, and is the same letter.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from deadletter.core.errors import Refused
+from deadletter.core.events import Buried, HeadersIgnored, Observer
+from deadletter.core.failure import Failure
+from deadletter.core.letter import DeadLetter
+from deadletter.core.signing import Keys
+from deadletter.intake.dialects import NOBODY, Found, Trusted, has_unsigned, letter_of
+from deadletter.ports import Clock, Dice, Drain, Kept, KeyRing, LetterStore
+
+from .availability import Availability
+from .burial import bisect_rejected, report_rejected
+from .lease_keeper import Heartbeat
+from .runtime_context import RuntimeContext
+
+BATCH: Final = 100
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_STEP: Final = timedelta(microseconds=1)
+_WAIT: Final = 5.0  # seconds for the first of a batch: stopping takes no longer
+
+
+class TakenIn(Struct, frozen=True):
+    """One thing that was found, and what became of it."""
+
+    letter: DeadLetter
+    kept: Kept | None  # None: the office refused it, and it stays where it is
+
+
+class Intake:
+    """Drains one dead place, once or for as long as it runs."""
+
+    def __init__(
+        self,
+        *,
+        drain: Drain,
+        letters: LetterStore,
+        clock: Clock,
+        dice: Dice,
+        observe: Observer,
+        batch: int = BATCH,
+        ring: KeyRing | None = None,
+        trusted: Trusted = NOBODY,
+        server: str = "",
+    ) -> None:
+        self.name = f"intake {drain.place}"
+        self.heartbeat = Heartbeat(clock)
+        self._drain = drain
+        self._letters = letters
+        self._clock = clock
+        self._observe = observe
+        self._batch = batch
+        self._ring = ring or KeyRing(letters)
+        self._trusted = trusted
+        self._server = server  # its name in the settings, or its URL without secrets
+        self._availability = Availability(
+            drain.place, context=RuntimeContext(clock, dice, observe), beat=self.heartbeat.beat
+        )
+        self._refused: list[Found] = []  # held, lest they come again at once
+        self._read_until = _LONG_AGO
+
+    def ready(self) -> str | None:
+        """Return what cannot be reached at the moment; None when all can."""
+        return self._availability.complaint()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Drain until `stop` is set, waiting out whatever cannot be reached."""
+        availability = self._availability
+        try:
+            while not stop.is_set():
+                self.heartbeat.beat()
+                take = partial(self._drain.take, self._batch, wait=_WAIT)
+                found = await availability.retry_until_available("source", take, wait=_WAIT)
+                if not found:
+                    continue
+                keys = await availability.retry_until_available("office", self._ring.keys)
+                letters = self._read(found, keys)
+                keep = partial(bisect_rejected, self._letters.keep, letters)
+                answers = await availability.retry_until_available("office", keep)
+                taken, kept = self._sorted(found, letters, answers)
+                await availability.retry_until_available(
+                    "source", partial(self._drain.forget, kept)
+                )
+                self._tell(taken)
+        finally:
+            await self.end()
+
+    async def once(self, limit: int) -> Sequence[TakenIn]:
+        """
+        Drain up to `limit` things now; nothing when the place is empty.
+
+        What cannot be reached is an error at once: nothing was forgotten then.
+        """
+        found = await self._drain.take(min(limit, self._batch))
+        if not found:
+            return ()
+        letters = self._read(found, await self._ring.keys())
+        answers = await bisect_rejected(self._letters.keep, letters)
+        taken, kept = self._sorted(found, letters, answers)
+        await self._drain.forget(kept)
+        self._tell(taken)
+        return taken
+
+    async def look(self, limit: int) -> Sequence[DeadLetter]:
+        """Return the letters that draining would make of up to `limit` things; all stay."""
+        found = await self._drain.take(limit)
+        await self._drain.hand_back(found)
+        return self._read(found, await self._ring.keys())
+
+    async def end(self) -> None:
+        """Take no more, and leave what the office refused where it was."""
+        refused, self._refused = self._refused, []
+        try:
+            if refused:
+                await self._drain.hand_back(refused)
+        finally:
+            await self._drain.close()
+
+    def _read(self, found: Sequence[Found], keys: Keys) -> list[DeadLetter]:
+        # What does not know its time gets one in the order in which it lay there: by
+        # that it is sent back.
+        start = max(self._clock.now(), self._read_until)
+        self._read_until = start + len(found) * _STEP
+        return [
+            letter_of(one, start + number * _STEP, keys, self._trusted, self._server)
+            for number, one in enumerate(found)
+        ]
+
+    def _tell(self, taken: Sequence[TakenIn]) -> None:
+        for one in taken:
+            if has_unsigned(one.letter):
+                id_, place = one.letter.head.message_id, self._drain.place
+                self._observe(HeadersIgnored(mailbox=place, message_id=id_, what="letter"))
+            if one.kept is not None:
+                self._observe(_buried(one.letter, one.kept))
+
+    def _sorted(
+        self,
+        found: Sequence[Found],
+        letters: Sequence[DeadLetter],
+        answers: Sequence[Kept | Refused],
+    ) -> tuple[list[TakenIn], list[Found]]:
+        taken: list[TakenIn] = []
+        kept: list[Found] = []
+        for one, letter, answer in zip(found, letters, answers, strict=True):
+            if isinstance(answer, Refused):
+                report_rejected(letter, answer, self._observe)
+                self._refused.append(one)
+                taken.append(TakenIn(letter, None))
+                continue
+            kept.append(one)
+            taken.append(TakenIn(letter, answer))
+        return taken, kept
+
+
+def _buried(letter: DeadLetter, kept: Kept) -> Buried:
+    head = letter.head
+    return Buried(
+        mailbox=head.source,
+        message_id=head.message_id,
+        letter_id=kept.id,
+        attempt=head.attempts,
+        reason=head.reason,
+        text=head.reason_text,
+        failure=Failure(
+            trouble=head.trouble, code=head.code, error_type=head.error_type, text=head.error_text
+        ),
+        is_new=kept.is_new,
+        consumer=head.consumer,
+    )

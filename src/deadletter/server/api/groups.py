@@ -1,0 +1,180 @@
+"""Routes of groups: list, show, set the status, merge, split, undo."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from litestar import get, post, put
+from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
+from msgspec import Meta, Struct, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import By, GroupStatus, still_open
+from deadletter.core.variants import Variants
+from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.server.auth.guards import needs
+from deadletter.server.context import Here, Place, Who
+from deadletter.server.searching import After, Limit, Searches
+
+from .letters import Reason
+
+Name: TypeAlias = Annotated[
+    str,
+    PathParameter(max_length=200, description="The group's fingerprint, or the beginning of it."),
+]
+ShortText: TypeAlias = Annotated[str, Meta(max_length=200)]
+
+
+class Say(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a group stands from now on."""
+
+    status: Literal["ongoing", "snoozed", "resolved", "muted"]
+    until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
+    version: ShortText = ""  # resolved from this version on
+    owner: ShortText | None = None  # "" is nobody
+    reason: Reason = ""
+
+
+class Merge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Groups to merge into one."""
+
+    others: Annotated[list[ShortText], Meta(min_length=1, max_length=100)]
+    reason: Reason = ""
+
+
+class Split(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The letters to split off a group."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    reason: Reason = ""
+
+
+class Undo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a merge or a split is taken back."""
+
+    reason: Reason = ""
+
+
+@get("/groups", guards=[needs(Role.READER)])
+async def list_groups(
+    *,
+    place: Here,
+    who: Who,
+    source: Annotated[str | None, QueryParameter(max_length=512)] = None,
+    status: FromQuery[GroupStatus | None] = None,
+    everything: FromQuery[bool] = False,
+    limit: Limit = 100,
+    after: After = None,
+) -> GroupPage:
+    """
+    List groups of letters with the same cause, those with most open letters first.
+
+    Those with open letters that are neither snoozed nor muted; all of one `status` if
+    one is asked for; with `everything` really all. A group that grows or shrinks while
+    one reads page by page may have gone to where one has been, or come once more.
+    """
+    if source is not None and not who.sees(source):
+        return GroupPage(())
+    page = await place.office.groups.list(
+        source=source,
+        sources=who.sources,
+        status=status,
+        everything=everything,
+        limit=limit,
+        after=after,
+    )
+    opened = await _open(place, who)
+    lines = tuple(_shared(line, opened) for line in page.groups)
+    return structs.replace(page, groups=lines)
+
+
+@get("/groups/{name:str}", guards=[needs(Role.READER)])
+async def get_group(place: Here, who: Who, name: Name) -> GroupLine:
+    """Return one group."""
+    line = await place.office.groups.get(name, sources=who.sources)
+    return _shared(line, await _open(place, who))
+
+
+@get("/groups/{name:str}/variants", guards=[needs(Role.READER)])
+async def get_variants(place: Here, who: Who, searching: Searches, name: Name) -> Variants:
+    """
+    Return what the letters of a group have in common, and where they differ.
+
+    The newest letters are looked at, `looked_at` of `letters`. What nearly all of them
+    share and letters of other groups do not comes first. Secrets are masked.
+    """
+    return await searching.look(place.office.groups.variants(name, sources=who.sources))
+
+
+@put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
+async def set_standing(place: Here, who: Who, name: Name, data: JSONBody[Say]) -> GroupLine:
+    """
+    Set the status of a group: ongoing, snoozed, resolved or muted.
+
+    A resolved group becomes `regressed` by itself when a letter dies of it later.
+    """
+    if data.until is not None and data.until <= place.clock.now():
+        raise ConfigError("a snooze ends in the future: give a later `until`")
+    line = await place.office.groups.set_status(
+        name,
+        GroupStatus(data.status),
+        By(who.name, data.reason),
+        owner=data.owner,
+        until=data.until,
+        version=data.version,
+        sources=who.sources,
+    )
+    return _shared(line, await _open(place, who))
+
+
+@get("/group-rules", guards=[needs(Role.READER)])
+async def list_group_rules(place: Here, who: Who) -> Sequence[RuleLine]:
+    """List merges and splits that apply to new letters, by group."""
+    return await place.office.groups.rules(sources=who.sources)
+
+
+@post("/groups/{name:str}/merge", guards=[needs(Role.OPERATOR)], status_code=200)
+async def merge_groups(place: Here, who: Who, name: Name, data: JSONBody[Merge]) -> Regrouped:
+    """
+    Merge other groups into this one. New letters follow.
+
+    Only groups of one mailbox can be merged. It can be undone.
+    """
+    return await place.office.groups.merge(
+        name, data.others, By(who.name, data.reason), sources=who.sources
+    )
+
+
+@post("/groups/{name:str}/split", guards=[needs(Role.OPERATOR)], status_code=200)
+async def split_group(place: Here, who: Who, name: Name, data: JSONBody[Split]) -> Regrouped:
+    """
+    Make the letters of this group that a search finds a group of their own.
+
+    Letters to come follow. It can be undone.
+    """
+    return await place.office.groups.split(
+        name, data.query, By(who.name, data.reason), sources=who.sources
+    )
+
+
+@post("/groups/{name:str}/undo", guards=[needs(Role.OPERATOR)], status_code=200)
+async def undo_grouping(place: Here, who: Who, name: Name, data: JSONBody[Undo]) -> Regrouped:
+    """Undo the last merge or split of this group and move its letters back."""
+    by = By(who.name, data.reason)
+    return await place.office.groups.undo(name, by, sources=who.sources)
+
+
+async def _open(place: Place, who: Pass) -> int:
+    counts = await place.office.letters.counts()
+    return sum(still_open(counts[source]) for source in counts if who.sees(source))
+
+
+def _shared(line: GroupLine, opened: int) -> GroupLine:
+    return structs.replace(line, share=line.open / opened if opened else 0.0)
+
+
+routes: Final[list[Any]] = [
+    *(list_groups, get_group, get_variants, set_standing, list_group_rules),
+    *(merge_groups, split_group, undo_grouping),
+]

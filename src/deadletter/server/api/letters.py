@@ -1,0 +1,201 @@
+"""Routes that read letters: search, count, show, story, message, body."""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import Response, get
+from litestar.params import QueryParameter
+from msgspec import Meta, Struct
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import By
+from deadletter.core.message import Message
+from deadletter.core.query import parse, sealed
+from deadletter.core.query.ast import Op, Term
+from deadletter.core.query.parse import MAX_TEXT
+from deadletter.office.batches import batched
+from deadletter.office.letters import LetterCount, of_sources
+from deadletter.office.selection import MOST, WIDEST, Chosen, check_words, found_by
+from deadletter.office.story import Moment
+from deadletter.office.view import LetterView, view
+from deadletter.ports import Page
+from deadletter.server.auth.guards import needs
+from deadletter.server.context import Here, Place, Who
+from deadletter.server.searching import After, Id, Limit, Query, Searches, Searching
+
+READ: Final = [needs(Role.READER)]
+REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]
+
+Capture: TypeAlias = Annotated[bool, QueryParameter(description="Include the header `dlq-found`.")]
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """Everything that happened to a letter, first to last."""
+
+    id: str
+    moments: tuple[Moment, ...]
+    left_out: bool  # there are more acts than are told here
+
+
+@get("/letters", guards=READ, operation_id="search_letters")
+async def search_letters(
+    who: Who, searching: Searches, search: Query = "", limit: Limit = 50, after: After = None
+) -> Page:
+    """
+    Search letters, newest death first.
+
+    A search takes a bounded time: a page may be short, or empty, and still have an
+    `after`. Then it has looked at `looked_at` of `letters` letters, at those that died
+    since `back_to`. Who sees messages masked cannot search for what is masked.
+    """
+    sought = parse(search)
+    if not who.may(Role.OPERATOR):
+        sought = sealed(sought, search)
+    return await searching.search(sought, limit=limit, after=after)
+
+
+@get("/letters/count", guards=READ, operation_id="count_letters")
+async def count_letters(who: Who, searching: Searches, search: Query = "") -> LetterCount:
+    """
+    Count the letters that a search finds, as far as that is cheap.
+
+    Where `is_all` is false there are more than `letters`.
+    """
+    sought = parse(search)
+    if not who.may(Role.OPERATOR):
+        sought = sealed(sought, search)
+    return await searching.count(sought)
+
+
+@get("/letters/{id:str}", guards=READ, operation_id="get_letter")
+async def get_letter(
+    place: Here, who: Who, id: Id, capture: Capture = False
+) -> Response[LetterView]:
+    """
+    One letter with its attempts; secrets in its message are masked.
+
+    With `capture` the headers of a drained letter include `dlq-found`: everything that
+    is needed to send it back.
+    """
+    letter = await place.office.letters.get(id, sources=who.sources)
+    shown = view(letter, capture=capture)
+    return Response(shown, headers={"etag": etag(letter.head.revision)})
+
+
+@get("/letters/{id:str}/timeline", guards=READ, operation_id="get_timeline")
+async def timeline(place: Here, who: Who, id: Id) -> Timeline:
+    """Return the story of a letter: attempts, deaths, replays, and who did what."""
+    found = await place.office.letters.details(id, By(who.name), sources=who.sources)
+    return Timeline(id=found.view.head.id, moments=found.moments, left_out=found.left_out)
+
+
+@get("/letters/{id:str}/message", guards=REVEAL, operation_id="get_message")
+async def message(place: Here, who: Who, id: Id) -> Response[Message]:
+    """A letter's message, every byte of it, as base64. Goes into the audit."""
+    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+    return Response(found, headers={"etag": etag(head.revision)})
+
+
+@get(
+    "/letters/{id:str}/body",
+    guards=REVEAL,
+    operation_id="download_body",
+    media_type="application/octet-stream",
+)
+async def body(place: Here, who: Who, id: Id) -> Response[bytes]:
+    """
+    A letter's body as it is, to be saved. Goes into the audit.
+
+    Whatever its message claims to be, it is never shown by a browser.
+    """
+    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+    return Response(
+        found.body,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{head.id}.bin"'},
+    )
+
+
+def etag(revision: int) -> str:
+    """What `If-Match` must say for a letter at this revision."""
+    return f'"{revision}"'
+
+
+routes: Final[list[Any]] = [*(search_letters, count_letters, get_letter, timeline, message, body)]
+
+
+MOST_NAMED: Final = 10_000
+
+Reason: TypeAlias = Annotated[
+    str, Meta(max_length=4_000, description="Why; recorded in the audit.")
+]
+Search: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=MAX_TEXT, description="A search; `*` is all.")
+]
+Named: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...],
+    Meta(min_length=1, max_length=MOST_NAMED, description="Whole ids of letters."),
+]
+AtMost: TypeAlias = Annotated[
+    int, Meta(ge=1, le=MOST, description="The most letters that a search may choose.")
+]
+FreeText: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="The query may hold free words, which find letters that contain"
+        " them. Without it a query names fields only."
+    ),
+]
+Expect: TypeAlias = Annotated[
+    int, Meta(ge=0, description="Refuse unless it is exactly this many letters.")
+]
+
+
+class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some letters: either `ids`, or what `query` finds now."""
+
+    ids: Named | None = None
+    query: Search | None = None
+    limit: AtMost | None = None
+    expect: Expect | None = None
+    free_text: FreeText = False
+    reason: Reason = ""
+
+
+async def chosen(
+    place: Place, who: Pass, selection: Selection, searching: Searching, *, to_replay: bool = False
+) -> Chosen:
+    """
+    The letters that are meant; none of other people's are among them.
+
+    The limit of a replay is not applied here: it counts letters that are sent.
+    """
+    if (selection.ids is None) == (selection.query is None):
+        raise ConfigError("say which letters, either by `ids` or by a `query`")
+    if selection.query is not None:
+        query = parse(selection.query)
+        check_words(query, allowed=selection.free_text, how="say free_text: true")
+        node = of_sources(query, who.sources)
+        found = await found_by(
+            searching,
+            node,
+            limit=None if to_replay else selection.limit,
+            widest=WIDEST if to_replay else MOST,
+        )
+    else:
+        ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
+        found = Chosen(await _seen(place, who, ids), "")
+    found.check(selection.expect, selection.limit)
+    return found
+
+
+async def _seen(place: Place, who: Pass, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the ids that are any of the caller's business."""
+    if not who.sources:
+        return ids
+    seen: list[str] = []
+    for batch in batched(ids):
+        node = of_sources(Term("id", Op.IS, batch), who.sources)
+        page = await place.office.letters.search(node, limit=len(batch))
+        seen += [head.id for head in page.heads]
+    return tuple(seen)

@@ -1,0 +1,220 @@
+"""Routes that change letters: review, close, reopen, note, discard, restore, purge."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import post
+from litestar.params import JSONBody
+from msgspec import Meta, Struct, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError, Conflict
+from deadletter.core.letter import By
+from deadletter.office.letters import LONGEST_NOTE, Letters, Moved
+from deadletter.server.auth.guards import needs
+from deadletter.server.context import Here, Place, Who
+from deadletter.server.searching import Id, Searches, Searching
+
+from .letters import Reason, Selection, chosen
+
+Verb: TypeAlias = Callable[[Letters, Iterable[str], By], Awaitable[Moved]]
+WaitingVerb: TypeAlias = Callable[[bool], Verb]
+NoteText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST_NOTE)]
+Unconfirmed: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="Also a letter that waits for the outcome of its replay. Its copy"
+        " may still be handled; what becomes of it is recorded."
+    ),
+]
+_ACT: Final = [needs(Role.OPERATOR)]
+
+
+class Why(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The reason of a change."""
+
+    reason: Reason = ""
+
+
+class WhyUnconfirmed(Why, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The reason of a change that may include a letter waiting for an outcome."""
+
+    unconfirmed: Unconfirmed = False
+
+
+class Unconfirmables(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Letters, and whether to include those that wait for an outcome."""
+
+    unconfirmed: Unconfirmed = False
+
+
+class Note(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A note on a letter."""
+
+    text: NoteText
+
+
+class NoteOnMany(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A note on letters."""
+
+    text: NoteText
+
+
+def _routes(
+    name: str, verb: Verb, about: str, *, role: Role = Role.OPERATOR, careful: bool
+) -> list[Any]:
+    """Return the routes of one verb: for one letter, and for many."""
+    guards = [needs(role)]
+
+    @post(
+        f"/letters/{{id:str}}/{name}",
+        guards=guards,
+        status_code=200,
+        operation_id=f"{name}_letter",
+        summary=f"{name.capitalize()} a letter",
+        description=about,
+    )
+    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
+        return await _one(place, who, id, verb, data.reason)
+
+    @post(
+        f"/letters/{name}",
+        guards=guards,
+        status_code=200,
+        operation_id=f"{name}_letters",
+        summary=f"{name.capitalize()} letters",
+        description=about,
+    )
+    async def on_many(
+        place: Here, who: Who, searching: Searches, data: JSONBody[Selection]
+    ) -> Moved:
+        if careful:
+            _check_expected(name, data)
+        return await _many(place, who, searching, data, verb)
+
+    return [on_one, on_many]
+
+
+def _waiting_routes(name: str, verb: WaitingVerb, about: str, *, careful: bool) -> list[Any]:
+    """Return the routes of one verb that can include letters waiting for an outcome."""
+
+    @post(
+        f"/letters/{{id:str}}/{name}",
+        guards=_ACT,
+        status_code=200,
+        operation_id=f"{name}_letter",
+        summary=f"{name.capitalize()} a letter",
+        description=about,
+    )
+    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
+        return await _one(place, who, id, verb(data.unconfirmed), data.reason)
+
+    @post(
+        f"/letters/{name}",
+        guards=_ACT,
+        status_code=200,
+        operation_id=f"{name}_letters",
+        summary=f"{name.capitalize()} letters",
+        description=about,
+    )
+    async def on_many(
+        place: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
+    ) -> Moved:
+        if careful:
+            _check_expected(name, data)
+        return await _many(place, who, searching, data, verb(data.unconfirmed))
+
+    return [on_one, on_many]
+
+
+def _check_expected(name: str, data: Selection) -> None:
+    if data.query is not None and data.expect is None:
+        raise ConfigError(
+            f"to {name} what a search finds takes `expect`, the number of letters: look first"
+        )
+
+
+@post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
+async def note_letter(place: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
+    """Add a note to a letter."""
+    return await _one(place, who, id, _noting(data.text), "")
+
+
+@post("/letters/notes", guards=_ACT, status_code=200)
+async def note_letters(
+    place: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
+) -> Moved:
+    """Add a note to letters."""
+    return await _many(place, who, searching, data, _noting(data.text))
+
+
+def _reopening(unconfirmed: bool) -> Verb:
+    return partial(Letters.reopen, unconfirmed=unconfirmed)
+
+
+def _closing(unconfirmed: bool) -> Verb:
+    return partial(Letters.close, unconfirmed=unconfirmed)
+
+
+def _discarding(unconfirmed: bool) -> Verb:
+    return partial(Letters.discard, unconfirmed=unconfirmed)
+
+
+def _noting(text: str) -> Verb:
+    async def verb(letters: Letters, ids: Iterable[str], by: By) -> Moved:
+        return await letters.note(ids, text, by)
+
+    return verb
+
+
+async def _one(place: Place, who: Pass, id: str, verb: Verb, reason: str) -> Moved:
+    letter = await place.office.letters.get(id, sources=who.sources)
+    result = await verb(place.office.letters, [letter.id], By(who.name, reason))
+    if not result.moved:
+        why = " and ".join(result.skipped) or "is as it was"
+        raise Conflict(f"letter {letter.id} {why}: nothing was done")
+    return result
+
+
+async def _many(
+    place: Place, who: Pass, searching: Searching, data: Selection, verb: Verb
+) -> Moved:
+    found = await chosen(place, who, data, searching)
+    result = await verb(place.office.letters, found.ids, By(who.name, data.reason))
+    # Letters of others are as if they did not exist.
+    named = {id_.lower() for id_ in data.ids or found.ids}
+    unseen = len(named) - len(found.ids)
+    if unseen <= 0:
+        return result
+    skipped = dict(result.skipped)
+    skipped["no longer there"] = skipped.get("no longer there", 0) + unseen
+    return structs.replace(result, asked=result.asked + unseen, skipped=skipped)
+
+
+routes: Final[list[Any]] = [
+    *_routes("review", Letters.review, "Mark pending letters as reviewed.", careful=False),
+    *_waiting_routes("close", _closing, "Close letters.", careful=False),
+    *_waiting_routes(
+        "reopen",
+        _reopening,
+        "Make reviewed, closed, replayed or quarantined letters pending again.",
+        careful=False,
+    ),
+    note_letter,
+    note_letters,
+    *_waiting_routes(
+        "discard",
+        _discarding,
+        "Discard letters. They can be restored until they are purged.",
+        careful=True,
+    ),
+    *_routes("restore", Letters.restore, "Make discarded letters pending again.", careful=False),
+    *_routes(
+        "purge",
+        Letters.purge,
+        "Delete letters permanently. Requires a reason. The audit keeps no content.",
+        role=Role.ADMIN,
+        careful=True,
+    ),
+]

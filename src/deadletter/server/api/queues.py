@@ -1,0 +1,198 @@
+"""Routes of mailboxes: list, create, change, delete; outages; and all numbers."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeAlias
+
+from litestar import delete, get, patch, post
+from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from deadletter.core.access import Pass, Role
+from deadletter.core.errors import ConfigError, NotFound
+from deadletter.core.letter import By
+from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE, no_dead_queue
+from deadletter.office.mailboxes import Outage, Released, not_held
+from deadletter.office.stats import Stats
+from deadletter.ports import QueueInfo, QueueOptions
+from deadletter.server.auth.guards import check_seen, check_uses, needs
+from deadletter.server.context import Here, Place, Who
+
+from .letters import Reason
+
+READ: Final = [needs(Role.READER)]
+ADMIN: Final = [needs(Role.ADMIN)]
+Name: TypeAlias = Annotated[
+    str, PathParameter(max_length=MAX_NAME + 1, description="The mailbox's name.")
+]
+MailboxName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Attempts: TypeAlias = Annotated[
+    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 leaves it to the worker.")
+]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
+ShortText: TypeAlias = Annotated[str, Meta(max_length=MAX_REFERENCE)]
+
+
+class NewMailbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mailbox to create."""
+
+    name: MailboxName
+    dead_queue: MailboxName | None = None
+    max_attempts: Attempts = 0
+    expire_after: Seconds | None = None
+    reference: ShortText = ""
+    reason: Reason = ""
+
+
+class MailboxChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a mailbox to change; the others stay."""
+
+    dead_queue: MailboxName | UnsetType | None = UNSET
+    max_attempts: Attempts | UnsetType = UNSET
+    expire_after: Seconds | UnsetType | None = UNSET
+    reference: ShortText | UnsetType = UNSET
+    reason: Reason = ""
+
+    def given(self) -> dict[str, Any]:
+        """What is to be changed."""
+        values = structs.asdict(self)
+        del values["reason"]
+        return {name: value for name, value in values.items() if value is not UNSET}
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """A mailbox that is gone, and how many messages went with it."""
+
+    mailbox: str
+    purged: int
+
+
+@get("/queues", guards=READ)
+async def list_queues(place: Here, who: Who) -> list[QueueInfo]:
+    """List all mailboxes with their numbers of messages, by name."""
+    found = await place.office.mailboxes.list()
+    return [queue for queue in found if who.sees(queue.options.name)]
+
+
+@post("/queues", guards=ADMIN)
+async def create_queue(place: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
+    """Create a mailbox. If it exists with other options, it is a conflict."""
+    check_seen(who, data.name, _missing)
+    await _check_uses(place, who, data.name, data.dead_queue)
+    options = QueueOptions(
+        name=data.name,
+        dead_queue=data.dead_queue,
+        max_attempts=data.max_attempts,
+        expire_after=data.expire_after,
+        reference=data.reference,
+    )
+    by = By(who.name, data.reason)
+    await place.office.mailboxes.create(options, by)
+    return options
+
+
+@get("/queues/{name:path}", guards=READ)
+async def get_queue(place: Here, who: Who, name: Name) -> QueueInfo:
+    """Return one mailbox and its numbers of messages."""
+    return await place.office.mailboxes.get(_named(who, name))
+
+
+@patch("/queues/{name:path}", guards=ADMIN)
+async def change_queue(
+    place: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
+) -> QueueOptions:
+    """Change a mailbox's options."""
+    changes = data.given()
+    if not changes:
+        raise ConfigError("the request changes nothing: give at least one option")
+    mailbox = _named(who, name)
+    if changes.get("dead_queue") or changes.get("expire_after"):
+        await _check_uses(place, who, mailbox, changes.get("dead_queue"))
+    return await place.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
+
+
+@delete("/queues/{name:path}", guards=ADMIN, status_code=200)
+async def delete_queue(
+    place: Here,
+    who: Who,
+    name: Name,
+    force: FromQuery[bool] = False,
+    reason: Annotated[str, QueryParameter(max_length=4_000)] = "",
+) -> Deleted:
+    """
+    Delete a mailbox and the messages in it. Letters that came from it stay.
+
+    One that is another's dead queue is deleted only by `force`.
+    """
+    mailbox = _named(who, name)
+    await _check_uses(place, who, mailbox)
+    gone = await place.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
+    return Deleted(mailbox=mailbox, purged=gone)
+
+
+def _named(who: Pass, name: str) -> str:
+    mailbox = name.removeprefix("/")
+    check_seen(who, mailbox, _missing)
+    return mailbox
+
+
+def _missing(mailbox: str) -> NotFound:
+    return NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
+
+
+async def _check_uses(place: Place, who: Pass, mailbox: str, dead_queue: str | None = None) -> None:
+    async def there() -> list[QueueOptions]:
+        return [one.options for one in await place.office.mailboxes.list()]
+
+    if dead_queue is not None:
+        check_seen(who, dead_queue, no_dead_queue)
+    await check_uses(who, mailbox, there, leads_to=dead_queue)
+
+
+class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mailbox whose workers should go on."""
+
+    mailbox: MailboxName
+    reason: Reason = ""
+
+
+@get("/outages", guards=[needs(Role.READER)])
+async def get_outages(
+    place: Here,
+    who: Who,
+    mailbox: Annotated[str | None, QueryParameter(max_length=MAX_NAME)] = None,
+    open: FromQuery[bool] = False,
+    limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 50,
+) -> Sequence[Outage]:
+    """
+    Times that mailboxes were held back by the brake, the latest first.
+
+    `outage` is for transient failures, `systemic` for one cause that fails nearly
+    everything. Windows of several workers that overlap are one here.
+    """
+    return await place.office.mailboxes.outages(
+        mailbox=mailbox, sources=who.sources, only_open=open, limit=limit
+    )
+
+
+@post("/outages/release", guards=[needs(Role.OPERATOR)], status_code=200)
+async def release_outage(place: Here, who: Who, data: JSONBody[Release]) -> Released:
+    """
+    Go on, though everything fails: messages are judged by their policy again.
+
+    Workers hear of it within seconds. They do not stop for the same cause for a day.
+    """
+    check_seen(who, data.mailbox, not_held)
+    by = By(who.name, data.reason)
+    return await place.office.mailboxes.release(data.mailbox, by)
+
+
+@get("/stats", guards=[needs(Role.READER)])
+async def get_stats(place: Here, who: Who) -> Stats:
+    """Mailboxes, letters by state and source, and arrivals of late."""
+    return await place.office.stats(sources=who.sources)
+
+
+routes: Final[list[Any]] = [
+    *(list_queues, create_queue, get_queue, change_queue, delete_queue),
+    *(get_outages, release_outage, get_stats),
+]

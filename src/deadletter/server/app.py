@@ -1,0 +1,188 @@
+"""The server's routes, put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from litestar import Litestar, Request, Response, Router
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.enums import ScopeType
+from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from deadletter.core.documents import encode_document
+from deadletter.office.replay_sender import ReplaySender
+from deadletter.queue_server.routes import Lifespan, queue_server_routes
+from deadletter.runtime.loop import KeptAlive
+from deadletter.server.api.openapi import openapi_route
+from deadletter.server.auth.binding import security_headers
+from deadletter.server.auth.guards import dependencies, replay_rights
+from deadletter.server.auth.refusing import refuse_odd_hosts, refuse_other_sites
+from deadletter.system import process_name
+
+from . import health, metrics
+from .api import archive, audit, edits, events, groups, letters, moves, nodes, queues, replays
+from .auth import routes as auth
+from .context import Place
+from .idempotency import answers_of, middleware, seen_before
+from .live import Live
+from .problems import HANDLERS, MEDIA_TYPE, Asked, problem_of
+from .searching import dependencies as searching
+
+
+def check_query(request: Request[Any, Any, Any]) -> None:
+    """
+    Refuse a parameter that does not exist.
+
+    Somebody who writes `qurey=` means fewer letters, not all of them.
+    """
+    known = _known(request.scope["route_handler"])
+    for name in request.query_params:
+        if name not in known:
+            near = get_close_matches(name[:40], known, 1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known: {_told(known)}."
+            raise Asked(400, "parameter", f"there is no parameter {name[:40]!r}.{hint}")
+
+
+@cache
+def _known(handler: HTTPRouteHandler) -> frozenset[str]:
+    fields = handler.parsed_fn_signature.parameters.items()
+    return frozenset(
+        field.kwarg_definition.name or name
+        for name, field in fields
+        if isinstance(field.kwarg_definition, QueryParameter)
+    )
+
+
+def _told(known: frozenset[str]) -> str:
+    return ", ".join(sorted(known)) or "none"
+
+
+class Json(Response[Any]):
+    """A response that can tell any text."""
+
+    def render(self, content: Any, media_type: str, enc_hook: Any = None) -> bytes:
+        """The content as bytes."""
+        if isinstance(content, bytes) or not media_type.startswith("application/json"):
+            return super().render(content, media_type, enc_hook)
+        return encode_document(content)
+
+
+class Entrance:
+    """
+    An application that checks the host of a request before another one answers it.
+
+    Errors, health, metrics and addresses without a route are behind it as well.
+    """
+
+    def __init__(self, app: ASGIApp, *, only_local: bool) -> None:
+        self._app = app
+        self._only_local = only_local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        try:
+            if scope["type"] == ScopeType.HTTP:
+                refuse_odd_hosts(scope)
+                if self._only_local:
+                    refuse_other_sites(scope)
+        except HTTPException as error:
+            await _refuse(send, error)
+        else:
+            await self._app(scope, receive, send)
+
+
+async def _refuse(send: Send, error: HTTPException) -> None:
+    problem, _ = problem_of(error)
+    body = encode_document(problem)
+    headers = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),  # its body, if any, is not read
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+API: Final = "/api/v1"
+_TOPICS: Final = (*(letters, moves, edits, groups, replays, queues), *(audit, archive, events))
+
+
+def build(place: Place) -> Litestar:
+    """Everything that is served, over one open engine."""
+    sender = ReplaySender(
+        place.office.replays.sender,
+        place.engine.ledger,
+        f"{process_name()}:{place.dice.new_id()}",
+        clock=place.clock,
+        observe=place.observe,
+        denied=replay_rights(place.access, place.clock),
+    )
+    looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
+    place.beside["replays"] = lambda: looking.trouble
+    live = Live(place.store)
+    wire, hours = queue_server_routes(place)
+    app = Litestar(
+        route_handlers=[
+            *routes(),
+            openapi_route(version("deadletter"), routes),
+            *health.routes,
+            *metrics.routes,
+            *wire,
+        ],
+        lifespan=[_hours(sender, looking, live), *hours],
+        state=State({"place": place, "answers": answers_of(place)}),
+        dependencies={
+            "place": Provide(lambda: place, sync_to_thread=False),
+            "sender": Provide(lambda: sender, sync_to_thread=False),
+            "live": Provide(lambda: live, sync_to_thread=False),
+            **dependencies,
+            **searching,
+        },
+        exception_handlers=HANDLERS,
+        response_class=Json,
+        before_send=[security_headers],
+        request_max_body_size=place.settings.serve.body_limit,
+        openapi_config=None,
+        logging_config=None,
+    )
+    app.asgi_handler = Entrance(app.asgi_handler, only_local=place.access is None)
+    return app
+
+
+def routes() -> list[Any]:
+    """The routes that are described: the API's own, and those of access."""
+    topics = [route for topic in _TOPICS for route in topic.routes]
+    return [
+        _router(API, topics),
+        _router("/", nodes.routes),
+        Router(API, route_handlers=auth.routes),
+    ]
+
+
+def _router(path: str, handlers: list[Any]) -> Router:
+    return Router(path, route_handlers=handlers, before_request=_before, middleware=[middleware])
+
+
+async def _before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
+    check_query(request)
+    return await seen_before(request)
+
+
+def _hours(sender: ReplaySender, looking: KeptAlive, live: Live) -> Lifespan:
+    @asynccontextmanager
+    async def hours(_: Litestar) -> AsyncIterator[None]:
+        try:
+            async with looking:
+                yield
+        finally:
+            await live.close()
+            await sender.close()
+
+    return hours

@@ -1,0 +1,204 @@
+"""Handing out tokens and taking them back, audited; no wire in here."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from deadletter.core.access import IssuedToken, Pass, Role, Token, TokenView, name_problem, skeleton
+from deadletter.core.errors import ConfigError, Conflict, NotFound
+from deadletter.core.letter import By
+from deadletter.ports import AccessStore, Clock, LetterStore
+
+# 256 bits of chance need no slow hash: there is nothing to try out.
+_SECRET: Final = 32
+_PRINCIPAL: Final = 16
+_SHAPE: Final = r"dlq_[a-z0-9]{1,16}_[0-9a-f]{64}"
+_is_token: Final = re.compile(_SHAPE, re.ASCII).fullmatch
+_has_token: Final = re.compile(_SHAPE, re.ASCII).search
+_is_session: Final = re.compile("[0-9a-f]{64}", re.ASCII).fullmatch
+
+
+def mint(
+    to: Pass, *, at: datetime, by: str, expires_at: datetime | None = None, id: str | None = None
+) -> tuple[Token, str]:
+    """A new token as it is kept, and as it is shown this once."""
+    name = id or secrets.token_hex(5)
+    shown = f"dlq_{name}_{secrets.token_hex(_SECRET)}"
+    token = Token(
+        id=name,
+        hash=token_hash(shown),
+        to=replace(to, principal=secrets.token_hex(_PRINCIPAL)),
+        created_at=at,
+        created_by=by,
+        expires_at=expires_at,
+    )
+    return token, shown
+
+
+def new_secret() -> str:
+    """What a session, or its proof against forged requests, is known by."""
+    return secrets.token_hex(_SECRET)
+
+
+def token_hash(shown: str) -> str:
+    """
+    What a token is found by.
+
+    Whatever is shown costs one hash of a short text: what cannot be a token is
+    answered with the hash of nothing, which no token has.
+    """
+    return _hash(shown if _is_token(shown) else "", b"dlq-token")
+
+
+def session_hash(shown: str) -> str:
+    """What a session is found by; the same holds as for tokens."""
+    return _hash(shown if _is_session(shown) else "", b"dlq-session")
+
+
+def shows_token(texts: Sequence[str]) -> bool:
+    """Whether a token is written in any of these."""
+    return any(_has_token(text) for text in texts)
+
+
+def _hash(text: str, person: bytes) -> str:
+    return blake2b(text.encode(), digest_size=32, person=person).hexdigest()
+
+
+FIRST_LASTS: Final = timedelta(hours=24)
+_MOST: Final = 100  # mailboxes one may be limited to
+
+
+class Keys:
+    """The tokens of one office. Whatever is done with them is in its audit."""
+
+    def __init__(self, access: AccessStore, store: LetterStore, clock: Clock) -> None:
+        self._access = access
+        self._store = store
+        self._clock = clock
+
+    async def issue(
+        self, to: Pass, by: By, *, expires_at: datetime | None = None, id: str | None = None
+    ) -> tuple[Token, str]:
+        """
+        A new token as it is kept, and as it is shown this once.
+
+        What cannot be is a ConfigError; an `id` that is taken, a Conflict, and so is
+        a name that stands for another view, or looks like that of somebody else:
+        readers of the audit could not tell who did something.
+        """
+        now = self._clock.now()
+        _check(to)
+        looks = skeleton(to.name)
+        for known in await self._access.tokens():
+            if known.to.name == to.name and {*known.to.sources} != {*to.sources}:
+                raise Conflict(
+                    f"there is a token called {to.name!r} that sees other mailboxes:"
+                    " take another name, or revoke it first"
+                )
+            if known.to.name != to.name and skeleton(known.to.name) == looks:
+                raise Conflict(
+                    f"{to.name!a} looks like the name of another token: take one that"
+                    " nobody mistakes for it"
+                )
+        if expires_at is not None and expires_at <= now:
+            raise ConfigError("the token would have expired already")
+        token, shown = mint(to, at=now, by=by.actor, expires_at=expires_at, id=id)
+        await self._access.add_token(token)
+        # Nobody knows the secret before the audit knows of the token.
+        await self._store.record("issue", target(token.id), by, _told(token))
+        return token, shown
+
+    async def list(self, seen_by: Pass | None = None) -> list[Token]:
+        """Tokens by name: those that see no more than the one who asks."""
+        tokens = await self._access.tokens()
+        return [t for t in tokens if seen_by is None or covers(seen_by, t.to)]
+
+    async def revoke(self, id: str, by: By, *, seen_by: Pass | None = None) -> Token:
+        """
+        End a token and its sessions, everywhere, now.
+
+        One that is not theirs to see is NotFound, as one that is not there.
+        """
+        token = next((t for t in await self.list(seen_by) if t.id == id), None)
+        if token is None:
+            raise NotFound(f"there is no token {id}")
+        await self._store.record("revoke", target(id), by, _told(token))
+        await self._access.revoke(id)
+        return token
+
+
+async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> str | None:
+    """
+    A token for the first administrator, to be shown once; None if there are tokens.
+
+    It lasts a day: long enough to make others. Of several servers that start at
+    once, one makes it. When all tokens have expired, it is the first time again.
+    """
+    now = clock.now()
+    if any(not t.is_over(now) for t in await access.tokens()):
+        return None
+    id_ = f"first{now.timestamp() // FIRST_LASTS.total_seconds():.0f}"
+    try:
+        _, shown = await Keys(access, store, clock).issue(
+            Pass(name="first-administrator", role=Role.ADMIN),
+            By("dlq serve", "there was no token"),
+            expires_at=now + FIRST_LASTS,
+            id=id_,
+        )
+    except Conflict:
+        return None
+    return shown
+
+
+def covers(who: Pass, other: Pass) -> bool:
+    """Whether somebody sees all that another does."""
+    if not who.sources:
+        return True
+    return bool(other.sources) and set(other.sources) <= set(who.sources)
+
+
+def target(id: str) -> str:
+    """What the audit calls a token."""
+    return f"token:{id}"
+
+
+def _check(to: Pass) -> None:
+    if problem := name_problem(to.name):
+        raise ConfigError(f"{problem}: a token's name is the actor in the audit")
+    if len(to.sources) > _MOST:
+        raise ConfigError(f"a token is limited to {_MOST} mailboxes at most")
+    for source in to.sources:
+        if not source or not source.isprintable():
+            raise ConfigError(f"{source!a} is no name of a mailbox")
+
+
+def _told(token: Token) -> str:
+    sees = ", ".join(token.to.sources) or "all mailboxes"
+    until = f"until {token.expires_at:%Y-%m-%dT%H:%M:%SZ}" if token.expires_at else ""
+    parts = (token.to.name, token.to.role, sees, until)
+    return "; ".join(part for part in parts if part)
+
+
+def view(token: Token) -> TokenView:
+    """What may be told of a token."""
+    return TokenView(
+        id=token.id,
+        name=token.to.name,
+        role=token.to.role,
+        sources=token.to.sources,
+        created_at=token.created_at,
+        created_by=token.created_by,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )
+
+
+def issued(token: Token, shown: str) -> IssuedToken:
+    """A new token, this once with its secret."""
+    return IssuedToken(**structs.asdict(view(token)), token=shown)

@@ -1,0 +1,269 @@
+"""
+Health, for probes and people.
+
+    GET /health/live     200 while requests are answered
+    GET /health/ready    200, or 503: a loop stands still, or no letter could be kept
+    GET /health          health+json: pass, warn or fail, and why; letters that pile up
+                         or wait too long for an outcome are a warning
+
+Nothing is written to find out: an office that answers can keep letters. Anybody may
+ask, so where callers must show a token names of mailboxes are left out.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from litestar import Request, Response, get
+from msgspec import Struct
+
+from deadletter.core.campaign import LONG_WAIT, together
+from deadletter.core.documents import encode_document
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import still_open
+from deadletter.office.stats import waiting
+from deadletter.output import dropped_lines, dropped_note
+from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
+
+from .context import Here, Place
+
+PATIENCE: Final = 5.0  # seconds for the office to answer
+FRESH: Final = 1.0  # seconds an answer of it is good for
+MOST: Final = 20  # mailboxes that are named, the deepest first
+MEDIA_TYPE: Final = "application/health+json"
+UNNAMED: Final = "*"
+
+
+class Status(StrEnum):
+    """How it is."""
+
+    PASS = "pass"  # noqa: S105 -- no password
+    WARN = "warn"  # it works, and somebody should look
+    FAIL = "fail"
+
+
+class Check(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing looked at."""
+
+    status: Status
+    component_id: str = ""
+    component_type: str = "component"
+    observed_value: float | None = None
+    observed_unit: str = ""
+    output: str = ""
+
+
+class Deepest(Struct, frozen=True, kw_only=True):
+    """The mailbox with the most open letters."""
+
+    name: str
+    depth: int
+    threshold: int
+    status: str  # healthy, degraded
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    status: Status
+    dlq: Deepest | None
+    checks: dict[str, list[Check]]
+
+
+class Office(Struct, frozen=True):
+    """What the office answered: letters that wait for something, or why it did not."""
+
+    depths: Mapping[str, int]
+    seconds: float = 0.0
+    trouble: str = ""
+    held_back: Mapping[str, str] = {}  # mailboxes whose brake is open, and why
+    unsettled: int = 0  # letters that wait for the outcome of a replay
+    waited: timedelta | None = None  # the first of them
+
+
+class Probe:
+    """Asks the office, at most once a second however many ask us."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._asking = asyncio.Lock()
+        self._asked: float | None = None
+        self._office = Office({})
+
+    async def office(self) -> Office:
+        """How the office is, now or a moment ago."""
+        async with self._asking:
+            now = self._place.clock.monotonic()
+            if self._asked is None or now - self._asked >= FRESH:
+                self._office = await self._ask(now)
+                self._asked = self._place.clock.monotonic()
+            return self._office
+
+    async def _ask(self, began: float) -> Office:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                counts = await self._place.store.counts()
+                outages = await self._place.office.mailboxes.outages(only_open=True)
+                letters, since = together(await waiting(self._place.store, counts))
+        except (BackendError, TimeoutError) as error:
+            # What an engine says may hold addresses: its kind is enough.
+            return Office({}, trouble=f"it does not answer: {type(error).__name__}")
+        depths = {source: still_open(states) for source, states in counts.items()}
+        held_back = {one.window.mailbox: one.window.text for one in outages}
+        waited = None if since is None else self._place.clock.now() - since
+        return Office(
+            depths,
+            self._place.clock.monotonic() - began,
+            held_back=held_back,
+            unsettled=letters,
+            waited=waited,
+        )
+
+
+@get("/health/live", include_in_schema=False)
+async def live() -> Response[bytes]:
+    """That requests are answered."""
+    return _said({"status": Status.PASS}, Status.PASS)
+
+
+@get("/health/ready", include_in_schema=False)
+async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+    """Whether requests should come here."""
+    office = await _probe(request, place).office()
+    failed = bool(place.complaints()) or bool(office.trouble)
+    status = Status.FAIL if failed else Status.PASS
+    return _said({"status": status}, status)
+
+
+@get("/health", include_in_schema=False)
+async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+    """How everything is, and why."""
+    office = await _probe(request, place).office()
+    told = judge(
+        office,
+        place.complaints(),
+        named=place.access is None,
+        threshold=place.settings.depth_threshold,
+        dropped=_of_output(place.clock.now()),
+    )
+    return _said(told, told.status)
+
+
+def judge(
+    office: Office,
+    complaints: Sequence[Complaint],
+    *,
+    named: bool,
+    threshold: int = DEPTH_THRESHOLD,
+    dropped: Check | None = None,
+) -> Health:
+    """How it is all in all; mailboxes and reasons by name only if asked for."""
+    checks = {"office:deadLetters": [_of_office(office)]}
+    depths = sorted(office.depths.items(), key=lambda item: (-item[1], item[0]))
+    if depths:
+        checks["mailbox:openLetters"] = [
+            _of_depth(name if named else UNNAMED, depth, threshold)
+            for name, depth in depths[: MOST if named else 1]
+        ]
+    if dropped is not None:
+        checks["output:linesDropped"] = [dropped]
+    if office.held_back:
+        checks["mailbox:brake"] = [
+            Check(
+                status=Status.WARN,
+                component_id=name if named else UNNAMED,
+                output=why if named else "",
+            )
+            for name, why in sorted(office.held_back.items())[: MOST if named else 1]
+        ]
+    if office.unsettled:
+        checks["replay:unsettledLetters"] = [_of_unsettled(office)]
+    if complaints:
+        checks["loop:running"] = [
+            Check(
+                status=Status.FAIL,
+                component_id=one.loop if named else UNNAMED,
+                output=one.reason if named else "",
+            )
+            for one in complaints
+        ]
+    every = [check.status for some in checks.values() for check in some]
+    worst = next(s for s in (Status.FAIL, Status.WARN, Status.PASS) if s in every)
+    deepest = _deepest(depths, threshold, named=named)
+    return Health(status=worst, dlq=deepest, checks=checks)
+
+
+def _deepest(depths: Sequence[tuple[str, int]], threshold: int, *, named: bool) -> Deepest | None:
+    if not depths:
+        return None
+    name, depth = depths[0]
+    return Deepest(
+        name=name if named else UNNAMED,
+        depth=depth,
+        threshold=threshold,
+        status="healthy" if depth < threshold else "degraded",
+    )
+
+
+def _of_office(office: Office) -> Check:
+    if office.trouble:
+        return Check(status=Status.FAIL, component_type="datastore", output=office.trouble)
+    return Check(
+        status=Status.PASS,
+        component_type="datastore",
+        observed_value=round(office.seconds, 6),
+        observed_unit="s",
+    )
+
+
+def _of_output(now: datetime) -> Check | None:
+    """Lines that nobody read: something to know, and no reason to worry."""
+    note = dropped_note(now)
+    if note is None:
+        return None
+    return Check(
+        status=Status.PASS, observed_value=dropped_lines(), observed_unit="lines", output=note
+    )
+
+
+def _of_depth(name: str, depth: int, threshold: int) -> Check:
+    return Check(
+        status=Status.PASS if depth < threshold else Status.WARN,
+        component_id=name,
+        observed_value=depth,
+        observed_unit="letters",
+        output="" if depth < threshold else f"{threshold} or more need somebody",
+    )
+
+
+def _of_unsettled(office: Office) -> Check:
+    too_long = office.waited is not None and office.waited > LONG_WAIT
+    seconds = 0.0 if office.waited is None else office.waited.total_seconds()
+    return Check(
+        status=Status.WARN if too_long else Status.PASS,
+        observed_value=office.unsettled,
+        observed_unit="letters",
+        output=f"the oldest has waited for an outcome for {seconds:.0f} s",
+    )
+
+
+def _probe(request: Request[Any, Any, Any], place: Place) -> Probe:
+    state = request.app.state
+    if "probe" not in state:
+        state.probe = Probe(place)
+    known: Probe = state.probe
+    return known
+
+
+def _said(body: object, status: Status) -> Response[bytes]:
+    return Response(
+        encode_document(body),
+        status_code=503 if status is Status.FAIL else 200,
+        media_type=MEDIA_TYPE,
+        headers={"cache-control": "no-store"},
+    )
+
+
+routes: Final = [health, live, ready]

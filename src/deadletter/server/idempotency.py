@@ -1,0 +1,200 @@
+"""
+The same request twice is done once: `Idempotency-Key` on POST and PATCH.
+
+The answer is kept for a day and given again, as it was, to whoever sends the same
+request with the same key. Only what went well is kept: a request that failed may be
+sent again. An answer with a secret in it is not kept; see `SHOWN_ONCE`.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+from litestar import Request, Response
+from litestar.middleware import DefineMiddleware
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from msgspec.structs import replace
+
+from deadletter.core.access import Answer, Pass
+from deadletter.core.documents import encode_document
+from deadletter.core.errors import BackendError
+from deadletter.ports import Clock, Guards
+from deadletter.server.auth.guards import caller
+
+from .context import Place
+from .problems import MEDIA_TYPE, Asked, problem_of
+
+HEADER: Final = "idempotency-key"
+METHODS: Final = frozenset({"POST", "PATCH"})  # the others may be sent twice anyway
+REPLAYED: Final = "idempotency-replayed"
+SHOWN_ONCE: Final = "shown_once"
+"""For `opt` of a route: from its answer, which is not kept, what is told instead."""
+_LONGEST: Final = 200
+_WORKING: Final = timedelta(minutes=10)  # then whoever worked on it is gone
+_KEPT: Final = timedelta(days=1)
+_LARGEST: Final = 1024 * 1024  # bytes of an answer that is kept
+_MOST: Final = 10_000  # answers kept in memory
+_CLAIM: Final = "dlq_answer"
+
+
+class Answers(Protocol):
+    """What of an `AccessStore` is used here."""
+
+    async def begin_answer(self, answer: Answer) -> Answer | None: ...
+    async def finish_answer(self, answer: Answer) -> None: ...
+    async def drop_answer(self, key: str) -> None: ...
+
+
+class AnswersInMemory:
+    """The answers of one process, where the engine keeps none; the latest ones."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answers: dict[str, Answer] = {}
+
+    async def begin_answer(self, answer: Answer) -> Answer | None:
+        """Claim a key: None if it is ours now, else what is there."""
+        known = self._answers.get(answer.key)
+        if known is not None and known.expires_at > self._clock.now():
+            return known
+        while len(self._answers) >= _MOST:
+            del self._answers[next(iter(self._answers))]
+        self._answers[answer.key] = answer
+        return None
+
+    async def finish_answer(self, answer: Answer) -> None:
+        """Remember what was answered."""
+        self._answers[answer.key] = answer
+
+    async def drop_answer(self, key: str) -> None:
+        """Let a key go."""
+        self._answers.pop(key, None)
+
+
+def answers_of(place: Place) -> Answers:
+    """Where answers are kept: shared by all servers of an office, if they can be."""
+    if place.access is not None:
+        return place.access
+    if isinstance(place.engine, Guards):
+        return place.engine.access
+    return AnswersInMemory(place.clock)
+
+
+async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
+    """
+    For `before_request`: the answer, if there is one already.
+
+    Guards have let the caller in by then: nobody gets the answer to another.
+    """
+    given = request.headers.get(HEADER)
+    if request.method not in METHODS or given is None:
+        return None
+    if not (1 <= len(given) <= _LONGEST and given.isascii() and given.isprintable()):
+        detail = f"an idempotency key has 1 to {_LONGEST} plain characters"
+        raise Asked(400, "idempotency-key", detail)
+    place: Place = request.app.state.place
+    who = (await caller(request)).who
+    claim = Answer(
+        key=_digest(given.encode(), *_rights(who)),
+        request=await _print(request),
+        expires_at=place.clock.now() + _WORKING,
+    )
+    known = await request.app.state.answers.begin_answer(claim)
+    if known is None:
+        request.scope["state"][_CLAIM] = claim
+        return None
+    if known.request != claim.request:
+        detail = "this idempotency key was used for another request: take a new one"
+        raise Asked(422, "idempotency-key", detail)
+    if known.status is None:
+        detail = "the same request is being worked on: ask again soon"
+        raise Asked(409, "in-progress", detail, {"retry-after": "1"})
+    return Response(
+        known.body,
+        status_code=known.status,
+        media_type=known.content_type,
+        headers={REPLAYED: "true"},
+    )
+
+
+class Remember:
+    """Middleware that keeps the answer to what was claimed, before it is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") not in METHODS:
+            await self._app(scope, receive, send)
+            return
+        held: list[Message] = []
+
+        async def holding(message: Message) -> None:
+            claim = scope.get("state", {}).get(_CLAIM)
+            if claim is None:
+                await send(message)
+                return
+            held.append(message)
+            if not message.get("more_body") and "body" in message:
+                del scope["state"][_CLAIM]
+                with suppress(BackendError):  # it is done, and they shall know
+                    await _remember(scope, claim, held)
+                for one in held:
+                    await send(one)
+
+        try:
+            await self._app(scope, receive, holding)
+        finally:
+            if claim := scope.get("state", {}).pop(_CLAIM, None):
+                # Nobody was answered: it was cut short, and may be sent again.
+                with suppress(BackendError):  # then its time runs out by itself
+                    await scope["litestar_app"].state.answers.drop_answer(claim.key)
+
+
+middleware: Final = DefineMiddleware(Remember)
+
+
+async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
+    place: Place = scope["litestar_app"].state.place
+    answers: Answers = scope["litestar_app"].state.answers
+    start: Any = held[0]
+    body = b"".join(one.get("body", b"") for one in held)  # type: ignore[misc]
+    headers = {name.lower(): value for name, value in start["headers"]}
+    if start["status"] >= 400 or len(body) > _LARGEST:
+        await answers.drop_answer(claim.key)
+        return
+    status = start["status"]
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if instead := scope["route_handler"].opt.get(SHOWN_ONCE):
+        problem, _ = problem_of(instead(body))
+        status, kind, body = problem.status, MEDIA_TYPE, encode_document(problem)
+    await answers.finish_answer(
+        replace(
+            claim, status=status, body=body, content_type=kind, expires_at=place.clock.now() + _KEPT
+        )
+    )
+
+
+async def _print(request: Request[Any, Any, Any]) -> str:
+    """What tells one request from another."""
+    return _digest(
+        request.scope["path"].encode(),
+        request.scope["query_string"],
+        request.headers.get("content-type", "").encode(),
+        await request.body(),
+    )
+
+
+def _rights(who: Pass) -> list[bytes]:
+    """What tells callers apart: a namesake with another token is another."""
+    told = (who.principal, who.name, who.role, *sorted(who.sources))
+    return [part.encode("utf-8", "surrogatepass") for part in told]
+
+
+def _digest(*parts: bytes) -> str:
+    digest = blake2b(digest_size=32)
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,194 @@
+"""
+One process that answers, from its first request to its orderly end.
+
+The end has an order: readiness fails, then waiting leases are told to ask again,
+requests under way finish, loops stop where it is safe, and the engine is closed. A
+second signal does not wait for any of it.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from msgspec import Struct, structs
+
+from deadletter.core.events import Observer
+from deadletter.observe.logs import Log
+from deadletter.office.preflight import Fits
+from deadletter.ports import Clock, Dice, loss_of
+from deadletter.runtime.health import Complaint
+from deadletter.runtime.loop_group import EndDeadline, LoopGroup, on_termination
+from deadletter.server.auth.keys import first_token
+from deadletter.settings import Settings
+from deadletter.wiring.chores import chores
+
+from .access_log import AccessLog
+from .app import build
+from .context import Place
+from .listening import HttpServer, allow_many_connections, check_binding, listen, url_of
+from .startup import opened_place
+
+_LAST_WORDS: Final = 20.0  # seconds to close what is open when all else has ended
+_SOON: Final = 0.02  # seconds between looks whether it has started
+
+
+class Listening(Struct, frozen=True):
+    """Where a server answers, and the token of its first administrator, shown once."""
+
+    url: str
+    token: str | None = None
+
+
+class Ending(StrEnum):
+    """How it ended."""
+
+    WELL = "well"
+    BADLY = "badly"  # a loop did not end by itself, or in time
+    HURRIED = "hurried"  # somebody did not want to wait
+
+
+async def serve(
+    settings: Settings,
+    *,
+    url: str | None = None,
+    office: str | None = None,
+    clock: Clock,
+    dice: Dice,
+    observe: Observer,
+    fits: Fits | None = None,
+    log: Log | None,
+    tell: Callable[[Listening], None],
+) -> Ending:
+    """
+    Answer until told to stop; how that ended.
+
+    `tell` is called once requests are answered; without a `log` they are not logged.
+    """
+    check_binding(settings.serve)
+    allow_many_connections()
+    with (
+        closing(listen(settings.serve.host, settings.serve.port)) as listener,
+        EndDeadline() as deadline,  # until the engine is closed as well
+    ):
+        async with opened_place(
+            settings, url=url, office=office, clock=clock, dice=dice, observe=observe, fits=fits
+        ) as place:
+
+            async def listening() -> None:
+                tell(Listening(url_of(listener), await _first_token(place)))
+
+            return await Server(place, listener, log, deadline).run(listening)
+
+
+async def _first_token(place: Place) -> str | None:
+    # Made when it can be told: one that nobody has seen would lock everybody out.
+    if place.access is None:
+        return None
+    return await first_token(place.access, place.store, place.clock)
+
+
+class Server:
+    """Requests and loops of one process, on a socket that listens already."""
+
+    def __init__(
+        self,
+        place: Place,
+        listener: socket.socket,
+        log: Log | None,
+        deadline: EndDeadline | None = None,
+    ) -> None:
+        self._place = structs.replace(place, complaints=self.complaints)
+        self._settings = place.settings.serve
+        self._clock = place.clock
+        self._listener = listener
+        app = build(self._place)
+        self._http = HttpServer(
+            app if log is None else AccessLog(app, log, place.clock), self._settings
+        )
+        self._group = LoopGroup(
+            chores(
+                place.engine,
+                place.store,
+                place.access,
+                place.settings,
+                clock=place.clock,
+                dice=place.dice,
+                observe=place.observe,
+            ),
+            clock=place.clock,
+            observe=place.observe,
+            shutdown_timeout=self._settings.grace,
+            lost=partial(loss_of, place.engine),
+            install_signals=False,
+        )
+        self._deadline = deadline or EndDeadline()
+        self._is_stopping = False
+        self._please = asyncio.Event()
+        self._now = asyncio.Event()
+
+    def complaints(self) -> Sequence[Complaint]:
+        """Why it is not ready, loop by loop."""
+        if self._is_stopping:
+            return [Complaint("server", "stopping")]
+        troubles = {name: ready() for name, ready in self._place.beside.items()}
+        beside = [Complaint(name, why) for name, why in troubles.items() if why]
+        return [*self._group.complaints(), *beside]
+
+    async def run(self, listening: Callable[[], Awaitable[None]]) -> Ending:
+        """Answer until told to stop by a signal; how that ended."""
+        loop = asyncio.get_running_loop()
+
+        def told(what: asyncio.Event) -> None:
+            loop.call_soon_threadsafe(what.set)
+
+        def please() -> None:
+            # Requests first, then loops, then what they used.
+            self._deadline.set(self._settings.notice + 2 * self._settings.grace + _LAST_WORDS)
+            told(self._please)
+
+        with on_termination(please=please, now=lambda: told(self._now), clock=self._clock):
+            loops = asyncio.create_task(self._group.run())
+            http = asyncio.create_task(self._http.serve([self._listener]))
+            asked = asyncio.create_task(self._please.wait())
+            try:
+                await self._until_started(http)
+                await listening()
+                await _first_of(asked, loops, http)
+                return await self._end(http, loops)
+            finally:
+                for task in (asked, http, loops):
+                    task.cancel()
+                await asyncio.wait((asked, http, loops))
+
+    async def _until_started(self, http: asyncio.Task[None]) -> None:
+        while not self._http.started:
+            if http.done():
+                await http  # raises what it died of
+            await asyncio.wait({http}, timeout=_SOON)
+
+    async def _end(self, http: asyncio.Task[None], loops: asyncio.Task[int]) -> Ending:
+        self._is_stopping = True
+        hurry = asyncio.create_task(self._now.wait())
+        try:
+            await _first_of(hurry, http, timeout=self._settings.notice)
+            self._place.stopping.set()
+            self._http.should_exit = True
+            await _first_of(hurry, http)
+            self._group.stop()
+            await _first_of(hurry, loops)
+        finally:
+            hurry.cancel()
+        if self._now.is_set():
+            return Ending.HURRIED
+        await http  # raises what it died of, if that is why we are here
+        # Requests that were cut off do not count: else whoever is slow enough could
+        # make every end a bad one.
+        return Ending.BADLY if await loops else Ending.WELL
+
+
+async def _first_of(*tasks: asyncio.Task[object], timeout: float | None = None) -> None:  # noqa: ASYNC109 -- running out of it is an answer, not an error
+    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,257 @@
+"""
+The office in memory, as simply as it can be said.
+
+It is what other offices are compared with, so it prefers being obviously right
+to being fast.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import structs
+
+from deadletter.core.brake import KEPT, BrakeWindow
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.errors import ConfigError
+from deadletter.core.examination import Examination, Examined
+from deadletter.core.grouping import Asked, GroupLimit, GroupRule
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
+from deadletter.core.letter_filing import Known, failed_copies, file, reopened
+from deadletter.core.message import Message
+from deadletter.core.paging import cursor, place
+from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
+from deadletter.core.query.match import LOOK
+from deadletter.core.seals import Ends, Sealing
+from deadletter.office.transactions.letter_store import TransactionalLetters
+from deadletter.office.transactions.operations import Transaction, run_now
+from deadletter.office.transactions.outcomes import settle
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.letters import (
+    Kept,
+    KeyProgress,
+    Page,
+    ReplayItems,
+    ReplayNext,
+    ReplaySettled,
+    ReplayTaken,
+)
+from deadletter.ports.time import Clock, Dice
+
+from .letter_operations import MemoryOperations
+from .letters_campaigns import Campaigns
+from .letters_shelf import Shelf
+
+T = TypeVar("T")
+
+
+class MemoryLetters(TransactionalLetters):
+    """Where dead letters are kept, searched, grouped, reviewed: this process."""
+
+    def __init__(self, *, clock: Clock, dice: Dice) -> None:
+        self.features = Features(engine="memory", durability=Durability.NONE, shared=False)
+        self.group_limit = GroupLimit()
+        super().__init__(clock)
+        self._shelf = Shelf()
+        self._campaigns = Campaigns(self._shelf)
+        self._signing_key = b""
+        self._windows: dict[str, BrakeWindow] = {}
+        self._operations = MemoryOperations(self._shelf, self._campaigns, self._windows)
+
+    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+        """Run a transaction; nothing else runs meanwhile."""
+        return run_now(transaction(self._operations))
+
+    async def list_groups(self, asked: Asked) -> Sequence[Group]:
+        """List groups, latest or largest first."""
+        return self._shelf.listed(asked)
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters, all of them or none."""
+        now = self._clock.now()
+        letters = self._shelf.limited(letters, self.group_limit, now)
+        filed = file(letters, self._look_up)
+        for one in filed:
+            self._shelf.put(one)
+        self._shelf.regress([one.letter.head for one in filed if one.died], now)
+        self._shelf.audit(reopened(filed, now))
+        await settle(
+            self._operations,
+            [
+                ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
+                for copy in failed_copies(filed)
+            ],
+            now,
+        )
+        return [Kept(one.id, is_new=one.before is None, conflict=one.conflict) for one in filed]
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        there = self._shelf.by_id
+        return [there[id_].whole() for id_ in ids if id_ in there]
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        if limit < 1:
+            raise ConfigError(f"a page of {limit} letters: ask for at least one")
+        start = None if after is None else place(after)
+        query = with_versions(query, self._shelf.versions)
+        fulfils = matcher(query, now=self._clock.now())
+        opens = needs_contents(query)
+        meter = Meter(self._clock.monotonic)
+        heads: list[LetterHead] = []
+        looked_at, here = 0, None
+        for kept in self._shelf.newest_first():
+            behind = (kept.head.dead_at, kept.seq)
+            if start is not None and behind >= start:
+                continue
+            is_spent = looked_at == meter.budget.letters or (here and meter.is_spent)
+            if here is not None and (len(heads) == limit or is_spent):
+                return Page(tuple(heads), cursor(*here), looked_at, here[0])
+            looked_at, here = looked_at + 1, behind
+            if fulfils(kept.whole()):
+                heads.append(kept.head)
+            if opens:
+                meter.opened(min(kept.head.size, LOOK))
+                await asyncio.sleep(0)  # others go on between two letters
+        return Page(tuple(heads), None, looked_at)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return self._shelf.counts()
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return dict(self._shelf.rules)
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        kept = self._shelf.by_id.get(id)
+        return None if kept is None else kept.letter.original
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        found = [entry for entry in self._shelf.entries[after:] if target in {None, entry.target}]
+        return found[:limit]
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._shelf.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept: what was found, what could not be seen."""
+        shelf, campaigns = self._shelf, self._campaigns
+        examination = Examination(shelf.sealing, shelf.sums)
+        tally = shelf.tally
+        present = tally["kept"] - tally["purged"] - tally["expired"]
+        if present != len(shelf.by_id):
+            examination.find(f"{len(shelf.by_id)} letters are there instead of {present}")
+        for kept in shelf.by_id.values():
+            examination.count_letter(kept.head.id)
+            examination.add(kept.sealed(campaigns.generations(kept.seq)))
+        campaigns.examine(examination)
+        examination.chain.add(shelf.entries)
+        last = shelf.entries[-1] if shelf.entries else None
+        ends = Ends(
+            last.seq if last else 0, last.hash if last else "", tally["purged"], tally["expired"]
+        )
+        totals = {name: group.total for name, group in shelf.groups.items()}
+        examination.compare(ends, totals)
+        return examination.result()
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return [kept.head.id for kept in self._campaigns.sent_order(ids)]
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return [
+            ReplayNext(head.id, head.source, head.business_key or head.message_id, head.replays)
+            for head in (kept.head for kept in self._campaigns.upcoming(campaign, limit))
+        ]
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return self._campaigns.progress(campaign, limit)
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        taken = self._campaigns.take(campaign, limit, leave_out, keys, self._clock.now())
+        return [
+            ReplayTaken(kept.head.id, kept.head.source, kept.letter.message, kept.head.replays)
+            for kept in taken
+        ]
+
+    def target_of(self, campaign: str) -> str | None:
+        """Where a campaign's letters go, if not to where they died."""
+        return self._campaigns.target(campaign)
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        self._campaigns.sent(campaign, ids, self._clock.now())
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return self._campaigns.items(campaign, after, limit)
+
+    async def campaigns(
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+    ) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return self._campaigns.latest(limit, begins, only, owner, after)
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return self._campaigns.waiting_since()
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return self._campaigns.parts(ids)
+
+    async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        known = self._windows.get(window.id)
+        release = known.release if known is not None else None
+        kept = self._windows[window.id] = structs.replace(window, release=release)
+        for oldest in sorted(self._windows)[:-keep]:
+            del self._windows[oldest]
+        return kept
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        found = sorted(self._windows.values(), key=lambda one: one.id, reverse=True)
+        return [one for one in found if mailbox in (None, one.mailbox)][:limit]
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that this office signs with."""
+        self._signing_key = self._signing_key or new
+        return self._signing_key
+
+    def _look_up(self, ids: Iterable[str]) -> Mapping[str, Known]:
+        return {
+            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
+            for kept in self._shelf.given(ids)
+        }

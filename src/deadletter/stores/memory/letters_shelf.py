@@ -1,0 +1,283 @@
+"""Letters on a shelf: what is kept, counted and audited, as plain objects."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct, structs
+
+from deadletter.core.audit import DIED_AGAIN, act, seal
+from deadletter.core.examination import SealedLetter, SealedMessage, Sums
+from deadletter.core.grouping import (
+    Asked,
+    GroupLimit,
+    GroupRule,
+    as_of,
+    day_of,
+    followed,
+    placed,
+    regressed,
+    regresses,
+    said,
+)
+from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, Standing, State
+from deadletter.core.letter_filing import Filed, Known, message_seal, story_seal
+from deadletter.core.packing import pack_rest
+from deadletter.core.seals import MASK, Sealing
+from deadletter.core.versions import first_seen
+from deadletter.office.transactions.operations import Brief
+
+
+class OnShelf(Struct, kw_only=True):
+    """A letter that is there: as it came, and what is known of it now."""
+
+    seq: int
+    letter: DeadLetter
+    known: Known
+    seal: bytes  # of its message
+    story_seal: bytes
+    original_seal: bytes | None = None
+
+    @property
+    def head(self) -> LetterHead:
+        """Its head as it is now."""
+        return self.known.head
+
+    def brief(self) -> Brief:
+        """The part of it that transactions decide on."""
+        head = self.head
+        return Brief(self.seq, head.id, head.source, head.fingerprint, head.state, head.replays)
+
+    def whole(self) -> DeadLetter:
+        """All of it as it is now."""
+        known = self.known
+        return structs.replace(
+            self.letter, head=known.head, history=known.history, frame=known.frame
+        )
+
+    def change(self, **changes: object) -> None:
+        """Change something about its head, which is then another revision."""
+        head = structs.replace(self.head, revision=self.head.revision + 1, **changes)
+        self.known = structs.replace(self.known, head=head)
+
+    def sealed(self, generations: Iterable[int]) -> SealedLetter:
+        """All of it with its seals; `generations` are of the replays it was part of."""
+        letter, known = self.letter, self.known
+        died = letter.original
+        return SealedLetter(
+            head=known.head,
+            message=SealedMessage(known.current, pack_rest(letter), letter.message.body, self.seal),
+            original=None
+            if died is None
+            else SealedMessage(
+                known.digest,
+                pack_rest(structs.replace(letter, message=died)),
+                died.body,
+                self.original_seal,
+            ),
+            frame=known.frame,
+            history=known.history,
+            generation=known.generation,
+            spent=known.spent,
+            seal=self.story_seal,
+            generations=tuple(generations),
+        )
+
+
+class Shelf:
+    """All letters of an office, and its audit."""
+
+    def __init__(self) -> None:
+        self.sealing = Sealing()  # given its keys once the office is open
+        self.marks = self.sealing.marks()  # that the sums are made of
+        self.sums = Sums(0, 0, 0)
+        self.by_id: dict[str, OnShelf] = {}
+        self.by_seq: dict[int, OnShelf] = {}
+        self.groups: dict[str, Group] = {}
+        self.rules: dict[str, tuple[GroupRule, ...]] = {}
+        self.versions: dict[tuple[str, str], datetime] = {}  # first seen
+        self.kinds: Counter[str] = Counter()  # groups made on the day
+        self.day = 0
+        self.entries: list[AuditEntry] = []
+        self.tally: Counter[str] = Counter()  # kept, purged, expired
+
+    def given(self, ids: Iterable[str]) -> list[OnShelf]:
+        """The letters of these ids, each once, in this order."""
+        return [self.by_id[id_] for id_ in dict.fromkeys(ids) if id_ in self.by_id]
+
+    def newest_first(self) -> list[OnShelf]:
+        """All letters in the order of every list."""
+        return sorted(
+            self.by_id.values(), key=lambda kept: (kept.head.dead_at, kept.seq), reverse=True
+        )
+
+    def limited(
+        self, letters: Sequence[DeadLetter], limit: GroupLimit, now: datetime
+    ) -> Sequence[DeadLetter]:
+        """The letters in the groups they are to be kept in; new ones are counted."""
+        letters, named = placed(letters, self.rules)
+        if day_of(now) > self.day:
+            self.day = day_of(now)
+            self.kinds.clear()
+        all_new = limit.candidates(letters, named)
+        new = {name: all_new[name] for name in all_new if name not in self.groups}
+        kept, more = limit.divert(letters, new, self.kinds)
+        self.kinds += more
+        return followed(kept, self.rules)
+
+    def put(self, filed: Filed) -> None:
+        """Put away what keeping one letter has changed."""
+        if filed.died:
+            self._count_death(filed.letter)
+            self.note_deaths({filed.letter.head.fingerprint: 1})
+        if filed.after is None:
+            return
+        if filed.before is None:
+            self.tally["kept"] += 1
+            seq = self.tally["kept"]
+            self.by_id[filed.id] = self.by_seq[seq] = self._new(seq, filed, filed.after)
+            self.note_letters({filed.id: 1})
+        else:
+            # A cap is looked up anew each time, by whoever looks a letter up.
+            kept = self.by_id[filed.id]
+            kept.known = structs.replace(filed.after, cap=None)
+            kept.story_seal = story_seal(kept.known, self.sealing)
+
+    def _new(self, seq: int, filed: Filed, known: Known) -> OnShelf:
+        letter, original = filed.letter, None
+        if letter.original is not None:
+            rest = pack_rest(structs.replace(letter, message=letter.original))
+            original = self.sealing.message(known.head, known.digest, rest)
+        return OnShelf(
+            seq=seq,
+            letter=letter,
+            known=known,
+            seal=message_seal(known, letter, pack_rest(letter), self.sealing),
+            story_seal=story_seal(known, self.sealing),
+            original_seal=original,
+        )
+
+    def note_letters(self, letters: Mapping[str, int]) -> None:
+        """Add letters to the sum of those that are there, or take some off."""
+        self._choose_marks()
+        total = self.sums.letter_marks + self.marks.texts(letters)
+        self.sums = structs.replace(self.sums, letter_marks=total & MASK)
+
+    def note_deaths(self, deaths: Mapping[str, int]) -> None:
+        """Note how many deaths more or less groups count, which `verify` goes by."""
+        self._choose_marks()
+        total = self.sums.death_marks + self.marks.texts(deaths)
+        self.sums = structs.replace(
+            self.sums, deaths=self.sums.deaths + sum(deaths.values()), death_marks=total & MASK
+        )
+
+    def _choose_marks(self) -> None:
+        if not (self.sums.deaths or self.sums.letter_marks):
+            self.marks = self.sealing.marks()
+            self.sums = structs.replace(self.sums, key=self.marks.key_id)
+
+    def record(self, action: str, target: str, by: By, *, at: datetime, detail: str = "") -> None:
+        """Write an act at the end of the audit."""
+        self.audit([act(action, target, by, at=at, detail=detail)])
+
+    def audit(self, acts: Iterable[AuditEntry]) -> None:
+        """Write acts at the end of the audit."""
+        last = self.entries[-1] if self.entries else None
+        self.entries += seal(
+            acts,
+            seq=last.seq if last else 0,
+            previous=last.hash if last else "",
+            sealing=self.sealing,
+        )
+
+    def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        found: dict[str, dict[State, int]] = {}
+        for kept in self.by_id.values():
+            states = found.setdefault(kept.head.source, {})
+            states[kept.head.state] = states.get(kept.head.state, 0) + 1
+        return found
+
+    def listed(self, asked: Asked) -> list[Group]:
+        """Groups, latest or largest first."""
+        start = asked.start
+        found = [
+            group
+            for group in self.counted_groups(asked.now)
+            if asked.source in {None, group.source}
+            and (group.open or not asked.only_open)
+            and (asked.statuses is None or group.standing.status in asked.statuses)
+            and group.fingerprint.startswith(asked.named)
+            and (start is None or asked.place(group) < start)
+        ]
+        return sorted(found, key=asked.place, reverse=True)[: asked.limit]
+
+    def stand(self, fingerprint: str, standing: Standing) -> Standing:
+        """Write another standing of a group; return the one before."""
+        group = self.groups[fingerprint]
+        self.groups[fingerprint] = structs.replace(group, standing=standing)
+        return group.standing
+
+    def regress(self, deaths: Sequence[LetterHead], now: datetime) -> None:
+        """Resolved groups that these deaths belong to may not be resolved after all."""
+        for name, at in first_seen(deaths).items():
+            self.versions[name] = min(at, self.versions.get(name, at))
+        for fingerprint in dict.fromkeys(head.fingerprint for head in deaths):
+            group = self.groups[fingerprint]
+            own = [head for head in deaths if head.fingerprint == fingerprint]
+            if not regresses(group.standing, own, self.versions):
+                continue
+            after = regressed(group.standing, now)
+            detail = said(self.stand(fingerprint, after), after)
+            self.record("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
+
+    def blank(self, names: set[str]) -> list[str]:
+        """Delete what groups without letters say of them; which ones these were."""
+        left = {kept.head.fingerprint for kept in self.by_id.values()}
+        gone = []
+        for name in sorted(names - left):
+            group = self.groups[name]
+            if group.text or group.frame or group.code:
+                self.groups[name] = structs.replace(group, text="", frame="", code="")
+                gone.append(name)
+        return gone
+
+    def counted_groups(self, now: datetime) -> list[Group]:
+        """All groups with their counts."""
+        states: dict[str, Counter[State]] = {}
+        for kept in self.by_id.values():
+            states.setdefault(kept.head.fingerprint, Counter())[kept.head.state] += 1
+        return [
+            structs.replace(
+                group, counts=dict(states.get(fingerprint, {})), standing=as_of(group.standing, now)
+            )
+            for fingerprint, group in self.groups.items()
+        ]
+
+    def _count_death(self, letter: DeadLetter) -> None:
+        head = letter.head
+        group = self.groups.get(head.fingerprint)
+        if group is None:
+            group = Group(
+                fingerprint=head.fingerprint,
+                source=head.source,
+                error_type="",
+                text="",
+                first_seen=head.dead_at,
+                last_seen=head.dead_at,
+                counts={},
+                total=0,
+            )
+        if head.dead_at >= group.last_seen:
+            group = structs.replace(
+                group,
+                error_type=head.error_type,
+                text=head.error_text,
+                frame=letter.frame,
+                trouble=head.trouble,
+                code=head.code,
+                last_seen=head.dead_at,
+            )
+        self.groups[head.fingerprint] = structs.replace(
+            group, first_seen=min(group.first_seen, head.dead_at), total=group.total + 1
+        )

@@ -1,0 +1,63 @@
+"""The audit: appended to at the end of each turn, never changed."""
+
+from typing import Final
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from deadletter.core.letter import AuditEntry
+from deadletter.core.seals import Chain
+from deadletter.core.text import shown, stored
+
+from .letters_documents import number, time
+from .schema import Collections, Document
+
+_PAGE: Final = 5_000
+
+
+def document_of(entry: AuditEntry) -> Document:
+    """A sealed entry as it is stored."""
+    return {
+        "_id": entry.seq,
+        "at": entry.at,  # for people
+        "time": number(entry.at),
+        "actor": stored(entry.actor),
+        "action": stored(entry.action),
+        "target": stored(entry.target),
+        "reason": stored(entry.reason),
+        "detail": stored(entry.detail),
+        "previous": entry.previous,
+        "hash": entry.hash,
+    }
+
+
+async def page(
+    there: Collections, session: AsyncClientSession, *, target: str | None, after: int, limit: int
+) -> list[AuditEntry]:
+    """Entries behind `after`, oldest first."""
+    if limit < 1:
+        return []
+    asked: Document = {"_id": {"$gt": after}}
+    if target is not None:
+        asked["target"] = stored(target)
+    found = there.audit.find(asked, {"at": 0}, session=session)
+    return [_entry(one) async for one in found.sort("_id", 1).limit(limit)]
+
+
+async def read_into(there: Collections, session: AsyncClientSession, chain: Chain) -> None:
+    """Hand the whole audit to whoever checks it, from its first entry on."""
+    while entries := await page(there, session, target=None, after=chain.seq, limit=_PAGE):
+        chain.add(entries)
+
+
+def _entry(found: Document) -> AuditEntry:
+    return AuditEntry(
+        seq=found["_id"],
+        at=time(found["time"]),
+        actor=shown(found["actor"]),
+        action=shown(found["action"]),
+        target=shown(found["target"]),
+        reason=shown(found["reason"]),
+        detail=shown(found["detail"]),
+        previous=found["previous"],
+        hash=found["hash"],
+    )

@@ -1,0 +1,262 @@
+"""The office in a MongoDB database: one for any number of nodes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeVar
+
+from pymongo import ReturnDocument
+
+from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.examination import Examined
+from deadletter.core.grouping import Asked, GroupLimit, GroupRule
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
+from deadletter.core.message import Message
+from deadletter.core.query import (
+    EVERYTHING,
+    MOST_VERSIONS,
+    Meter,
+    Node,
+    compares_versions,
+    with_versions,
+)
+from deadletter.core.seals import Sealing
+from deadletter.core.text import stored
+from deadletter.office.transactions.letter_store import TransactionalLetters
+from deadletter.office.transactions.operations import Transaction
+from deadletter.ports.features import Features
+from deadletter.ports.letters import (
+    Kept,
+    KeyProgress,
+    Names,
+    Page,
+    ReplayItems,
+    ReplayNext,
+    ReplayTaken,
+)
+from deadletter.ports.time import Clock
+
+from . import (
+    audit,
+    campaigns,
+    groups,
+    letters_documents,
+    letters_keep,
+    letters_replay,
+    letters_verify,
+    search,
+)
+from .database import Database, Turn, limit_for
+from .letter_operations import MongodbOperations
+from .schema import Collections
+
+# When brakes were open, and who said to go on.
+
+
+async def save_window(there: Collections, window: BrakeWindow, keep: int) -> BrakeWindow:
+    """Write a window, new or again; return it with its release."""
+    document = encode(window)
+    changes = {
+        "mailbox": stored(window.mailbox),
+        "is_closed": window.closed_at is not None,
+        "document": document,
+    }
+    kept = await there.windows.find_one_and_update(
+        {"_id": window.id}, {"$set": changes}, upsert=True, return_document=ReturnDocument.AFTER
+    )
+    newest = there.windows.find({}, {"_id": 1}).sort("_id", -1).skip(keep).limit(1)
+    async for old in newest:
+        await there.windows.delete_many({"_id": {"$lte": old["_id"]}})
+    return decode(document, kept.get("release") if kept else None)
+
+
+async def latest_windows(
+    there: Collections, mailbox: str | None, limit: int
+) -> Sequence[BrakeWindow]:
+    """Windows of all mailboxes or one, the latest first."""
+    asked = {} if mailbox is None else {"mailbox": stored(mailbox)}
+    found = there.windows.find(asked).sort("_id", -1).limit(limit)
+    return [decode(one["document"], one.get("release")) async for one in found]
+
+
+T = TypeVar("T")
+
+_VERIFYING: Final = 3_600.0  # seconds that looking at everything may take
+
+
+class MongodbLetters(TransactionalLetters):
+    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+
+    ids_at_once = 2_000  # in a turn, so that nobody waits long for the next
+
+    def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
+        self.features = features
+        self.group_limit = GroupLimit()
+        self._db = db
+        super().__init__(clock)
+
+    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+        """Run a transaction in a turn, again where others were in the way."""
+        return await self._db.write(lambda turn: transaction(MongodbOperations(turn)))
+
+    async def list_groups(self, asked: Asked) -> Sequence[Group]:
+        """List groups, latest or largest first."""
+        return await self._db.read(partial(groups.groups, asked=asked))
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        if not letters:
+            return []
+        now = self._clock.now()
+        size = sum(len(letter.message.body) for letter in letters)
+        return await self._db.write(
+            lambda turn: letters_keep.keep(turn, letters, now, self.group_limit),
+            within=limit_for(size),
+        )
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        return await self._db.read(partial(letters_documents.get, ids=ids))
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        asked = await self._asked(query, limit, after)
+        return await self._db.search(partial(search.find, asked=asked))
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        asked = await self._asked(query, limit, after)
+        return await self._db.search(partial(search.find_ids, asked=asked))
+
+    async def _asked(self, query: Node, limit: int, after: str | None) -> search.Asked:
+        if compares_versions(query):
+            look = partial(groups.all_seen, most=MOST_VERSIONS + 1)
+            query = with_versions(query, await self._db.search(look))
+        meter = Meter(self._clock.monotonic)
+        return search.Asked(query, limit, after, self._clock.now(), meter)
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(groups.counts)
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return await self._db.read(groups.rules)
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        found = await self._db.read(partial(letters_documents.originals, ids=[id]))
+        return found.get(id)
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(partial(audit.page, target=target, after=after, limit=limit))
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._db.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept: what was found, what could not be seen."""
+        survey = partial(letters_verify.survey, sealing=self.sealing)
+        examination = await self._db.read(survey, within=_VERIFYING)
+        after: str | None = ""
+        while after is not None:
+            look = partial(letters_verify.letters, after=after)
+            found, after = await self._db.read(look, within=_VERIFYING)
+            for _, letter in found:
+                examination.add(letter)
+        return examination.result()
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self._db.read(lambda there, session: campaigns.sent_order(there, session, ids))
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self._db.read(
+            lambda there, session: letters_replay.upcoming(there, session, campaign, limit)
+        )
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self._db.read(
+            lambda there, session: campaigns.progress(there, session, campaign, limit)
+        )
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        return await self._db.write(
+            lambda turn: letters_replay.take_next(turn, campaign, limit, leave_out, keys, now)
+        )
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        now = self._clock.now()
+        await self._db.write(lambda turn: letters_replay.sent(turn, campaign, ids, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(
+            partial(campaigns.items, campaign=campaign, after=after, limit=limit)
+        )
+
+    async def campaigns(
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+    ) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(
+            partial(
+                campaigns.latest, limit=limit, begins=begins, only=only, owner=owner, after=after
+            )
+        )
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return await self._db.read(campaigns.waiting_since)
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(partial(campaigns.replays, letters=ids))
+
+    async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        return await self._db.plainly(lambda there: save_window(there, window, keep))
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        return await self._db.plainly(lambda there: latest_windows(there, mailbox, limit))
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+
+        async def work(turn: Turn) -> bytes:
+            return bytes(turn.numbers.setdefault("signing_key", new))
+
+        return await self._db.write(work)

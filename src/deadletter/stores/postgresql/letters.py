@@ -1,0 +1,302 @@
+"""The office in a PostgreSQL database: one for any number of nodes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.examination import Examined
+from deadletter.core.grouping import Asked, GroupRule
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
+from deadletter.core.message import Message
+from deadletter.core.query import (
+    EVERYTHING,
+    MOST_VERSIONS,
+    Meter,
+    Node,
+    compares_versions,
+    with_versions,
+)
+from deadletter.core.seals import Sealing
+from deadletter.core.text import stored
+from deadletter.office.transactions.letter_store import TransactionalLetters
+from deadletter.office.transactions.operations import Transaction
+from deadletter.ports.features import Features
+from deadletter.ports.letters import (
+    Kept,
+    KeyProgress,
+    Names,
+    Page,
+    ReplayItems,
+    ReplayNext,
+    ReplayTaken,
+)
+from deadletter.ports.time import Clock
+
+from . import (
+    audit,
+    body_index,
+    campaigns,
+    groups,
+    key_order,
+    letters_edit,
+    letters_replay,
+    letters_verify,
+    replay_items,
+    search,
+    text_index,
+)
+from .database import LONGEST, Connection, Database, limit_for
+from .letter_operations import PostgresqlOperations
+from .letters_keep import keeping
+
+# When brakes were open, and who said to go on.
+
+_SAVE: Final = """
+INSERT INTO deadletter.brake_windows AS kept (id, mailbox, is_closed, document)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET
+    is_closed = excluded.is_closed, document = excluded.document
+RETURNING kept.release
+"""
+_FORGET: Final = """
+DELETE FROM deadletter.brake_windows WHERE id <= (
+    SELECT id FROM deadletter.brake_windows ORDER BY id DESC LIMIT 1 OFFSET $1)
+"""
+_LATEST: Final = """
+SELECT document, release FROM deadletter.brake_windows
+WHERE $1::text IS NULL OR mailbox = $1 ORDER BY id DESC LIMIT $2
+"""
+
+
+async def save_window(connection: Connection, window: BrakeWindow, keep: int) -> BrakeWindow:
+    """Write a window, new or again; return it with its release."""
+    document, is_closed = encode(window), window.closed_at is not None
+    (row,) = await connection.fetch(_SAVE, window.id, stored(window.mailbox), is_closed, document)
+    await connection.execute(_FORGET, keep)
+    return decode(document, row["release"])
+
+
+async def latest_windows(
+    connection: Connection, mailbox: str | None, limit: int
+) -> Sequence[BrakeWindow]:
+    """Windows of all mailboxes or one, the latest first."""
+    rows = await connection.fetch(_LATEST, stored(mailbox), limit)
+    return [decode(row["document"], row["release"]) for row in rows]
+
+
+# The key that all processes of this office sign with.
+
+_KEPT: Final = "SELECT key FROM deadletter.signing_key"
+_KEEP: Final = """
+INSERT INTO deadletter.signing_key (one, key) VALUES (1, $1) ON CONFLICT DO NOTHING
+"""
+
+
+async def signing_key(connection: Connection) -> bytes | None:
+    """Return the key; None when nobody has made one yet."""
+    rows = await connection.fetch(_KEPT)
+    return bytes(rows[0]["key"]) if rows else None
+
+
+async def keep_signing_key(connection: Connection, new: bytes) -> bytes:
+    """Keep a new key unless there is one, and return the one that is kept."""
+    await connection.execute(_KEEP, new)
+    return await signing_key(connection) or new
+
+
+T = TypeVar("T")
+
+_MOST_PLACES: Final = 10_000  # of letters that were taken
+
+
+class PostgresqlLetters(TransactionalLetters):
+    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+
+    def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
+        self.features = features
+        self.group_limit = db.group_limit
+        self._db = db
+        super().__init__(clock)
+        # Where letters that we have taken stand in their campaigns: found the faster
+        # when they are sent. Whatever is not in here is looked up.
+        self._out: dict[tuple[str, str], int] = {}
+
+    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+        """Run a transaction, again where others were in the way."""
+        return await self._db.write(lambda c: transaction(PostgresqlOperations(c)))
+
+    async def list_groups(self, asked: Asked) -> Sequence[Group]:
+        """List groups, latest or largest first."""
+        return await self._db.read(lambda c: groups.groups(c, asked))
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        if not letters:
+            return []
+        size = sum(len(letter.message.body) for letter in letters)
+        keep = keeping(letters, self._clock.now(), self.group_limit)
+        return await self._db.write(keep, within=limit_for(size))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        asked = [stored(id_) for id_ in ids]
+        rows = await self._db.fetch(letters_edit.GET, asked, within=LONGEST)
+        by_id = {letter.id: letter for letter in map(letters_edit.with_original, rows)}
+        return [by_id[id_] for id_ in ids if id_ in by_id]
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        return await self._searched(search.find, query, limit, after)
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        return await self._searched(search.find_ids, query, limit, after)
+
+    async def _searched(
+        self, search: Callable[..., Awaitable[T]], query: Node, limit: int, after: str | None
+    ) -> T:
+        now = self._clock.now()
+
+        async def work(connection: Connection) -> T:
+            # The time begins here: who waits for a connection has not used any.
+            meter = Meter(self._clock.monotonic)
+            asked = query
+            if compares_versions(query):
+                seen = await groups.all_seen(connection, MOST_VERSIONS + 1)
+                asked = with_versions(query, seen)
+            return await search(connection, asked, limit=limit, after=after, now=now, meter=meter)
+
+        return await self._db.search(work)
+
+    async def index_texts(self) -> bool:
+        """Index some texts; whether there is more."""
+        if await self._db.write(text_index.index_some):
+            return True
+        return await self._db.write(body_index.index_some) > 0
+
+    async def index_bodies(self, size: int) -> None:
+        """Index bodies of up to `size` bytes from now on, 0 for none."""
+        await self._db.write(lambda c: body_index.index_up_to(c, size))
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(audit.counts)
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return await self._db.read(groups.rules)
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        (letter,) = await self.get([id]) or (None,)
+        return None if letter is None else letter.original
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(lambda c: audit.page(c, target=target, after=after, limit=limit))
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._db.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept here."""
+        return await self._db.read(letters_verify.examine, within=letters_verify.LONG)
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self._db.read(lambda c: key_order.sent_order(c, ids))
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self._db.read(lambda c: letters_replay.next_planned(c, campaign, limit))
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self._db.read(lambda c: key_order.progress(c, campaign, limit))
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        taken = await self._db.write(
+            lambda c: letters_replay.take_next(c, campaign, limit, leave_out, keys, now)
+        )
+        if len(self._out) > _MOST_PLACES:  # of campaigns that were given up
+            self._out.clear()
+        self._out |= {(campaign, one.letter_id): ordinal for ordinal, one in taken.items()}
+        return list(taken.values())
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        now = self._clock.now()
+        places = {id_: self._out.pop((campaign, id_), None) for id_ in ids}
+        ordinals = [place for place in places.values() if place is not None]
+        others = [id_ for id_, place in places.items() if place is None]
+        # Should the server break down at this moment, it is as if we had not been
+        # told yet, which may happen anyway.
+        await self._db.write(
+            lambda c: letters_replay.sent(c, campaign, others, ordinals, now), durable=False
+        )
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(lambda c: replay_items.of_campaign(c, campaign, after, limit))
+
+    async def campaigns(
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+    ) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(
+            lambda c: campaigns.latest(
+                c, limit=limit, begins=begins, only=only, owner=owner, after=after
+            )
+        )
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return await self._db.read(replay_items.waiting_since)
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(lambda c: replay_items.items(c, ids))
+
+    async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        return await self._db.write(lambda c: save_window(c, window, keep))
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        return await self._db.read(lambda c: latest_windows(c, mailbox, limit))
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+        key = await self._db.read(signing_key)
+        if key is None:
+            return await self._db.write(lambda c: keep_signing_key(c, new))
+        return key

@@ -1,0 +1,97 @@
+"""
+Mailboxes, office and ledger in one SQLite file.
+
+    sqlite:///relative.db     sqlite:////absolute/path.db
+    ?synchronous=normal       faster; survives kill -9 but not a power cut
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact, sqlite_file
+from deadletter.ports.access import AccessStore
+from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.features import Durability, Features
+from deadletter.ports.items import ItemStore
+from deadletter.ports.ledger import Ledger
+from deadletter.ports.letters import LetterStore
+from deadletter.ports.time import Clock, Dice
+
+from .access import SqliteAccess
+from .atomic import SqlitePostman, SqliteUndertaker
+from .connection import Synchronous
+from .engine import Database
+from .items import SqliteItems
+from .ledger import SqliteLedger
+from .letters import SqliteLetters
+from .mailboxes import SqliteBroker
+
+_DURABILITY: Final[dict[Synchronous, Durability]] = {
+    "full": Durability.POWER_SAFE,
+    "normal": Durability.KILL_SAFE,
+}
+
+
+class SqliteEngine:
+    """Everything in one file. Any number of processes may open the same one."""
+
+    any_loop: Literal[True] = True
+
+    def __init__(self, db: Database, features: Features, dice: Dice) -> None:
+        self.features = features
+        self._mailboxes = SqliteBroker(db, features)
+        self.broker: Broker = self._mailboxes
+        self.letters: LetterStore | None = SqliteLetters(
+            db, clock=db.clock, dice=dice, features=features
+        )
+        self.ledger: Ledger | None = SqliteLedger(db)
+        self.access: AccessStore = SqliteAccess(db)
+        self.undertaker: Undertaker | None = SqliteUndertaker(db, self._mailboxes)
+        self.postman: Postman | None = SqlitePostman(db, self._mailboxes)
+        self._items = SqliteItems(db)
+        self.items: ItemStore = self._items
+        self.lock_problem = db.lock_problem
+        self._db = db
+
+    def lost(self) -> str | None:
+        """Return why the file cannot be used any more; None while it is in place."""
+        return self._db.lost()
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the file."""
+        await asyncio.to_thread(self._mailboxes.stop)
+        await asyncio.to_thread(self._items.stop)
+        await self._db.close()
+
+
+async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
+    """Open the file a URL names, made and migrated if need be."""
+    path, synchronous = _read_url(url)
+    db = Database(path, synchronous=synchronous, clock=clock)
+    await db.open()
+    features = Features(
+        engine="sqlite",
+        durability=_DURABILITY[synchronous],
+        owns_fields=True,
+        keeps_locks=db.lock_problem is None,
+    )
+    return SqliteEngine(db, features, dice)
+
+
+def _read_url(url: str) -> tuple[Path, Synchronous]:
+    query = urlsplit(url).query
+    return Path(sqlite_file(url)), _synchronous(redact(url), query)
+
+
+def _synchronous(url: str, query: str) -> Synchronous:
+    asked: Synchronous = "full"
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "synchronous":
+            raise ConfigError(f"unknown parameter {name!a} in {url!a}; known is: synchronous")
+        if value not in _DURABILITY:
+            raise ConfigError(f"synchronous is full or normal, not {value!a}")
+        asked = value
+    return asked

@@ -1,0 +1,295 @@
+"""The office in a SQLite file."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeVar
+
+from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
+from deadletter.core.examination import Examined
+from deadletter.core.grouping import Asked, GroupRule
+from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
+from deadletter.core.message import Message
+from deadletter.core.query import (
+    EVERYTHING,
+    MOST_VERSIONS,
+    Meter,
+    Node,
+    compares_versions,
+    is_costly,
+    with_versions,
+)
+from deadletter.core.seals import Sealing
+from deadletter.office.transactions.letter_store import TransactionalLetters
+from deadletter.office.transactions.operations import Transaction, run_now
+from deadletter.ports.features import Features
+from deadletter.ports.letters import (
+    Kept,
+    KeyProgress,
+    Names,
+    Page,
+    ReplayItems,
+    ReplayNext,
+    ReplayTaken,
+)
+from deadletter.ports.time import Clock, Dice
+
+from . import (
+    audit,
+    body_index,
+    campaigns,
+    groups,
+    key_order,
+    letters_edit,
+    letters_replay,
+    letters_verify,
+    replay_story,
+    search,
+    text_index,
+)
+from .engine import Database
+from .letter_operations import SqliteOperations
+from .letters_keep import keep
+from .sql import stored
+
+# When brakes were open, and who said to go on.
+
+_SAVE: Final = """
+INSERT INTO brake_windows (id, mailbox, is_closed, document) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    is_closed = excluded.is_closed, document = excluded.document
+RETURNING release
+"""
+_FORGET: Final = """
+DELETE FROM brake_windows WHERE id <= (
+    SELECT id FROM brake_windows ORDER BY id DESC LIMIT 1 OFFSET ?)
+"""
+_LATEST: Final = """
+SELECT document, release FROM brake_windows
+WHERE ?1 IS NULL OR mailbox = ?1 ORDER BY id DESC LIMIT ?2
+"""
+
+
+def save_window(connection: sqlite3.Connection, window: BrakeWindow, keep: int) -> BrakeWindow:
+    """Write a window, new or again; return it with its release."""
+    is_closed = window.closed_at is not None
+    row = (window.id, stored(window.mailbox), is_closed, encode(window))
+    (release,) = connection.execute(_SAVE, row).fetchone()
+    connection.execute(_FORGET, (keep,))
+    return decode(encode(window), release)
+
+
+def latest_windows(
+    connection: sqlite3.Connection, mailbox: str | None, limit: int
+) -> Sequence[BrakeWindow]:
+    """Windows of all mailboxes or one, the latest first."""
+    rows = connection.execute(_LATEST, (stored(mailbox), limit))
+    return [decode(document, release) for document, release in rows]
+
+
+# The key that all processes which open the file sign with.
+
+
+def signing_key(connection: sqlite3.Connection) -> bytes | None:
+    """Return the key; None when nobody has made one yet."""
+    row = connection.execute("SELECT key FROM signing_key").fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def keep_signing_key(connection: sqlite3.Connection, new: bytes) -> bytes:
+    """Keep a new key unless there is one, and return the one that is kept."""
+    connection.execute(
+        "INSERT INTO signing_key (one, key) VALUES (1, ?) ON CONFLICT DO NOTHING", (new,)
+    )
+    return signing_key(connection) or new
+
+
+T = TypeVar("T")
+
+
+class SqliteLetters(TransactionalLetters):
+    """Where dead letters are kept, searched, grouped, reviewed: one SQLite file."""
+
+    regroupings_at_once = 1_000
+
+    def __init__(self, db: Database, *, clock: Clock, dice: Dice, features: Features) -> None:
+        self.features = features
+        self.group_limit = db.group_limit
+        self._db = db
+        super().__init__(clock)
+
+    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+        """Run a transaction on the writer's thread."""
+        return await self._db.write(
+            lambda c: run_now(transaction(SqliteOperations(c))), patient=patient
+        )
+
+    async def list_groups(self, asked: Asked) -> Sequence[Group]:
+        """List groups, latest or largest first."""
+        return await self._db.read(lambda c: groups.groups(c, asked))
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        now = self._clock.now()
+        return await self._db.write(lambda c: keep(c, letters, now, self.group_limit))
+
+    async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
+        """Whole letters, in the order asked for; those that exist."""
+        return await self._db.read(lambda c: letters_edit.get(c, ids))
+
+    async def find(
+        self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
+    ) -> Page:
+        """Search, newest death first."""
+        return await self._searched(search.find, query, limit, after)
+
+    async def find_ids(
+        self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
+    ) -> Names:
+        """Search like `find`, for ids alone."""
+        return await self._searched(search.find_ids, query, limit, after)
+
+    async def _searched(
+        self, search: Callable[..., T], query: Node, limit: int, after: str | None
+    ) -> T:
+        now = self._clock.now()
+
+        def work(connection: sqlite3.Connection) -> T:
+            # The time begins here: who waits for a thread has not used any.
+            meter.start()
+            asked = query
+            if compares_versions(query):
+                seen = groups.all_seen(connection, MOST_VERSIONS + 1)
+                asked = with_versions(query, seen)
+            return search(connection, asked, limit=limit, after=after, now=now, meter=meter)
+
+        meter = Meter(self._clock.monotonic)
+        if is_costly(query):
+            return await self._db.search(work, meter)
+        return await self._db.read(work)
+
+    async def index_texts(self) -> bool:
+        """Index some texts, or tidy up behind some; whether there is more."""
+        for index in (text_index, body_index):
+            if not await self._db.read(index.has_more):
+                continue  # nobody need wait for us
+            if await self._db.write(index.index_some, patient=True):
+                return True
+            if await self._db.write(index.tidy_some, patient=True):
+                return True
+        return False
+
+    async def index_bodies(self, size: int) -> None:
+        """Index bodies of up to `size` bytes from now on, 0 for none."""
+        is_new = await self._db.read(body_index.largest) != size
+        if is_new and text_index.is_possible():
+            await self._db.write(lambda c: body_index.index_up_to(c, size))
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """How many letters of each state, by source."""
+        return await self._db.read(groups.counts)
+
+    async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return await self._db.read(groups.rules)
+
+    async def original(self, id: str) -> Message | None:
+        """The message that died, if the letter's has been edited since."""
+        found = await self._db.read(lambda c: letters_edit.originals(c, [id]))
+        return found.get(id)
+
+    async def audit(
+        self, *, target: str | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """The audit, oldest first, from the entry behind `after`."""
+        return await self._db.read(lambda c: audit.page(c, target=target, after=after, limit=limit))
+
+    @property
+    def sealing(self) -> Sealing:
+        """What letters and the audit are sealed with."""
+        return self._db.sealing
+
+    async def examine(self) -> Examined:
+        """Examine everything that is kept here."""
+        return await self._db.read(letters_verify.examine)
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self._db.read(lambda c: campaigns.sent_order(c, ids))
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self._db.read(lambda c: letters_replay.upcoming(c, campaign, limit))
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self._db.read(
+            lambda c: key_order.progress(c, campaigns.existing(c, campaign), limit)
+        )
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        return await self._db.write(
+            lambda c: letters_replay.take_next(c, campaign, limit, leave_out, keys, now)
+        )
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """The broker has the copies of these letters."""
+        now = self._clock.now()
+        await self._db.write(lambda c: letters_replay.sent(c, campaign, ids, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """What became of a campaign's letters, in the order they go."""
+        return await self._db.read(lambda c: replay_story.of_campaign(c, campaign, after, limit))
+
+    async def campaigns(
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+    ) -> Sequence[Campaign]:
+        """Campaigns with their counts, latest first."""
+        return await self._db.read(
+            lambda c: campaigns.latest(
+                c, limit=limit, begins=begins, only=only, owner=owner, after=after
+            )
+        )
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """When the copy was taken that each source has waited for longest."""
+        return await self._db.read(replay_story.waiting_since)
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Every part these letters had in campaigns, each letter's first to last."""
+        return await self._db.read(lambda c: replay_story.items(c, ids))
+
+    async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
+        """Write down how a brake's window stands; return it with its release."""
+        return await self._db.write(lambda c: save_window(c, window, keep))
+
+    async def windows(
+        self, *, mailbox: str | None = None, limit: int = 100
+    ) -> Sequence[BrakeWindow]:
+        """Windows of all mailboxes or one, the latest opening first."""
+        return await self._db.read(lambda c: latest_windows(c, mailbox, limit))
+
+    async def signing_key(self, new: bytes) -> bytes:
+        """Return the key that all processes of this office sign with."""
+        key = await self._db.read(signing_key)
+        if key is None:
+            return await self._db.write(lambda c: keep_signing_key(c, new))
+        return key

@@ -1,0 +1,266 @@
+"""Chores of servers, and some of workers as well: sweep, tidy, index, alert."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from deadletter.core.errors import BackendError, ConfigError, Conflict
+from deadletter.core.events import BackInReach, Observer, OutOfReach
+from deadletter.core.letter import AuditEntry, By, State
+from deadletter.core.policy import DLQPolicy
+from deadletter.observe.alerts import Alerting
+from deadletter.observe.notifications import NotificationFailed, Webhook, check_url
+from deadletter.office.audit import Anchoring, NotAnchored, Note, in_file
+from deadletter.office.office import Office
+from deadletter.office.retention import Retention
+from deadletter.ports import AccessStore, BodyIndexing, Clock, Dice, Engine, Indexing, LetterStore
+from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.lease_keeper import Heartbeat
+from deadletter.runtime.loop import Loop
+from deadletter.runtime.sweep import Sweep
+from deadletter.settings import Anchors, RetentionDays, Settings
+
+from .engines import key_ring
+from .foreign import Ways
+
+SWEEP_EVERY: Final = 5.0  # seconds
+INDEX_EVERY: Final = 5.0
+REGROUP_EVERY: Final = 60.0
+TIDY_EVERY: Final = 600.0
+_SETTLE_EVERY: Final = 15.0  # seconds between looks at copies sent to others
+_HOUR: Final = 3600.0
+_ACTOR: Final = "dlq serve"
+_BEAT: Final = 10.0  # seconds between signs of life: a chore may take its time
+
+
+class Chore:
+    """
+    Does something every `interval` seconds.
+
+    With `in_parts`, `once` returns whether there is more; then it goes on after a rest
+    as long as that part took, so that others get their turn. A stop ends such a part
+    where it is: it is one transaction, and done again.
+
+    Neither an engine out of reach nor a refusal ends it: it says so once, and tries
+    again. Any other error does end it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        once: Callable[[], Awaitable[object]],
+        *,
+        interval: float,
+        in_parts: bool = False,
+        clock: Clock,
+        observe: Observer,
+    ) -> None:
+        self.name = name
+        self.heartbeat = Heartbeat(clock)
+        self._once = once
+        self._interval = interval
+        self._in_parts = in_parts
+        self._clock = clock
+        self._observe = observe
+        self._trouble: Exception | None = None
+        self._since = 0.0
+
+    def ready(self) -> str | None:
+        """Why the engine is out of reach; a refusal is no reason not to serve."""
+        is_away = isinstance(self._trouble, BackendError)
+        return f"{self.name} failed: {self._trouble}" if is_away else None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Do it again and again until `stop` is set, however long it takes."""
+        beating = asyncio.create_task(self._beat())
+        try:
+            while not stop.is_set():
+                began = self._clock.monotonic()
+                has_more = await self._part(stop) and self._in_parts
+                took = self._clock.monotonic() - began
+                with suppress(TimeoutError):
+                    rest = took if has_more else self._interval
+                    await asyncio.wait_for(stop.wait(), rest)
+        finally:
+            beating.cancel()
+
+    async def _part(self, stop: asyncio.Event) -> bool:
+        if not self._in_parts:
+            return await self._guarded()
+        part = asyncio.create_task(self._guarded())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({part, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not part.done():
+                part.cancel()
+                await asyncio.wait({part})
+        return not part.cancelled() and part.result()
+
+    async def _beat(self) -> None:
+        while True:
+            self.heartbeat.beat()
+            await asyncio.sleep(_BEAT)
+
+    async def _guarded(self) -> bool:
+        before = self._trouble
+        has_more = False
+        try:
+            has_more = bool(await self._once())
+        except (BackendError, Conflict) as error:
+            self._trouble = error
+            if before is None:
+                self._since = self._clock.monotonic()
+                self._observe(OutOfReach(mailbox="*", what=self.name, text=str(error), tries=1))
+        else:
+            self._trouble = None
+            if before is not None:
+                seconds = self._clock.monotonic() - self._since
+                self._observe(BackInReach(mailbox="*", what=self.name, seconds=seconds))
+        return has_more
+
+
+def chores(
+    engine: Engine,
+    letters: LetterStore,
+    access: AccessStore | None,
+    settings: Settings,
+    *,
+    clock: Clock,
+    dice: Dice,
+    observe: Observer,
+) -> list[Loop]:
+    """The chores of a server over this engine."""
+
+    def every(seconds: float, name: str, once: Callable[[], Awaitable[object]]) -> Loop:
+        return Chore(name, once, interval=seconds, clock=clock, observe=observe)
+
+    office = Office(engine, clock, dice, servers=Ways(settings.source_urls, clock=clock))
+    replays = office.replays.sender
+    loops = [
+        every(TIDY_EVERY, "plans", partial(replays.let_go_of_plans, _ACTOR)),
+        every(_SETTLE_EVERY, "outcomes", replays.settle_others),
+    ]
+    if access is not None:
+        loops.append(every(TIDY_EVERY, "tidying", access.tidy))
+    # Elsewhere a burial takes two steps, which is for those who know the policies.
+    if engine.undertaker is not None:
+        sweeping = _sweeping(engine, letters, clock=clock, dice=dice, observe=observe)
+        loops.append(every(SWEEP_EVERY, "sweep", sweeping))
+    loops.append(every(REGROUP_EVERY, "regroup", office.groups.regroup))
+    loops += indexing(letters, settings.index_bodies, clock=clock, observe=observe)
+    loops += anchoring(letters, settings.anchors, clock=clock, observe=observe)
+    alerts, hours = settings.alerts, settings.serve.retention_every
+    if alerts.targets:
+        alerting = Alerting(alerts, letters, engine.ledger, clock=clock, observe=observe)
+        loops.append(every(max(alerts.every, 1.0), "alerts", alerting.look))
+    if hours is not None:
+        retention = retention_of(office, settings.retention_days)
+        run = partial(retention.run, By(_ACTOR, "retention"))
+        loops.append(every(hours * _HOUR, "retention", run))
+    return loops
+
+
+def retention_of(office: Office, days: RetentionDays) -> Retention:
+    """Return the retention of an office, with the days of the settings."""
+    return office.retention(
+        {
+            State.CLOSED: timedelta(days=days.closed),
+            State.REPLAYED: timedelta(days=days.replayed),
+            State.DISCARDED: timedelta(days=days.discarded),
+        },
+        abandoned=timedelta(days=days.ledger),
+    )
+
+
+def indexing(
+    letters: LetterStore, largest: int | None, *, clock: Clock, observe: Observer
+) -> list[Loop]:
+    """
+    Return the chore that indexes texts, if this office has one.
+
+    Bodies of up to `largest` bytes are indexed, too; None leaves that as it is. Any
+    number of processes may run it: what one has indexed is done for all.
+    """
+    if largest and not isinstance(letters, BodyIndexing):
+        raise ConfigError(
+            f"index_bodies is {largest}, but this office cannot index bodies: use one"
+            " in SQLite or PostgreSQL, or remove the setting"
+        )
+    if not isinstance(letters, Indexing):
+        return []
+
+    async def once() -> bool:
+        nonlocal largest
+        if largest is not None and isinstance(letters, BodyIndexing):
+            await letters.index_bodies(largest)
+            largest = None  # said: from now on it is as the office has it
+        return await letters.index_texts()
+
+    return [Chore("index", once, interval=INDEX_EVERY, in_parts=True, clock=clock, observe=observe)]
+
+
+def anchoring(
+    letters: LetterStore, anchors: Anchors, *, clock: Clock, observe: Observer
+) -> list[Loop]:
+    """
+    Return the chore that notes the end of the audit elsewhere, if the settings say so.
+
+    Any number of processes may run it: a line that is there twice does no harm.
+    """
+    places: dict[str, Note] = {}
+    if anchors.file is not None:
+        places["file"] = in_file(Path(anchors.file))
+    if anchors.webhook is not None:
+        check_url(anchors.webhook, "anchors")
+        webhook = Webhook(anchors.webhook, anchors.secret)
+
+        async def post(entry: AuditEntry) -> None:
+            data = {"seq": entry.seq, "seal": entry.hash}
+            id_ = f"anchor-{entry.seq}"
+            try:
+                await webhook.post("deadletter.anchor", id_, clock.now(), data)
+            except NotificationFailed as error:
+                raise NotAnchored(str(error)) from error
+
+        places["webhook"] = post
+    if not places:
+        return []
+
+    once = Anchoring(letters.audit, places, observe).once
+    interval = max(anchors.every, 1.0)
+    return [Chore("anchors", once, interval=interval, clock=clock, observe=observe)]
+
+
+def _sweeping(
+    engine: Engine, letters: LetterStore, *, clock: Clock, dice: Dice, observe: Observer
+) -> Callable[[], Awaitable[object]]:
+    """Sweeping by what mailboxes say themselves; handlers' policies are not here."""
+    policies: dict[str, DLQPolicy] = {}
+    gate, ring = ExclusiveGate(), key_ring(letters)
+
+    async def once() -> None:
+        sweep = Sweep(
+            broker=engine.broker,
+            letters=letters,
+            undertaker=engine.undertaker,
+            ledger=engine.ledger,
+            policies=policies,
+            gate=gate,
+            clock=clock,
+            dice=dice,
+            observe=observe,
+            keys=await ring.keys(),
+        )
+        for queue in await engine.broker.queues():
+            options = queue.options
+            policies[options.name] = DLQPolicy(dead_queue=options.dead_queue)
+        while await sweep.once():
+            pass
+
+    return once

@@ -1,0 +1,90 @@
+"""What a server stands on: an open engine, and where items and tokens are kept."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from deadletter.core.classify import Rule, rules_from_toml
+from deadletter.core.errors import ConfigError
+from deadletter.core.redact import redact
+from deadletter.ports import AccessStore, Clock, Dice, Engine, Guards, ItemStore, Lends, LetterStore
+from deadletter.settings import Settings
+
+from .engines import open_engine
+
+
+class Footing(Struct, frozen=True, kw_only=True):
+    """An open engine, and where it or another keeps items and tokens."""
+
+    engine: Engine
+    letters: LetterStore
+    items: ItemStore | None  # None: this engine lends nothing
+    access: AccessStore | None  # None: nobody is asked who they are
+
+
+@asynccontextmanager
+async def footing(
+    settings: Settings,
+    *,
+    url: str | None = None,
+    office: str | None = None,
+    clock: Clock,
+    dice: Dice,
+    make: bool = True,
+) -> AsyncIterator[Footing]:
+    """
+    The engine of the settings, or the one at `url`, open.
+
+    With `make=False` an office that is not there is not made: NotFound.
+
+    Tokens are kept by the engine or its office, else in the file `access.store`.
+    """
+    async with AsyncExitStack() as stack:
+        engine = await open_engine(
+            url or settings.url,
+            office=office or (None if url else settings.office),
+            office_durability=settings.office_durability,
+            clock=clock,
+            dice=dice,
+            make=make,
+        )
+        stack.push_async_callback(engine.close)
+        assert engine.letters is not None  # none is opened without
+        yield Footing(
+            engine=engine,
+            letters=engine.letters,
+            items=engine.items if isinstance(engine, Lends) else None,
+            access=await _access(stack, engine, settings, clock, dice),
+        )
+
+
+async def _access(
+    stack: AsyncExitStack, engine: Engine, settings: Settings, clock: Clock, dice: Dice
+) -> AccessStore | None:
+    if settings.serve.access == "off":
+        return None
+    if isinstance(engine, Guards):
+        return engine.access
+    beside = await open_engine(
+        settings.access.store, office_durability=settings.office_durability, clock=clock, dice=dice
+    )
+    stack.push_async_callback(beside.close)
+    if isinstance(beside, Guards):
+        return beside.access
+    raise ConfigError(
+        f"access.store is {redact(settings.access.store)!r}, which cannot keep tokens: "
+        "name a file, such as sqlite:///access.db"
+    )
+
+
+def read_rules(file: str | Path | None) -> tuple[Rule, ...]:
+    """The rules in a TOML file, in its order; none where no file is named."""
+    if file is None:
+        return ()
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the rules in {file}: {error}") from error
+    return rules_from_toml(text)

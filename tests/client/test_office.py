@@ -1,0 +1,210 @@
+"""One office, twice: in this process and behind a server. Both must do the same."""
+
+import inspect
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from client.serving import Served, beside
+from deadletter.client import Client
+from deadletter.client.office import RemoteOffice
+from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.editing import Changes
+from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.letter import By, DeadLetter, GroupStatus, State
+from deadletter.office.letters import LettersProtocol
+from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
+from deadletter.office.replays import ReplayRequest, ReplaysProtocol
+from deadletter.office.selection import found_by
+from deadletter.ports import QueueOptions
+from deadletter.system import SystemClock, SystemDice
+from office.making import make_letters
+
+BY = By("anna", "because")
+
+
+@pytest.fixture(params=["here", "behind a server"])
+async def office(request: pytest.FixtureRequest, server: Served) -> AsyncIterator[OfficeProtocol]:
+    if request.param == "here":
+        async with beside(server) as engine:
+            yield Office(engine, SystemClock(), SystemDice())
+        return
+    async with Client(server.url) as client:
+        yield client.office
+
+
+@pytest.fixture
+def letters(server: Served) -> list[DeadLetter]:
+    letters = make_letters(3)
+    server.keep(*letters)
+    return letters
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"),
+    [
+        (OfficeProtocol, None),
+        (LettersProtocol, "letters"),
+        (GroupsProtocol, "groups"),
+        (ReplaysProtocol, "replays"),
+        (MailboxesProtocol, "mailboxes"),
+    ],
+)
+async def test_both_offices_take_the_same_arguments(
+    protocol: type, name: str | None, server: Served
+) -> None:
+    async with beside(server) as engine, Client(server.url) as client:
+        here: Any = Office(engine, SystemClock(), SystemDice())
+        there: Any = client.office
+        for one in (here, there):
+            part = getattr(one, name) if name else one
+            for verb, asked in inspect.getmembers(protocol, inspect.isfunction):
+                if verb.startswith("_"):
+                    continue
+                given = inspect.signature(getattr(part, verb)).parameters
+                wanted = [known for known in inspect.signature(asked).parameters if known != "self"]
+                assert [known for known in given if known in wanted] == wanted, verb
+
+
+async def test_letters_are_found_read_and_edited(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    page = await office.letters.search("source:orders", limit=2)
+    count = await office.letters.count("source:orders")
+    head = await office.letters.head(letters[0].id[:8])
+    details = await office.letters.details(head.id, BY)
+    revealed = await office.letters.details(head.id, BY, reveal=True)
+    edited = await office.letters.edit(head.id, Changes(body=b"mended"), BY)
+    _, message = await office.letters.message(head.id, BY)
+    _, original = await office.letters.message(head.id, BY, original=True)
+
+    assert (len(page.heads), page.after is None, count.letters) == (2, False, 3)
+    assert head == letters[0].head
+    assert (details.message, revealed.message) == (None, letters[0].message)
+    assert edited.revision == head.revision + 1
+    assert (message.body, original) == (b"mended", letters[0].message)
+    with pytest.raises(Conflict):
+        await office.letters.edit(head.id, Changes(body=b"!"), BY, revision=head.revision)
+    with pytest.raises(NotFound):
+        await office.letters.head("aaaaaaaaaaaa")
+
+
+async def test_letters_are_moved_and_the_audit_says_so(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    ids = [letter.id for letter in letters]
+
+    moved = [
+        await office.letters.review(ids, BY),
+        await office.letters.close(ids[:1], BY),
+        await office.letters.reopen(ids[:1], BY),
+        await office.letters.discard(ids[1:2], BY),
+        await office.letters.restore(ids[1:2], BY),
+        await office.letters.note(ids[:2], "look here", BY),
+        await office.letters.purge(ids[2:], BY),
+    ]
+    again = await office.letters.restore(ids[:1], BY)
+    acts = await office.audit(target=ids[0])
+
+    assert [one.moved for one in moved] == [3, 1, 1, 1, 1, 2, 1]
+    assert (again.moved, again.skipped) == (0, {"is pending": 1})
+    assert await office.letters.counts() == {"orders": {State.PENDING: 2}}
+    assert [one.action for one in acts][-3:] == ["move", "move", "note"]
+
+
+async def test_groups_are_listed_and_resolved(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    (line,) = (await office.groups.list()).groups
+    resolved = await office.groups.set_status(
+        line.fingerprint[:6], GroupStatus.RESOLVED, BY, owner="bea", version="1.9"
+    )
+    variants = await office.groups.variants(line.fingerprint)
+    split = await office.groups.split(line.fingerprint, "body.order:1", BY)
+    rules = await office.groups.rules()
+    undone = await office.groups.undo(split.group, BY)
+
+    assert (line.open, line.source) == (3, "orders")
+    assert (resolved.status, resolved.owner, resolved.note) == ("resolved", "bea", "because")
+    assert variants.letters == 3
+    assert (split.moved, [rule.target for rule in rules]) == (1, [split.group])
+    assert (undone.group, undone.moved) == (line.fingerprint, 1)
+
+
+async def test_a_replay_is_planned_started_paused_and_cancelled(
+    office: OfficeProtocol, letters: list[DeadLetter], server: Served
+) -> None:
+    await office.mailboxes.create(QueueOptions(name="orders"), BY)
+    chosen = await found_by(office.letters, "source:orders")
+    request = ReplayRequest(chosen=chosen, by=BY, limit=2)
+
+    plan = await office.replays.plan(request)
+    verdicts = [one async for some in office.replays.verdicts(request) for one in some]
+    held = await office.replays.begin(request, hold=True)
+    listed = (await office.replays.page()).replays
+    cancelled = await office.replays.cancel(held.id, BY)
+
+    assert (plan.sendable, [one.verdict for one in verdicts]) == (2, ["ready", "ready"])
+    assert held.state is CampaignState.PLANNED
+    assert [one.id for one in listed] == [held.id]
+    assert cancelled.state is CampaignState.CANCELLED
+
+    started = await office.replays.begin(ReplayRequest(chosen=chosen, by=BY))
+    sent = await office.replays.run(started.id)
+    items = await office.replays.outcomes(started.id)
+    confirmed = await office.replays.confirm([one.message.id for one in letters], BY)
+
+    assert sent.counts.get(Outcome.SENT) == 3
+    assert [one.outcome for one in items.items] == [Outcome.SENT] * 3
+    assert confirmed.confirmed == 3
+    assert (await office.mailboxes.get("orders")).ready == 3
+
+
+async def test_plans_that_nobody_starts_do_not_stay(
+    server: Served, letters: list[DeadLetter]
+) -> None:
+    async with Client(server.url) as client:
+        await client.office.mailboxes.create(QueueOptions(name="orders"), BY)
+        chosen = await found_by(client.office.letters, "source:orders")
+        await client.office.replays.plan(ReplayRequest(chosen=chosen, by=BY))
+
+    async with Client(server.url) as client:
+        (left,) = (await client.office.replays.page()).replays
+
+    assert left.state is CampaignState.CANCELLED
+
+
+async def test_mailboxes_are_made_changed_and_deleted(office: OfficeProtocol) -> None:
+    await office.mailboxes.create(QueueOptions(name="returns"), BY)
+    changed = await office.mailboxes.update("returns", {"max_attempts": 7}, BY)
+    names = [queue.options.name for queue in await office.mailboxes.list()]
+    gone = await office.mailboxes.delete("returns", BY)
+
+    assert (changed.max_attempts, names, gone) == (7, ["returns"], 0)
+    assert list(await office.mailboxes.outages()) == []
+    with pytest.raises(NotFound):
+        await office.mailboxes.release("returns", BY)
+
+
+async def test_letters_go_out_and_come_back(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    archive, sheet = io.BytesIO(), io.BytesIO()
+    written = await office.export("", archive, BY, limit=None, name="all.jsonl")
+    lines = await office.sheet("", sheet, BY, limit=2, name="some.csv")
+    await office.letters.purge([letters[0].id], BY)
+    archive.seek(0)
+    taken = await office.import_(archive, BY, name="all.jsonl")
+
+    assert (written, lines, sheet.getvalue().count(b"\r\n")) == (3, 2, 3)
+    assert (taken.added, taken.known) == (1, 2)
+    assert (await office.stats()).open == 3
+    assert list(await office.waiting()) == []
+
+
+def test_the_remote_office_is_one_of_its_protocol(client: Client) -> None:
+    office: OfficeProtocol = client.office  # what the type checker checks
+
+    assert isinstance(office, RemoteOffice)

@@ -1,0 +1,137 @@
+"""A loop that dies is told of, and started again: soon, then less and less often."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from deadletter.core.events import Event, ItemMoved, LoopDied
+from deadletter.queue_server import service as module
+from deadletter.queue_server.model import SOURCE_MEMORY, Item
+from deadletter.runtime.loop import AGAIN
+from queue_server.lending_rig import JOBS, Rig, in_virtual_time, lending
+
+
+def breaks(rig: Rig, times: int) -> list[float]:
+    """Have the sweep die some times; return when it was tried."""
+    tried: list[float] = []
+    sweep = rig.lending._sweep
+    real = sweep._report
+
+    def take_in(swept: Any) -> None:
+        tried.append(rig.clock.monotonic())
+        if len(tried) <= times:
+            raise ValueError("a mistake of ours")
+        real(swept)
+
+    sweep._report = take_in  # type: ignore[method-assign]
+    return tried
+
+
+@in_virtual_time
+async def test_a_dead_sweep_is_started_again_and_goes_on() -> None:
+    async with lending() as rig:
+        breaks(rig, 3)
+        await rig.produce(b"later", at=rig.after(10.0))
+
+        item = await rig.leased(within=60.0)
+
+        assert item.payload == b"later"
+        died = rig.seen(LoopDied)
+        assert [event.loop for event in died] == ["sweep"] * 3
+        assert "a mistake of ours" in died[0].text
+
+
+@in_virtual_time
+async def test_it_is_in_trouble_while_it_is_down() -> None:
+    async with lending() as rig:
+        assert rig.lending.problem() is None
+        breaks(rig, 2)
+        rig.lending.look("jobs")
+        await asyncio.sleep(0.01)
+        trouble = rig.lending.problem()
+        await asyncio.sleep(60.0)
+
+        assert trouble is not None
+        assert trouble.startswith("sweep: it died and starts again in 1 s")
+        assert "a mistake of ours" in trouble
+        assert rig.lending.problem() is None
+
+
+@in_virtual_time
+async def test_one_that_always_dies_is_tried_less_and_less_often() -> None:
+    async with lending() as rig:
+        tried = breaks(rig, 10**9)
+        rig.lending.look("jobs")
+        await asyncio.sleep(3600.0)
+
+        pauses = [after - before for before, after in pairwise(tried)]
+        assert AGAIN.cap is not None
+        assert pauses[0] < 2.0 < AGAIN.cap <= pauses[-1]
+        assert len(tried) < 300
+        assert rig.lending.problem() is not None
+
+
+@in_virtual_time
+async def test_an_observer_that_raises_does_not_end_it() -> None:
+    async with lending() as rig:
+
+        def observe(event: Event) -> None:
+            rig.events.append(event)
+            if type(event) in {ItemMoved, LoopDied}:
+                raise ValueError("cannot be told")
+
+        for one in (rig.lending, *rig.lending._loops.values()):
+            one._observe = observe  # type: ignore[attr-defined]
+        await rig.store.create_queue(
+            type(JOBS)(name="dead", lease_timeout=60.0, expire_timeout=60.0)
+        )
+        await rig.store.update_queue(
+            type(JOBS)(name="jobs", lease_timeout=5.0, expire_timeout=9.0, dead_queue="dead")
+        )
+        await rig.produce(b"1")
+        await asyncio.sleep(20.0)
+        await rig.produce(b"2")
+        await asyncio.sleep(20.0)
+
+        assert len(await rig.store.items("dead", 0, limit=10)) == 2
+        assert rig.seen(LoopDied)
+
+
+@in_virtual_time
+async def test_origins_are_forgotten_while_lending_goes_on() -> None:
+    async with lending() as rig:
+        now = rig.clock.now()
+        item = Item(id="", payload=b"", source_id="s", created_at=now, updated_at=now)
+        await rig.lending.import_items("jobs", 0, [item])
+        await rig.store.clear("jobs", waiting=True, scheduled=False, destructive=False)
+        await asyncio.sleep(SOURCE_MEMORY)
+        assert rig.store._operations._queues["jobs"].sources
+        await asyncio.sleep(SOURCE_MEMORY + 2 * module.FORGET_EVERY)
+
+        assert rig.store._operations._queues["jobs"].sources == {}
+        assert await rig.lending.import_items("jobs", 0, [item]) != []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_forgetting_that_fails_is_tried_again(times: int) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        async with lending() as rig:
+            asked: list[float] = []
+
+            async def forget(*, limit: int = 1000) -> bool:
+                asked.append(rig.clock.monotonic())
+                if len(asked) <= times:
+                    raise ValueError("a mistake of ours")
+                return False
+
+            rig.store.forget = forget  # type: ignore[method-assign]
+            await asyncio.sleep(module.FORGET_EVERY + 60.0)
+
+            assert len(asked) == times + 1
+            assert {event.loop for event in rig.seen(LoopDied)} == {"sources"}
+            assert rig.lending.problem() is None
+
+    run()

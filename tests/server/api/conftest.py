@@ -1,0 +1,33 @@
+"""Callers of every kind, on one office that asks who they are."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+
+from deadletter.core.access import Role
+from deadletter.server.app import build
+from deadletter.server.context import Place
+from server.conftest import token
+
+Api = AsyncTestClient[Litestar]
+Caller = Callable[..., Awaitable[dict[str, str]]]
+
+
+@pytest.fixture
+async def door(guarded: Place) -> AsyncIterator[Api]:
+    """The same API where a token is asked for."""
+    async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
+        yield client
+
+
+@pytest.fixture
+def caller(guarded: Place) -> Caller:
+    """The headers of somebody with this role, limited to these sources."""
+
+    async def headers(role: Role, *sources: str, name: str = "") -> dict[str, str]:
+        shown = await token(guarded, role, *sources, name=name)
+        return {"authorization": f"Bearer {shown}"}
+
+    return headers

@@ -1,0 +1,129 @@
+"""Groups over HTTP: what broke, and what was said about it."""
+
+from datetime import timedelta
+from typing import Any
+
+from deadletter.core.access import Role
+from deadletter.server.context import Place
+from office.making import make_letter, make_letters
+from server.api.conftest import Api, Caller
+
+
+async def test_groups_come_largest_first_with_their_share(api: Api, place: Place) -> None:
+    await place.store.keep(make_letters(3))
+    await place.store.keep([make_letter(9, error_type="builtins.KeyError")])
+
+    groups = (await api.get("/api/v1/groups")).json()["groups"]
+
+    assert [(group["open"], group["share"]) for group in groups] == [(3, 0.75), (1, 0.25)]
+    one = await api.get(f"/api/v1/groups/{groups[0]['fingerprint'][:6]}")
+    assert one.json() == groups[0]
+
+
+async def test_groups_go_on_where_the_page_before_ended(api: Api, place: Place) -> None:
+    names = [f"1-{n:03}" for n in range(7)]
+    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+
+    walked: list[str] = []
+    asked: dict[str, Any] = {"limit": 3}
+    while asked.get("after", "") is not None and len(walked) < 10:
+        page = (await api.get("/api/v1/groups", params=asked)).json()
+        walked += [group["fingerprint"] for group in page["groups"]]
+        asked["after"] = page["after"]
+
+    assert len(walked) == 7
+    assert sorted(walked) == names
+    nowhere = await api.get("/api/v1/groups", params={"after": "1-003"})
+    assert nowhere.status_code == 400
+    assert "left off" in nowhere.text
+
+
+async def test_what_was_said_of_a_group_is_kept(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
+    says = {"status": "resolved", "version": "1.9", "owner": "anna", "reason": "fixed"}
+
+    answer = await api.put(path, json=says)
+
+    assert answer.status_code == 200
+    said = answer.json()
+    assert (said["status"], said["version"], said["owner"], said["note"]) == (
+        "resolved",
+        "1.9",
+        "anna",
+        "fixed",
+    )
+
+
+async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
+    until = (place.clock.now() + timedelta(hours=1)).isoformat()
+
+    await api.put(path, json={"status": "snoozed", "until": until})
+
+    assert (await api.get("/api/v1/groups")).json() == {"groups": [], "after": None}
+    snoozed = (await api.get("/api/v1/groups", params={"status": "snoozed"})).json()
+    assert len(snoozed["groups"]) == 1
+
+
+async def test_what_nobody_can_mean_is_refused(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+
+    for says in [
+        {"status": "regressed"},
+        {"status": "snoozed"},
+        {"status": "snoozed", "until": "2001-01-01T00:00:00Z"},
+        {"status": "muted", "until": "2101-01-01T00:00:00Z"},
+        {"status": "snoozed", "until": "2101-01-01T00:00:00"},
+        {},
+    ]:
+        answer = await api.put(f"/api/v1/groups/{letter.head.fingerprint}/standing", json=says)
+
+        assert answer.status_code == 400
+
+
+async def test_groups_of_others_do_not_exist(door: Api, guarded: Place, caller: Caller) -> None:
+    theirs, ours = make_letter(1, source="mails"), make_letter(2)
+    await guarded.store.keep([theirs, ours])
+    somebody = await caller(Role.OPERATOR, "orders")
+
+    listed = (await door.get("/api/v1/groups", headers=somebody)).json()["groups"]
+    assert [(group["source"], group["share"]) for group in listed] == [("orders", 1.0)]
+    asked = {"source": "mails"}
+    nothing = await door.get("/api/v1/groups", params=asked, headers=somebody)
+    assert nothing.json() == {"groups": [], "after": None}
+    name = theirs.head.fingerprint
+    for answer in (
+        await door.get(f"/api/v1/groups/{name}", headers=somebody),
+        await door.put(
+            f"/api/v1/groups/{name}/standing", json={"status": "muted"}, headers=somebody
+        ),
+    ):
+        assert answer.status_code == 404
+
+
+async def test_groups_are_merged_split_and_put_back(api: Api, place: Place) -> None:
+    names = ("f-1", "f-2")
+    await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
+    first, second = (f"/api/v1/groups/{name}" for name in names)
+
+    merged = await api.post(f"{first}/merge", json={"others": ["f-2"]})
+    rules = await api.get("/api/v1/group-rules")
+    split = await api.post(f"{first}/split", json={"query": "version:1.8.0"})
+    back = await api.post(f"{first}/undo", json={"reason": "one cause after all"})
+
+    assert merged.json() == {"group": "f-1", "moved": 1}
+    (rule,) = rules.json()
+    assert (rule["group"], rule["target"], rule["query"]) == ("f-2", "f-1", "")
+    assert split.json()["moved"] == 2
+    assert back.json() == {"group": "f-1", "moved": 2}
+    wrong = await api.post(f"{first}/split", json={"query": "is:pending"})
+    assert wrong.status_code == 400
+    assert "no group can be split by it" in wrong.text
+    nothing = await api.post(f"{first}/undo", json={})
+    assert nothing.status_code == 404
+    assert (await api.post(f"{second}/undo", json={})).status_code == 200

@@ -1,0 +1,108 @@
+"""Requests that are odd on purpose, or meet a change half-way."""
+
+from typing import Any
+
+import pytest
+
+from deadletter.core.letter import By, State
+from deadletter.ports import Move
+from deadletter.server.context import Place
+from office.making import BY, make_letter
+from server.api.conftest import Api
+
+JSON = {"content-type": "application/json"}
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/v1/letters/review", DEEP),
+        ("POST", "/api/v1/replays/plan", f'{{"query": {DEEP}'),
+        ("PATCH", "/api/v1/letters/{id}", f'{{"json": {DEEP}'),
+        ("POST", "/api/v1/session", DEEP[:3_000]),
+    ],
+)
+async def test_what_is_nested_without_end_is_their_mistake(
+    api: Api, place: Place, method: str, path: str, body: str
+) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+
+    answer = await api.request(method, path.format(id=letter.id), content=body, headers=JSON)
+
+    assert answer.status_code == 400
+    assert "deep" in answer.json()["detail"]
+
+
+async def test_nobody_keeps_much_in_memory_before_they_are_known(door: Api) -> None:
+    """The one body that is read of anybody is a short one."""
+    body = '{"token": "' + "x" * 200_000 + '"}'
+
+    answer = await door.post("/api/v1/session", content=body, headers=JSON)
+
+    assert answer.status_code == 413
+    assert "send less" in answer.json()["detail"]
+
+
+async def test_a_letter_named_twice_is_one_letter(api: Api, place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    ids = [letter.id, letter.id.upper()]
+
+    answer = await api.post("/api/v1/letters/review", json={"ids": ids})
+
+    assert answer.json() == {"asked": 1, "moved": 1, "skipped": {}}
+
+
+@pytest.mark.parametrize(
+    ("tags", "status"),
+    [
+        ('"0"', 200),
+        ('"7", "0"', 200),
+        ('"7","8"', 412),
+        ('W/"0"', 412),  # weak ones never match here
+        ("0", 412),
+        ("*", 200),
+        ("", 412),
+    ],
+)
+async def test_any_of_several_revisions_will_do(
+    api: Api, place: Place, tags: str, status: int
+) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+
+    answer = await api.patch(
+        f"/api/v1/letters/{letter.id}", json={"text": "x"}, headers={"if-match": tags}
+    )
+
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_letter_purged_meanwhile_is_gone_not_broken(
+    api: Api, place: Place, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    edit = type(place.store).edit
+
+    async def purged() -> None:
+        thrown = Move(ids=(letter.id,), old=frozenset({State.PENDING}), new=State.DISCARDED)
+        await place.store.move(thrown, BY)
+        await place.store.purge([letter.id], By("anna", "now"))
+
+    async def beside(self: Any, *args: Any, **options: Any) -> None:
+        if when == "before":
+            await purged()
+        await edit(self, *args, **options)
+        if when == "after":
+            await purged()
+
+    monkeypatch.setattr(type(place.store), "edit", beside)
+    answer = await api.patch(
+        f"/api/v1/letters/{letter.id}", json={"text": "x"}, headers={"if-match": "*"}
+    )
+
+    assert answer.status_code == 404

@@ -1,0 +1,212 @@
+"""Changes as they happen."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from deadletter.core.access import Role
+from deadletter.core.campaign import Campaign
+from deadletter.core.errors import Unavailable
+from deadletter.core.letter import AuditEntry
+from deadletter.ports import Engine
+from deadletter.server.app import build
+from deadletter.server.context import Place
+from deadletter.server.live import Counted, Live, last_act
+from deadletter.testing.fakes import eventually
+from office.making import BY, make_letter, make_letters
+from queue_server.wire.wire_rig import running
+from server.api.conftest import Caller
+
+
+@pytest.fixture
+async def live(place: Place) -> AsyncIterator[Live]:
+    live = Live(place.store, every=0.01)
+    yield live
+    await live.close()
+
+
+async def heard(listener: asyncio.Queue[Any], count: int) -> list[Any]:
+    async with asyncio.timeout(10):
+        return [await listener.get() for _ in range(count)]
+
+
+async def test_letters_acts_and_replays_are_told(live: Live, place: Place) -> None:
+    letter = make_letter()
+    async with live.listening() as listener:
+        await place.store.keep([letter])
+        (arrived,) = await heard(listener, 1)
+        await place.office.letters.note([letter.id], "seen", BY)
+        (act,) = await heard(listener, 1)
+        await place.office.replays.sender.begin([letter.id], BY, query="*", hold=True)
+        planned, replay = await heard(listener, 2)
+
+    assert arrived == Counted("orders", {letter.head.state: 1})
+    assert isinstance(act, AuditEntry)
+    assert act.detail == "seen"
+    assert isinstance(planned, AuditEntry)
+    assert isinstance(replay, Campaign)
+
+
+async def test_what_was_before_is_not_told(live: Live, place: Place) -> None:
+    old = make_letter()
+    await place.store.keep([old])
+    await place.office.letters.note([old.id], "old", BY)
+
+    async with live.listening() as listener:
+        await place.office.letters.note([old.id], "new", BY)
+        (act,) = await heard(listener, 1)
+
+    assert act.detail == "new"
+
+
+async def test_nobody_looks_while_nobody_listens(live: Live) -> None:
+    assert not live.is_looking
+    async with live.listening(), live.listening():
+        assert live.is_looking
+
+    await eventually(lambda: not live.is_looking)
+
+
+async def test_all_listeners_share_one_look(live: Live, place: Place) -> None:
+    async with live.listening() as one:
+        looking = live._looking
+        async with live.listening() as two:
+            await place.store.keep([make_letter()])
+            assert await heard(one, 1) == await heard(two, 1)
+            assert live._looking is looking
+
+
+async def test_a_listener_that_is_too_slow_is_sent_away(
+    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.server.live._WAITING", 2)
+    letters = make_letters(3)
+    await place.store.keep(letters)
+    async with live.listening() as listener:
+        await place.office.letters.note([letter.id for letter in letters], "n", BY)
+        (last,) = await heard(listener, 1) if listener.empty() else [None]
+        while last is not None:
+            (last,) = await heard(listener, 1)
+
+    assert last is None
+
+
+async def test_a_store_out_of_reach_ends_nothing(
+    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = make_letter()
+    failures = 0
+    counts = place.store.counts
+
+    async def gone() -> Any:
+        nonlocal failures
+        failures += 1
+        if failures < 4:
+            raise Unavailable("gone")
+        return await counts()
+
+    async with live.listening() as listener:
+        monkeypatch.setattr(place.store, "counts", gone)
+        await place.store.keep([letter])
+        await heard(listener, 1)
+
+    assert failures >= 4
+
+
+@pytest.mark.parametrize("acts", [0, 1, 2, 5, 16, 17])
+async def test_the_end_of_the_audit_is_found(place: Place, acts: int) -> None:
+    for number in range(acts):
+        await place.store.record("test", str(number), BY)
+
+    assert await last_act(place.store) == acts
+
+
+async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[str, str], Any]]:
+    """What a browser would hear."""
+    async with (
+        httpx.AsyncClient(timeout=10) as client,
+        client.stream("GET", f"{url}/api/v1/events", headers=headers) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        event: dict[str, str] = {}
+        async for line in answer.aiter_lines():
+            name, _, text = line.partition(": ")
+            if line:
+                event[name] = text
+            elif event:
+                yield event, json.loads(event.get("data", "null"))
+                event = {}
+
+
+async def test_events_are_heard_over_the_wire_and_resumed(place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    async with running(build(place)) as url:
+        hearing = events(url, {})
+        await anext(hearing)  # it has begun
+        await place.office.letters.note([letter.id], "one", BY)
+        event, act = await anext(hearing)
+        await hearing.aclose()  # type: ignore[attr-defined]
+        await place.office.letters.note([letter.id], "two", BY)
+        again = events(url, {"last-event-id": event["id"]})
+        await anext(again)
+        missed, told = await anext(again)
+        place.stopping.set()  # and the stream ends by itself
+        rest = [one async for one in again]
+
+    assert (event["event"], act["detail"]) == ("act", "one")
+    assert (missed["event"], told["detail"]) == ("act", "two")
+    assert rest == []
+
+
+async def test_listeners_hear_of_their_own_letters_only(
+    guarded: Place, caller: Caller, engine: Engine
+) -> None:
+    anna = await caller(Role.READER, "orders")
+    async with running(build(guarded)) as url:
+        hearing = events(url, anna)
+        await anext(hearing)
+        theirs = make_letter(1, source="mails")
+        await guarded.store.keep([theirs])
+        await guarded.office.letters.note([theirs.id], "secret", BY)
+        ours = make_letter(2)
+        await guarded.store.keep([ours])
+        event, counted = await anext(hearing)
+        guarded.stopping.set()
+        rest = [one async for one in hearing]
+
+    assert event["event"] == "letters"
+    assert counted == {"source": "orders", "counts": {"pending": 1}}
+    assert rest == []
+
+
+async def test_who_missed_much_is_told_all_of_it(place: Place) -> None:
+    letter = make_letter()
+    await place.store.keep([letter])
+    for _ in range(1_100):
+        await place.store.record("seen", letter.id, BY, "")
+    last = await last_act(place.store)
+
+    async with running(build(place)) as url:
+        hearing = events(url, {"last-event-id": "0"})
+        await anext(hearing)
+        told = [(await anext(hearing))[0]["id"] for _ in range(last)]
+        place.stopping.set()
+
+    assert told == [str(number) for number in range(1, last + 1)]
+
+
+async def test_listeners_are_sent_away_when_nobody_looks_any_more(
+    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(**_: Any) -> Any:
+        raise ValueError("a mistake of ours")
+
+    async with live.listening() as listener:
+        monkeypatch.setattr(place.store, "counts", broken)
+
+        assert await heard(listener, 1) == [None]

@@ -1,0 +1,83 @@
+"""The audit of those limited to some mailboxes tells nothing of what others do."""
+
+from typing import Any
+
+import pytest
+
+from deadletter.core.access import Role
+from deadletter.core.letter import By
+from deadletter.server.api import audit
+from deadletter.server.context import Place
+from office.making import make_letter
+from server.auth.conftest import Client, bearer
+from server.conftest import token
+
+AUDIT = "/api/v1/audit"
+
+
+@pytest.fixture
+async def limited(guarded: Place) -> dict[str, str]:
+    """Somebody of `orders`, where 6 of 66 acts happened."""
+    letters = [make_letter(number) for number in range(1, 7)]
+    await guarded.store.keep(letters)
+    first, *others = [letter.id for letter in letters]
+    await guarded.store.note([first], "mine", By("bo"))
+    for number in range(30):
+        await guarded.store.record("issue", f"token:{number}", By("root"))
+    await guarded.store.note(others, "mine", By("bo"))
+    for number in range(30):
+        await guarded.store.record("update", f"mails-{number}", By("root"))
+    return bearer(await token(guarded, Role.READER, "orders"))
+
+
+async def pages(client: Client, headers: dict[str, str], **asked: Any) -> list[Any]:
+    """Every page until the list says that it is over."""
+    found: list[Any] = []
+    after = 0
+    while after is not None:
+        params = {**asked, "after": after}
+        answer = await client.get(AUDIT, params=params, headers=headers)
+        assert answer.status_code == 200
+        found.append(answer.json())
+        after = found[-1]["after"]
+        assert len(found) < 200
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+async def test_no_cursor_is_that_of_an_act_of_others(
+    visitor: Client, limited: dict[str, str], limit: int
+) -> None:
+    found = await pages(visitor, limited, limit=limit)
+
+    entries = [entry for page in found for entry in page["entries"]]
+    assert [entry["detail"] for entry in entries] == ["mine"] * 6
+    seqs = {entry["seq"] for entry in entries}
+    assert {page["after"] for page in found} <= {None, *seqs}
+
+
+async def test_nothing_tells_whether_there_is_something_about_a_target(
+    visitor: Client, limited: dict[str, str]
+) -> None:
+    answers = {
+        (await visitor.get(AUDIT, params=params, headers=limited)).text
+        for target in ("token:1", "mails-3", "nosuch")
+        for params in ({"target": target, "limit": 1}, {"target": target})
+    }
+
+    assert answers == {'{"entries":[],"after":null}'}
+
+
+async def test_acts_of_others_without_end_are_looked_through_bit_by_bit(
+    visitor: Client, limited: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_STEP", 3)
+    monkeypatch.setattr(audit, "_STEPS", 2)
+
+    found = await pages(visitor, limited, limit=100)
+
+    entries = [entry for page in found for entry in page["entries"]]
+    assert [entry["detail"] for entry in entries] == ["mine"] * 6
+    assert len(found) > 5  # some of them are empty, and go on where they began
+    seqs = {entry["seq"] for entry in entries}
+    assert {page["after"] for page in found} <= {None, 0, *seqs}

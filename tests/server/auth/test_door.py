@@ -1,0 +1,92 @@
+"""Finding out who asks: together with others, and never from before one asked."""
+
+import asyncio
+
+import pytest
+
+from deadletter.core.access import Role, Token
+from deadletter.core.errors import Unavailable
+from deadletter.ports import AccessStore
+from deadletter.server.auth.door import Door
+from deadletter.server.context import Place
+from deadletter.testing.fakes import FakeClock, eventually
+from server.conftest import token
+
+
+class SlowLooks:
+    """Lets looks see what is there at once, and tell it when told to."""
+
+    def __init__(self, access: AccessStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen = 0
+        self._gate = asyncio.Event()
+        self._look = access.token
+        monkeypatch.setattr(access, "token", self)
+
+    async def __call__(self, hash: str) -> Token | None:
+        found = await self._look(hash)
+        self.seen += 1
+        await self._gate.wait()
+        return found
+
+    def tell(self) -> None:
+        self._gate.set()
+
+
+@pytest.fixture
+def looks(access: AccessStore, monkeypatch: pytest.MonkeyPatch) -> SlowLooks:
+    return SlowLooks(access, monkeypatch)
+
+
+@pytest.fixture
+def door(access: AccessStore, clock: FakeClock) -> Door:
+    return Door(access, clock)
+
+
+async def test_who_asks_after_a_revocation_is_not_answered_from_before_it(
+    door: Door, guarded: Place, access: AccessStore, looks: SlowLooks
+) -> None:
+    shown = await token(guarded, Role.READER)
+    early = asyncio.create_task(door.token(shown))
+    await eventually(lambda: looks.seen == 1)
+
+    await access.revoke(shown.split("_")[1])
+    late = asyncio.create_task(door.token(shown))
+    looks.tell()
+
+    assert await late is None
+    await early  # asked before: either answer was true then
+
+
+async def test_many_who_ask_at_once_are_looked_up_together(
+    door: Door, guarded: Place, looks: SlowLooks
+) -> None:
+    shown = [await token(guarded, Role.READER, name=name) for name in ("a", "b")]
+    looks.tell()
+
+    found = await asyncio.gather(*(door.token(one) for one in shown * 50))
+
+    names = [one.to.name for one in found if one is not None]
+    assert names == ["a", "b"] * 50
+    assert looks.seen <= 4
+
+
+async def test_somebody_who_leaves_takes_nobody_along(
+    door: Door, guarded: Place, looks: SlowLooks
+) -> None:
+    shown = await token(guarded, Role.READER)
+    leaving, staying = [asyncio.create_task(door.token(shown)) for _ in range(2)]
+    await eventually(lambda: looks.seen == 1)
+
+    leaving.cancel()
+    looks.tell()
+
+    assert await staying is not None
+
+
+async def test_a_store_that_never_answers_is_out_of_reach(
+    door: Door, guarded: Place, looks: SlowLooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.server.auth.door._PATIENCE", -1.0)
+
+    with pytest.raises(Unavailable):
+        await door.token(await token(guarded, Role.READER))
