@@ -8,7 +8,7 @@ store is asked for the latest groups and campaigns only.
 import asyncio
 import math
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,7 +18,6 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome, is_any_un
 from deadletter.core.errors import BackendError
 from deadletter.core.grouping import is_overflow
 from deadletter.core.letter import Group, GroupStatus, State, still_open
-from deadletter.core.query import parse
 from deadletter.core.replay_rules import HANDLED
 from deadletter.ports import Clock, LetterStore
 from deadletter.profiles.pipeline import node_of
@@ -26,6 +25,13 @@ from deadletter.profiles.pipeline import node_of
 from .metrics import Capped
 from .observers import Arrivals, Arrived
 from .waiting import oldest_pending
+
+GROUPS: Final = 1_000  # number of latest groups and replays that are counted
+PATIENCE: Final = 10.0  # seconds for the office to answer
+AGES_EVERY: Final = 60.0  # seconds between two searches for the oldest letters
+AGED: Final = 50  # sources whose oldest letter is looked for, most pending first
+
+Mismatch = Callable[[], Awaitable[int]]
 
 _OUT: Final = HANDLED | {Outcome.SENT, Outcome.UNCONFIRMED, Outcome.FAILED}
 _ENDS: Final = (
@@ -91,12 +97,6 @@ class Replays:
 
 def _sent(counts: dict[Outcome, int]) -> int:
     return sum(counts.get(outcome, 0) for outcome in _OUT)
-
-
-_PAGE: Final = 100
-_LOOKS: Final = 24  # at one source, until we are content with what we know
-_CLOSE: Final = 1.05  # how near the truth an age must be, if it cannot be exact
-_PENDING: Final = parse(f"is:{State.PENDING}")
 
 
 class OfficeMetrics:
