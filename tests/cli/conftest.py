@@ -26,6 +26,10 @@ class Ran:
     office: str = field(default="", compare=False)
 
     @property
+    def said(self) -> str:
+        return self.out + self.err
+
+    @property
     def document(self) -> Any:
         return json.loads(self.out)
 
