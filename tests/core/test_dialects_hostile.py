@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.letter_filing import file
+from core.filing_rig import file
 from deadletter.core.signing import Keys
 from deadletter.intake.dialects import MALFORMED, Found, letter_of, unmarked
 
@@ -35,6 +35,7 @@ values = st.one_of(
     st.sampled_from([b"9999-12-31T23:59:59Z", b"0001-01-01T00:00:00+14:00"]),
     st.sampled_from([b'"\\ud800"', b"\\x00", b"[" * 5000, b"a" * 24, b""]),
 )
+
 texts = st.text(max_size=20)
 anything = st.builds(
     Found,

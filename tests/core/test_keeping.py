@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from core.filing_rig import file
 from deadletter.core.attempts import append, read
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import DeadLetter, State
-from deadletter.core.letter_filing import FINISHED, Filed, Known, check_expiry, check_purge, file
+from deadletter.core.letter_filing import FINISHED, Filed, Known, check_expiry, check_purge
 from deadletter.core.message import Lineage
 from deadletter.testing.fakes import START
 from deadletter.testing.letters_bench import a_letter, tried_again

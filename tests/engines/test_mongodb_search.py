@@ -14,11 +14,12 @@ from contracts.odd_searches import odd_letter, odd_searches
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.query import EVERYTHING, STEP, Budget, Meter, Node, matches, parse
+from deadletter.office.transactions.filing import file_letters
 from deadletter.stores.mongodb import search
 from deadletter.stores.mongodb.database import Database, Session, begin
 from deadletter.stores.mongodb.engine import MongodbEngine
+from deadletter.stores.mongodb.letter_operations import MongodbOperations
 from deadletter.stores.mongodb.letters_documents import INLINE, get
-from deadletter.stores.mongodb.letters_keep import keep
 from deadletter.testing.fakes import START, FakeClock
 from deadletter.testing.letters_bench import a_letter
 from engines.machines import runs
@@ -57,7 +58,7 @@ class Office:
         async with self.db._client.start_session() as session:
             await session.start_transaction()
             turn = await begin(self.db.there, session)
-            kept = await keep(turn, letters, NOW, GroupLimit())
+            kept = await file_letters(MongodbOperations(turn), letters, NOW, GroupLimit())
             ids = list(dict.fromkeys(one.id for one in kept))
             there = await get(self.db.there, session, ids)
             found = [head async for head in self._pages(session, query, limit)]

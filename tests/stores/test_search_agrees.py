@@ -18,12 +18,12 @@ from deadletter.core.seals import PLAIN
 from deadletter.stores.sqlite import body_index, search
 from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.body_index import index_up_to
-from deadletter.stores.sqlite.letters_keep import keep
 from deadletter.stores.sqlite.letters_rows import whole
 from deadletter.stores.sqlite.link import migrate
 from deadletter.stores.sqlite.search import narrowest, size, windows
 from deadletter.stores.sqlite.text_index import index_some
 from deadletter.testing.letters_bench import a_letter
+from stores.sqlite_filing import keep
 
 _EVERY = "SELECT *, seq AS tag FROM letters JOIN letter_contents ON letter = seq"
 

@@ -18,10 +18,10 @@ from deadletter.stores.sqlite import search as search_window
 from deadletter.stores.sqlite import text_index
 from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.letter_operations import SqliteOperations
-from deadletter.stores.sqlite.letters_keep import keep
 from deadletter.stores.sqlite.link import migrate
 from deadletter.stores.sqlite.text_index import index_some, tidy_some
 from office.making import BY, NOW, make_letter, make_letters
+from stores.sqlite_filing import keep
 
 _MATCHING = "SELECT rowid FROM letter_texts WHERE letter_texts MATCH ? ORDER BY rowid"
 _INTEGRITY = "INSERT INTO letter_texts (letter_texts) VALUES ('integrity-check')"

@@ -56,6 +56,7 @@ class ItemSum(Struct, frozen=True, gc=False):
     outcome: str
     marks: int
     key: bytes | None = NO_KEY
+    letters: int | None = 0  # how many there are; None where an office does not count them
 
 
 class Outdated(Struct, frozen=True):
@@ -115,7 +116,7 @@ class Examination:
         self._campaigns: dict[int, str] = {}  # their ids, by number
         self._starts: dict[str, Start] = {}  # of campaigns
         self._item_sums: dict[tuple[int, str], ItemSum] = {}
-        self._items: Counter[int] = Counter()  # how many each campaign has
+        self._items: Counter[tuple[int, str]] = Counter()  # by campaign and outcome
         self._item_marks: Counter[tuple[int, str]] = Counter()
         self._findings: list[str] = []
         self._damaged: list[str] = []
@@ -161,7 +162,7 @@ class Examination:
         if place not in self._item_sums:
             self.add_item_sum(ItemSum(campaign, outcome, 0, self._sealing.key_id))
         marks = self._sealing.marks(self._item_sums[place].key)
-        self._items[campaign] += 1
+        self._items[place] += 1
         self._item_marks[place] += marks.item(campaign, letter, outcome)
 
     def compare(self, ends: Ends, totals: Mapping[str, int]) -> None:
@@ -184,21 +185,21 @@ class Examination:
         return found
 
     def outdated(self, totals: Mapping[str, int]) -> Outdated:
-        """Return the sums to make anew; damaged ones must not look sound after it."""
+        """
+        Return the sums to make anew; damaged ones must not look sound after it.
+
+        Those of a campaign are made anew together, or not at all.
+        """
         sums = self._sums
         fits = sums.key is None or (self._has_letters() and self._has_deaths(totals))
+        items = [one for one in self._item_sums.values() if self._is_outdated(one.key)]
+        damaged = {
+            one.campaign for one in items if one.key is not None and not self._has_items(one)
+        }
         return Outdated(
             letters=self._is_outdated(sums.key) and fits,
-            items=tuple(
-                one
-                for one in self._item_sums.values()
-                if self._is_outdated(one.key) and (one.key is None or self._has_items(one))
-            ),
+            items=tuple(one for one in items if one.campaign not in damaged),
         )
-
-    def item_sums_of(self, campaign: int) -> list[ItemSum]:
-        """Return what is said of a campaign's letters, by outcome."""
-        return [one for one in self._item_sums.values() if one.campaign == campaign]
 
     def _is_outdated(self, key: bytes | None) -> bool:
         sealing = self._sealing
@@ -229,10 +230,14 @@ class Examination:
 
     def _compare_items(self) -> None:
         names = self._campaigns
-        counts = {names[seq]: self._items[seq] for seq in names}
+        counts = Counter(dict.fromkeys(names.values(), 0))
+        for (seq, _), n in self._items.items():
+            if seq in names:
+                counts[names[seq]] += n
+        self.find(*self._miscounted_items()[:NAMED])
         self.find(*self.chain.missing_plans(counts))
         self.find(*self.chain.changed_plans(self._starts))
-        if stray := sum(n for seq, n in self._items.items() if seq not in names):
+        if stray := sum(n for (seq, _), n in self._items.items() if seq not in names):
             self.find(f"{stray} parts of campaigns belong to no campaign")
         changed = {
             names.get(one.campaign, "")
@@ -247,6 +252,14 @@ class Examination:
                 for id_ in sorted(changed)[:NAMED]
             )
         )
+
+    def _miscounted_items(self) -> list[str]:
+        return [
+            f"campaign {self._campaigns[one.campaign]} says {one.letters} of its letters"
+            f" are {one.outcome}, but {self._items[place]} are"
+            for place, one in sorted(self._item_sums.items())
+            if one.letters not in {None, self._items[place]} and one.campaign in self._campaigns
+        ]
 
     def _can_check(self, what: str, key: bytes | None, marks: int) -> bool:
         """Return whether a sum's key is ours; one without any is noted, if not 0."""

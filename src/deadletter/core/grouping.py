@@ -4,7 +4,7 @@ How groups stand: what people may say of one, and what a death makes of that.
 All stores follow these rules.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -114,6 +114,57 @@ def versions_to_compare(
         if all(versions) and compare(*versions, head.source, {}) is None:
             wanted |= dict.fromkeys((head.source, version) for version in versions)
     return list(wanted)
+
+
+def groups_of(deaths: Iterable[DeadLetter]) -> list[Group]:
+    """Return the groups of these deaths, as the deaths alone show them."""
+    by_group: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for letter in deaths:
+        by_group[letter.head.fingerprint].append(letter)
+    found = []
+    for name, letters in by_group.items():
+        latest = letters[0]
+        first = last = latest.head.dead_at
+        if len(letters) > 1:
+            times = [letter.head.dead_at for letter in letters]
+            first, last = min(times), max(times)
+            # Of several at the same moment, the one that came last.
+            latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
+        head = latest.head
+        found.append(
+            Group(
+                fingerprint=name,
+                source=letters[0].head.source,
+                error_type=head.error_type,
+                text=head.error_text,
+                frame=latest.frame,
+                trouble=head.trouble,
+                code=head.code,
+                first_seen=first,
+                last_seen=last,
+                counts={},
+                total=len(letters),
+            )
+        )
+    return found
+
+
+def grown(group: Group | None, deaths: Group) -> Group:
+    """Return a group as it is after more deaths; the latest death is the one it shows."""
+    if group is None:
+        return deaths
+    latest = deaths if deaths.last_seen >= group.last_seen else group
+    return replace(
+        group,
+        error_type=latest.error_type,
+        text=latest.text,
+        frame=latest.frame,
+        trouble=latest.trouble,
+        code=latest.code,
+        first_seen=min(group.first_seen, deaths.first_seen),
+        last_seen=latest.last_seen,
+        total=group.total + deaths.total,
+    )
 
 
 def regressed(standing: Standing, now: datetime) -> Standing:

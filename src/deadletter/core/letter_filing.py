@@ -1,17 +1,16 @@
 """
-What keeping a letter means: a new one, one that died again, or nothing new.
+The rules of filing a letter: it is new, it died again, or nothing about it is new.
 
-All stores follow these rules. They look letters up, write down what comes out of
-here and count it; they decide nothing themselves.
+`office.transactions.filing` looks letters up, and writes and counts what is decided here.
 
 The same death told twice (a crash between keeping and forgetting, a reply that
 was lost) changes nothing: it neither reopens a letter that somebody has closed
 meanwhile nor counts again. Attempts never shrink, and no body ever disappears.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
 class Known(Struct, frozen=True, kw_only=True, gc=False):
     """A stored letter without its contents."""
 
+    seq: int = 0  # its number in the store; 0 is a new letter
     head: LetterHead
     digest: bytes  # of the body that died
     edited: bytes | None = None  # of the body that it was given since
@@ -97,44 +97,38 @@ class Filed(Struct, frozen=True, kw_only=True, gc=False):
         return known is not None and known.head.conflict
 
 
-LookUp: TypeAlias = Callable[[Sequence[str]], Mapping[str, Known]]
-Filing: TypeAlias = Generator[Sequence[str], Mapping[str, Known], list[Filed]]
-
-
-def file(letters: Iterable[DeadLetter], look_up: LookUp) -> list[Filed]:
+class Filing:
     """
-    Say what keeping these letters means, in their order.
+    Letters that are to be kept, and the decision what that changes.
 
-    `look_up` is asked for every id that matters, in one or two goes. Letters of
-    one batch see each other: two of one identity become one, or are set apart.
+    Letters of one batch see each other: two of one identity become one, or are set apart.
     """
-    steps = filing(letters)
-    try:
-        wanted = next(steps)
-        while True:
-            wanted = steps.send(look_up(wanted))
-    except StopIteration as end:
-        filed: list[Filed] = end.value
+
+    def __init__(self, letters: Iterable[DeadLetter]) -> None:
+        self._arrivals = [_arrival(letter) for letter in letters]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of stored letters that matter."""
+        return _addresses(self._arrivals)
+
+    def rivals(self, known: Mapping[str, Known]) -> list[str]:
+        """Return more ids that matter, once those of `ids` are known; mostly none."""
+        return _rivals(self._arrivals, known)
+
+    def decide(self, known: Mapping[str, Known]) -> list[Filed]:
+        """Return what keeping each letter changes, in their order."""
+        there = dict(known)
+        filed: list[Filed] = []
+        for arrival in self._arrivals:
+            if arrival.is_usual and arrival.identity not in there:
+                one = _new(arrival, arrival.identity, conflict=False)
+            else:
+                one = _filed(arrival, there)
+            if one.after is not None:
+                there[one.id] = one.after
+            filed.append(one)
         return filed
-
-
-def filing(letters: Iterable[DeadLetter]) -> Filing:
-    """`file`, for stores that await: it yields ids and is sent what is known."""
-    arrivals = [_arrival(letter) for letter in letters]
-    known = dict((yield _addresses(arrivals)))
-    rivals = _rivals(arrivals, known)
-    if rivals:
-        known |= yield rivals
-    filed: list[Filed] = []
-    for arrival in arrivals:
-        if arrival.is_usual and arrival.identity not in known:
-            one = _new(arrival, arrival.identity, conflict=False)
-        else:
-            one = _filed(arrival, known)
-        if one.after is not None:
-            known[one.id] = one.after
-        filed.append(one)
-    return filed
 
 
 def needs_a_look(letter: DeadLetter) -> bool:

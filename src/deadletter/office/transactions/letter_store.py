@@ -12,18 +12,19 @@ from deadletter.core.audit import act
 from deadletter.core.campaign import Campaign, CampaignState
 from deadletter.core.editing import Edit
 from deadletter.core.examination import Examined
-from deadletter.core.grouping import Asked, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, Group, GroupStatus, Standing, State
+from deadletter.core.grouping import Asked, GroupLimit, GroupRule, Regrouping, check_standing
+from deadletter.core.letter import By, DeadLetter, Group, GroupStatus, Standing, State
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
-from deadletter.ports.letters import Move, ReplaySettled, Resealed
+from deadletter.ports.letters import Kept, Move, ReplaySettled, Resealed
 from deadletter.ports.time import Clock
 
 from . import campaigns, groups, letters
-from .operations import Transaction
+from .filing import file_letters
+from .operations import Reading, Transaction
 from .outcomes import settle
-from .verification import reseal
+from .verification import examine_letters, reseal, survey
 
 T = TypeVar("T")
 
@@ -38,15 +39,19 @@ class TransactionalLetters(ABC):
     ids_at_once: ClassVar[int] = 10_000  # in one transaction, so that others wait briefly
     regroupings_at_once: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, group_limit: GroupLimit) -> None:
         self._clock = clock
+        self.group_limit = group_limit
 
     @abstractmethod
-    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+    async def transact(
+        self, transaction: Transaction[T], *, patient: bool = False, size: int | None = None
+    ) -> T:
         """
         Run a transaction, perhaps several times; return once it is durable.
 
-        A `patient` one lets others go first, where they wait in one line.
+        A `patient` one lets others go first, where they wait in one line. One that
+        carries `size` bytes has to end within the time that these take.
         """
 
     @abstractmethod
@@ -54,8 +59,17 @@ class TransactionalLetters(ABC):
         """List groups, latest or largest first."""
 
     @abstractmethod
+    async def look(self, reading: Reading[T]) -> T:
+        """Run a reading of the office as it is at one moment; it may take an hour."""
+
     async def examine(self) -> Examined:
-        """Examine everything that is kept."""
+        """Examine everything that is kept; letters are read some at a time."""
+        examination = await self.look(survey)
+        after: str | None = ""
+        while after is not None:
+            some = partial(examine_letters, examination=examination, after=after)
+            after = await self.look(some)
+        return examination.result()
 
     async def verify(self) -> Sequence[str]:
         """Return what does not add up, one sentence each."""
@@ -64,6 +78,16 @@ class TransactionalLetters(ABC):
     async def reseal(self, after: str = "") -> Resealed:
         """Seal some letters that have no seal, or not by the first key."""
         return await self.transact(partial(reseal, after=after), patient=True)
+
+    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
+        """Keep letters durably, all of them or none."""
+        if not letters:
+            return []
+        now = self._clock.now()
+        return await self.transact(
+            lambda store: file_letters(store, letters, now, self.group_limit),
+            size=sum(len(letter.message.body) for letter in letters),
+        )
 
     async def groups(
         self,

@@ -1,7 +1,7 @@
 """The batch operations that a store of letters implements, and values they exchange."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from deadletter.core.brake import Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
+from deadletter.core.examination import ItemSum, SealedLetter, Sums
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
+from deadletter.core.letter_filing import Known
 from deadletter.core.message import Message
-from deadletter.core.seals import ItemMoves, Sealing
+from deadletter.core.seals import Ends, ItemMoves, Sealing, Start
+from deadletter.core.versions import Seen
 
 T = TypeVar("T")
 
@@ -46,6 +48,15 @@ class Revision(Struct, frozen=True):
     seal: bytes
 
 
+class FiledCounts(Struct, frozen=True):
+    """The numbers that change when letters are filed."""
+
+    new: Sequence[str]  # ids of letters
+    shifts: Shifts
+    groups: Sequence[Group]  # of the deaths, as these deaths alone show them
+    versions: Seen  # of the applications that letters died in
+
+
 class Course(Struct, frozen=True):
     """The position of a campaign; stores add fields of their own."""
 
@@ -76,16 +87,108 @@ class ReplayedCopy(Struct, frozen=True):
     keyed: bool
 
 
-class LetterOperations(Protocol):
+class OfficeNumbers(Struct, frozen=True):
+    """The counters and sums of a whole office."""
+
+    kept: int
+    sums: Sums
+    ends: Ends  # where the audit ends; purged and expired letters
+
+
+class Counts(Struct, frozen=True):
+    """The numbers of letters: counted now, and as they are written down."""
+
+    letters: Sequence[tuple[str, str, str, int]]  # by source, fingerprint and state
+    by_source: Mapping[tuple[str, str], int]  # source and state
+    by_group: Mapping[tuple[str, str], int]  # fingerprint and state, or "open"
+
+
+class SealedLetters(Struct, frozen=True):
+    """Some letters with their numbers and seals."""
+
+    letters: Sequence[tuple[int, SealedLetter]]
+    unreadable: Sequence[str] = ()  # ids of letters that could not be decoded
+    after: str | None = None  # where to continue; None after the last letter
+
+
+class LetterReads(Protocol):
+    """Reads of a whole office, as it is at one moment."""
+
+    @property
+    def sealing(self) -> Sealing:
+        """The keys that letters and the audit are sealed with."""
+
+    async def read_office(self) -> OfficeNumbers:
+        """Return the counters and sums of the office."""
+
+    async def read_counts(self) -> Counts:
+        """Count all letters by source, group and state; return that and the stored counts."""
+
+    async def find_oddities(self) -> list[str]:
+        """Return sentences on damage that only this store can have."""
+
+    def read_ids(self) -> AsyncIterator[str]:
+        """Return the ids of all letters."""
+
+    async def read_totals(self) -> dict[str, int]:
+        """Return the deaths that each group counts."""
+
+    async def read_campaigns(self) -> Sequence[tuple[int, str, Start]]:
+        """Return the number, id and start of all campaigns."""
+
+    async def read_item_sums(self) -> Sequence[ItemSum]:
+        """Return the sums of all campaigns, by outcome."""
+
+    def read_items(self) -> AsyncIterator[tuple[int, int, str]]:
+        """Return all letters of campaigns: the numbers of both, and the outcome."""
+
+    async def read_audit(self, *, target: str | None, after: int, limit: int) -> list[AuditEntry]:
+        """Return entries of the audit behind `after`, of one target or all, oldest first."""
+
+    async def find_sealed(self, after: str) -> SealedLetters:
+        """Return some letters behind `after` with their seals, in a fixed order."""
+
+
+class LetterOperations(LetterReads, Protocol):
     """
     Reads and writes of one store, inside one transaction.
 
     What is read stays as it is until the transaction ends.
     """
 
-    @property
-    def sealing(self) -> Sealing:
-        """The keys that letters and the audit are sealed with."""
+    # Filing
+
+    async def find_known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Return the letters with these ids, each with the cap of its last campaign."""
+
+    async def insert_letters(self, letters: Sequence[tuple[Known, DeadLetter]]) -> None:
+        """Write new letters with their contents; counts are the caller's."""
+
+    async def rewrite_letters(self, letters: Sequence[Known]) -> None:
+        """Write the heads and stories of letters that died again."""
+
+    async def count_filed(self, counts: FiledCounts) -> Sequence[str]:
+        """Count what was filed; return the names of those groups that are resolved."""
+
+    async def find_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+
+    async def find_new_groups(
+        self, groups: Mapping[str, str], day: int
+    ) -> tuple[Sequence[str], Mapping[str, int]]:
+        """
+        Return which groups exist, and the number of groups made on a day by overflow group.
+
+        Groups are given by name, each with the name of its overflow group.
+        """
+
+    async def add_new_groups(self, made: Mapping[str, int], day: int) -> None:
+        """Add to the number of groups made on a day, by overflow group."""
+
+    async def find_versions(
+        self, names: Sequence[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], datetime]:
+        """Return when versions, given by source and version, were first seen."""
 
     # Letters
 
@@ -195,16 +298,17 @@ class LetterOperations(Protocol):
 
     # Seals
 
-    async def rekey_sums(self) -> None:
-        """Make sums of letters and campaigns anew with the first key, where they fit."""
+    async def write_sums(self, sums: Sums) -> None:
+        """Write other sums of the office."""
 
-    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
-        """Return some letters behind `after` with their seals, and where to continue."""
+    async def write_item_sums(self, sums: Sequence[ItemSum]) -> None:
+        """Write other sums of campaigns: all of those that are made with an old key."""
 
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""
 
 
+Reading: TypeAlias = Callable[[LetterReads], Coroutine[Any, Any, T]]
 Transaction: TypeAlias = Callable[[LetterOperations], Coroutine[Any, Any, T]]
 
 

@@ -1,22 +1,36 @@
 """The operations of office transactions on the letters of a shelf."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from deadletter.core.brake import BrakeWindow, Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import Examination, SealedLetter, Sums
-from deadletter.core.grouping import GroupRule
-from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import ItemMoves, Sealing
+from deadletter.core.examination import ItemSum, SealedLetter, Sums
+from deadletter.core.grouping import GroupRule, grown
+from deadletter.core.letter import (
+    OPEN,
+    AuditEntry,
+    DeadLetter,
+    Group,
+    GroupStatus,
+    LetterHead,
+    Standing,
+    State,
+)
+from deadletter.core.letter_filing import Known, story_seal
+from deadletter.core.seals import Ends, ItemMoves, Sealing, Start
 from deadletter.office.transactions.operations import (
     Brief,
+    Counts,
     Course,
+    FiledCounts,
+    OfficeNumbers,
     ReplayedCopy,
     Revision,
+    SealedLetters,
     Seals,
     Shifts,
 )
@@ -37,6 +51,64 @@ class MemoryOperations:
     def sealing(self) -> Sealing:
         """The keys that letters and the audit are sealed with."""
         return self._shelf.sealing
+
+    async def find_known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Return the letters with these ids, each with the cap of its last campaign."""
+        return {
+            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
+            for kept in self._shelf.given(ids)
+        }
+
+    async def insert_letters(self, letters: Sequence[tuple[Known, DeadLetter]]) -> None:
+        """Put new letters away."""
+        for known, letter in letters:
+            self._shelf.insert(known, letter)
+
+    async def rewrite_letters(self, letters: Sequence[Known]) -> None:
+        """Write the heads and stories of letters that died again."""
+        for known in letters:
+            kept = self._shelf.by_seq[known.seq]
+            kept.known = structs.replace(known, cap=None)  # looked up anew each time
+            kept.story_seal = story_seal(kept.known, self.sealing)
+
+    async def count_filed(self, counts: FiledCounts) -> list[str]:
+        """Count what was filed; return the names of those groups that are resolved."""
+        shelf = self._shelf
+        shelf.tally["kept"] += len(counts.new)
+        shelf.note_letters(dict.fromkeys(counts.new, 1))
+        for deaths in counts.groups:
+            name = deaths.fingerprint
+            shelf.groups[name] = grown(shelf.groups.get(name), deaths)
+            shelf.note_deaths({name: deaths.total})
+        for version, at in counts.versions.items():
+            shelf.versions[version] = min(at, shelf.versions.get(version, at))
+        names = [deaths.fingerprint for deaths in counts.groups]
+        resolved = GroupStatus.RESOLVED
+        return [name for name in names if shelf.groups[name].standing.status is resolved]
+
+    async def find_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return the merges and splits that people decided, by group."""
+        return dict(self._shelf.rules)
+
+    async def find_new_groups(
+        self, groups: Mapping[str, str], day: int
+    ) -> tuple[list[str], dict[str, int]]:
+        """Return which groups exist, and the number of groups made on a day by overflow group."""
+        shelf = self._shelf
+        if day > shelf.day:  # a clock that is behind must not begin a new day again
+            shelf.day = day
+            shelf.kinds.clear()
+        return [name for name in groups if name in shelf.groups], dict(shelf.kinds)
+
+    async def add_new_groups(self, made: Mapping[str, int], day: int) -> None:
+        """Add to the number of groups made on a day, by overflow group."""
+        self._shelf.kinds.update(made)
+
+    async def find_versions(
+        self, names: Sequence[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], datetime]:
+        """Return when all versions were first seen."""
+        return self._shelf.versions
 
     async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
         """Return the letters with these ids, each once, in this order."""
@@ -97,7 +169,8 @@ class MemoryOperations:
 
     async def set_standing(self, name: str, standing: Standing) -> None:
         """Write another standing of a group."""
-        self._shelf.stand(name, standing)
+        group = self._shelf.groups[name]
+        self._shelf.groups[name] = structs.replace(group, standing=standing)
 
     async def find_groups(self, names: Sequence[str], now: datetime) -> dict[str, Group]:
         """Return groups that exist, with their counts."""
@@ -220,29 +293,76 @@ class MemoryOperations:
         for item in [item for item in course.items if item.seq in letters]:
             course.hold_behind(item, now)
 
-    async def rekey_sums(self) -> None:
-        """Make sums of letters and campaigns anew with the first key, where they fit."""
-        shelf, campaigns = self._shelf, self._campaigns
-        examination = Examination(shelf.sealing, shelf.sums)
-        for id_ in shelf.by_id:
-            examination.count_letter(id_)
-        campaigns.examine(examination)
-        totals = {name: group.total for name, group in shelf.groups.items()}
-        outdated = examination.outdated(totals)
-        if outdated.letters:
-            shelf.sums = Sums(0, 0, 0)
-            shelf.note_letters(dict.fromkeys(shelf.by_id, 1))
-            shelf.note_deaths(totals)
-        fitting = Counter(one.campaign for one in outdated.items)
-        campaigns.rekey(
-            [seq for seq, n in fitting.items() if n == len(examination.item_sums_of(seq))]
-        )
+    async def read_office(self) -> OfficeNumbers:
+        """Return the counters and sums of the office."""
+        shelf, tally = self._shelf, self._shelf.tally
+        seq, hash_ = (shelf.entries[-1].seq, shelf.entries[-1].hash) if shelf.entries else (0, "")
+        ends = Ends(seq, hash_, tally["purged"], tally["expired"])
+        return OfficeNumbers(tally["kept"], shelf.sums, ends)
 
-    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
+    async def read_counts(self) -> Counts:
+        """Count all letters; there are no other counts to compare with."""
+        heads = [kept.head for kept in self._shelf.by_id.values()]
+        found = Counter((head.source, head.fingerprint, head.state.value) for head in heads)
+        by_source: Counter[tuple[str, str]] = Counter()
+        by_group: Counter[tuple[str, str]] = Counter()
+        for (source, name, state), n in found.items():
+            by_source[source, state] += n
+            by_group[name, state] += n
+            by_group[name, "open"] += n if State(state) in OPEN else 0
+        return Counts([(*place, n) for place, n in found.items()], by_source, by_group)
+
+    async def find_oddities(self) -> list[str]:
+        """Return nothing: all there is of a letter is in one place."""
+        return []
+
+    async def read_ids(self) -> AsyncIterator[str]:
+        """Return the ids of all letters."""
+        for kept in self._shelf.by_id.values():
+            yield kept.head.id
+
+    async def read_totals(self) -> dict[str, int]:
+        """Return the deaths that each group counts."""
+        return {name: group.total for name, group in self._shelf.groups.items()}
+
+    async def read_campaigns(self) -> list[tuple[int, str, Start]]:
+        """Return the number, id and start of all campaigns."""
+        courses = [(one.seq, one.campaign) for one in self._campaigns.courses.values()]
+        return [(seq, one.id, Start(one.actor, one.reason, one.query)) for seq, one in courses]
+
+    async def read_item_sums(self) -> list[ItemSum]:
+        """Return the sums of all campaigns, by outcome; they are not counted."""
+        return [
+            ItemSum(course.seq, outcome, total, course.marks.key_id, None)
+            for course in self._campaigns.courses.values()
+            for outcome, total in course.sums.items()
+        ]
+
+    async def read_items(self) -> AsyncIterator[tuple[int, int, str]]:
+        """Return all letters of campaigns: the numbers of both, and the outcome."""
+        for course in self._campaigns.courses.values():
+            for item in course.items:
+                yield course.seq, item.seq, item.outcome
+
+    async def read_audit(self, *, target: str | None, after: int, limit: int) -> list[AuditEntry]:
+        """Return entries of the audit behind `after`, of one target or all, oldest first."""
+        behind = self._shelf.entries[after:]
+        return [entry for entry in behind if target in {None, entry.target}][:limit]
+
+    async def find_sealed(self, after: str) -> SealedLetters:
         """Return all letters with their seals."""
         generations = self._campaigns.generations
         found = self._shelf.by_seq.items()
-        return [(seq, kept.sealed(generations(seq))) for seq, kept in found], None
+        return SealedLetters([(seq, kept.sealed(generations(seq))) for seq, kept in found])
+
+    async def write_sums(self, sums: Sums) -> None:
+        """Write other sums of the office."""
+        self._shelf.sums = sums
+        self._shelf.marks = self.sealing.marks(sums.key)
+
+    async def write_item_sums(self, sums: Sequence[ItemSum]) -> None:
+        """Write other sums of campaigns."""
+        self._campaigns.rekey({one.campaign for one in sums})
 
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""

@@ -6,37 +6,26 @@ to being fast.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from msgspec import structs
 
 from deadletter.core.brake import KEPT, BrakeWindow
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.errors import ConfigError
-from deadletter.core.examination import Examination, Examined
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
-from deadletter.core.letter_filing import Known, failed_copies, file, reopened
 from deadletter.core.message import Message
 from deadletter.core.paging import cursor, place
 from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
 from deadletter.core.query.match import LOOK
-from deadletter.core.seals import Ends, Sealing
+from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
-from deadletter.office.transactions.operations import Transaction, run_now
-from deadletter.office.transactions.outcomes import settle
+from deadletter.office.transactions.operations import Reading, Transaction, run_now
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplaySettled,
-    ReplayTaken,
-)
+from deadletter.ports.letters import KeyProgress, Page, ReplayItems, ReplayNext, ReplayTaken
 from deadletter.ports.time import Clock, Dice
 
 from .letter_operations import MemoryOperations
@@ -51,40 +40,26 @@ class MemoryLetters(TransactionalLetters):
 
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
         self.features = Features(engine="memory", durability=Durability.NONE, shared=False)
-        self.group_limit = GroupLimit()
-        super().__init__(clock)
+        super().__init__(clock, GroupLimit())
         self._shelf = Shelf()
         self._campaigns = Campaigns(self._shelf)
         self._signing_key = b""
         self._windows: dict[str, BrakeWindow] = {}
         self._operations = MemoryOperations(self._shelf, self._campaigns, self._windows)
 
-    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+    async def transact(
+        self, transaction: Transaction[T], *, patient: bool = False, size: int | None = None
+    ) -> T:
         """Run a transaction; nothing else runs meanwhile."""
         return run_now(transaction(self._operations))
+
+    async def look(self, reading: Reading[T]) -> T:
+        """Run a reading; nothing else runs meanwhile."""
+        return run_now(reading(self._operations))
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
         return self._shelf.listed(asked)
-
-    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
-        """Keep letters, all of them or none."""
-        now = self._clock.now()
-        letters = self._shelf.limited(letters, self.group_limit, now)
-        filed = file(letters, self._look_up)
-        for one in filed:
-            self._shelf.put(one)
-        self._shelf.regress([one.letter.head for one in filed if one.died], now)
-        self._shelf.audit(reopened(filed, now))
-        await settle(
-            self._operations,
-            [
-                ReplaySettled(copy.letter_id, copy.generation, Outcome.FAILED)
-                for copy in failed_copies(filed)
-            ],
-            now,
-        )
-        return [Kept(one.id, is_new=one.before is None, conflict=one.conflict) for one in filed]
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
@@ -136,34 +111,12 @@ class MemoryLetters(TransactionalLetters):
         self, *, target: str | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[AuditEntry]:
         """The audit, oldest first, from the entry behind `after`."""
-        found = [entry for entry in self._shelf.entries[after:] if target in {None, entry.target}]
-        return found[:limit]
+        return await self._operations.read_audit(target=target, after=after, limit=limit)
 
     @property
     def sealing(self) -> Sealing:
         """What letters and the audit are sealed with."""
         return self._shelf.sealing
-
-    async def examine(self) -> Examined:
-        """Examine everything that is kept: what was found, what could not be seen."""
-        shelf, campaigns = self._shelf, self._campaigns
-        examination = Examination(shelf.sealing, shelf.sums)
-        tally = shelf.tally
-        present = tally["kept"] - tally["purged"] - tally["expired"]
-        if present != len(shelf.by_id):
-            examination.find(f"{len(shelf.by_id)} letters are there instead of {present}")
-        for kept in shelf.by_id.values():
-            examination.count_letter(kept.head.id)
-            examination.add(kept.sealed(campaigns.generations(kept.seq)))
-        campaigns.examine(examination)
-        examination.chain.add(shelf.entries)
-        last = shelf.entries[-1] if shelf.entries else None
-        ends = Ends(
-            last.seq if last else 0, last.hash if last else "", tally["purged"], tally["expired"]
-        )
-        totals = {name: group.total for name, group in shelf.groups.items()}
-        examination.compare(ends, totals)
-        return examination.result()
 
     async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
         """Return the ids of letters that exist, oldest sent first."""
@@ -249,9 +202,3 @@ class MemoryLetters(TransactionalLetters):
         """Return the key that this office signs with."""
         self._signing_key = self._signing_key or new
         return self._signing_key
-
-    def _look_up(self, ids: Iterable[str]) -> Mapping[str, Known]:
-        return {
-            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
-            for kept in self._shelf.given(ids)
-        }

@@ -9,11 +9,10 @@ from msgspec import Struct, structs
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import NotFound
-from deadletter.core.examination import Examination, ItemSum
 from deadletter.core.letter import By
 from deadletter.core.paging import left_off_nowhere
 from deadletter.core.replay_rules import FREES, UNFINISHED, SendOrder, is_out, send_order, take
-from deadletter.core.seals import MASK, Marks, Start, item_changes
+from deadletter.core.seals import MASK, Marks, item_changes
 from deadletter.office.transactions.operations import Course
 from deadletter.ports.letters import KeyProgress, ReplayItems
 
@@ -210,18 +209,6 @@ class Campaigns:
         """Return the generations of the replays that a letter was taken for."""
         items = (item for course in self.courses.values() for item in course.items)
         return [one.generation for one in items if one.seq == seq and one.generation]
-
-    def examine(self, examination: Examination) -> None:
-        """Hand all campaigns and their items to whoever examines them."""
-        for id_, course in self.courses.items():
-            seq, key_id = course.seq, course.marks.key_id
-            told = course.campaign
-            start = Start(told.actor, told.reason, told.query)
-            examination.add_campaign(seq, id_, start)
-            for outcome, total in course.sums.items():
-                examination.add_item_sum(ItemSum(seq, outcome, total, key_id))
-            for item in course.items:
-                examination.add_item(course.seq, item.seq, item.outcome)
 
     def rekey(self, campaigns: Collection[int]) -> None:
         """Make the sums of these campaigns anew with the first key."""

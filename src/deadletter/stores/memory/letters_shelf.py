@@ -1,30 +1,18 @@
 """Letters on a shelf: what is kept, counted and audited, as plain objects."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from msgspec import Struct, structs
 
-from deadletter.core.audit import DIED_AGAIN, act, seal
+from deadletter.core.audit import act, seal
 from deadletter.core.examination import SealedLetter, SealedMessage, Sums
-from deadletter.core.grouping import (
-    Asked,
-    GroupLimit,
-    GroupRule,
-    as_of,
-    day_of,
-    followed,
-    placed,
-    regressed,
-    regresses,
-    said,
-)
-from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.letter_filing import Filed, Known, message_seal, story_seal
+from deadletter.core.grouping import Asked, GroupRule, as_of
+from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
+from deadletter.core.letter_filing import Known, message_seal, story_seal
 from deadletter.core.packing import pack_rest
 from deadletter.core.seals import MASK, Sealing
-from deadletter.core.versions import first_seen
 from deadletter.office.transactions.operations import Brief
 
 
@@ -93,6 +81,7 @@ class Shelf:
         self.sums = Sums(0, 0, 0)
         self.by_id: dict[str, OnShelf] = {}
         self.by_seq: dict[int, OnShelf] = {}
+        self.last_seq = 0  # also of letters that are gone
         self.groups: dict[str, Group] = {}
         self.rules: dict[str, tuple[GroupRule, ...]] = {}
         self.versions: dict[tuple[str, str], datetime] = {}  # first seen
@@ -111,47 +100,17 @@ class Shelf:
             self.by_id.values(), key=lambda kept: (kept.head.dead_at, kept.seq), reverse=True
         )
 
-    def limited(
-        self, letters: Sequence[DeadLetter], limit: GroupLimit, now: datetime
-    ) -> Sequence[DeadLetter]:
-        """The letters in the groups they are to be kept in; new ones are counted."""
-        letters, named = placed(letters, self.rules)
-        if day_of(now) > self.day:
-            self.day = day_of(now)
-            self.kinds.clear()
-        all_new = limit.candidates(letters, named)
-        new = {name: all_new[name] for name in all_new if name not in self.groups}
-        kept, more = limit.divert(letters, new, self.kinds)
-        self.kinds += more
-        return followed(kept, self.rules)
-
-    def put(self, filed: Filed) -> None:
-        """Put away what keeping one letter has changed."""
-        if filed.died:
-            self._count_death(filed.letter)
-            self.note_deaths({filed.letter.head.fingerprint: 1})
-        if filed.after is None:
-            return
-        if filed.before is None:
-            self.tally["kept"] += 1
-            seq = self.tally["kept"]
-            self.by_id[filed.id] = self.by_seq[seq] = self._new(seq, filed, filed.after)
-            self.note_letters({filed.id: 1})
-        else:
-            # A cap is looked up anew each time, by whoever looks a letter up.
-            kept = self.by_id[filed.id]
-            kept.known = structs.replace(filed.after, cap=None)
-            kept.story_seal = story_seal(kept.known, self.sealing)
-
-    def _new(self, seq: int, filed: Filed, known: Known) -> OnShelf:
-        letter, original = filed.letter, None
+    def insert(self, known: Known, letter: DeadLetter) -> None:
+        """Put a new letter away."""
+        original = None
         if letter.original is not None:
             rest = pack_rest(structs.replace(letter, message=letter.original))
             original = self.sealing.message(known.head, known.digest, rest)
-        return OnShelf(
+        self.last_seq = seq = self.last_seq + 1
+        self.by_id[known.head.id] = self.by_seq[seq] = OnShelf(
             seq=seq,
             letter=letter,
-            known=known,
+            known=structs.replace(known, seq=seq),
             seal=message_seal(known, letter, pack_rest(letter), self.sealing),
             story_seal=story_seal(known, self.sealing),
             original_seal=original,
@@ -212,25 +171,6 @@ class Shelf:
         ]
         return sorted(found, key=asked.place, reverse=True)[: asked.limit]
 
-    def stand(self, fingerprint: str, standing: Standing) -> Standing:
-        """Write another standing of a group; return the one before."""
-        group = self.groups[fingerprint]
-        self.groups[fingerprint] = structs.replace(group, standing=standing)
-        return group.standing
-
-    def regress(self, deaths: Sequence[LetterHead], now: datetime) -> None:
-        """Resolved groups that these deaths belong to may not be resolved after all."""
-        for name, at in first_seen(deaths).items():
-            self.versions[name] = min(at, self.versions.get(name, at))
-        for fingerprint in dict.fromkeys(head.fingerprint for head in deaths):
-            group = self.groups[fingerprint]
-            own = [head for head in deaths if head.fingerprint == fingerprint]
-            if not regresses(group.standing, own, self.versions):
-                continue
-            after = regressed(group.standing, now)
-            detail = said(self.stand(fingerprint, after), after)
-            self.record("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
-
     def blank(self, names: set[str]) -> list[str]:
         """Delete what groups without letters say of them; which ones these were."""
         left = {kept.head.fingerprint for kept in self.by_id.values()}
@@ -253,31 +193,3 @@ class Shelf:
             )
             for fingerprint, group in self.groups.items()
         ]
-
-    def _count_death(self, letter: DeadLetter) -> None:
-        head = letter.head
-        group = self.groups.get(head.fingerprint)
-        if group is None:
-            group = Group(
-                fingerprint=head.fingerprint,
-                source=head.source,
-                error_type="",
-                text="",
-                first_seen=head.dead_at,
-                last_seen=head.dead_at,
-                counts={},
-                total=0,
-            )
-        if head.dead_at >= group.last_seen:
-            group = structs.replace(
-                group,
-                error_type=head.error_type,
-                text=head.error_text,
-                frame=letter.frame,
-                trouble=head.trouble,
-                code=head.code,
-                last_seen=head.dead_at,
-            )
-        self.groups[head.fingerprint] = structs.replace(
-            group, first_seen=min(group.first_seen, head.dead_at), total=group.total + 1
-        )

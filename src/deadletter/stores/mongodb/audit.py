@@ -1,17 +1,12 @@
 """The audit: appended to at the end of each turn, never changed."""
 
-from typing import Final
-
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.letter import AuditEntry
-from deadletter.core.seals import Chain
 from deadletter.core.text import shown, stored
 
 from .letters_documents import number, time
 from .schema import Collections, Document
-
-_PAGE: Final = 5_000
 
 
 def document_of(entry: AuditEntry) -> Document:
@@ -41,12 +36,6 @@ async def page(
         asked["target"] = stored(target)
     found = there.audit.find(asked, {"at": 0}, session=session)
     return [_entry(one) async for one in found.sort("_id", 1).limit(limit)]
-
-
-async def read_into(there: Collections, session: AsyncClientSession, chain: Chain) -> None:
-    """Hand the whole audit to whoever checks it, from its first entry on."""
-    while entries := await page(there, session, target=None, after=chain.seq, limit=_PAGE):
-        chain.add(entries)
 
 
 def _entry(found: Document) -> AuditEntry:

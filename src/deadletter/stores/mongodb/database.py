@@ -10,7 +10,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from pymongo import AsyncMongoClient, ReturnDocument, UpdateOne
@@ -19,9 +18,9 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import validate_options
 
-from deadletter.core.audit import act, seal
+from deadletter.core.audit import seal
 from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
-from deadletter.core.letter import OPEN, AuditEntry, By, LetterHead, State
+from deadletter.core.letter import OPEN, AuditEntry, State
 from deadletter.core.seals import MASK, PLAIN, Marks, Sealing
 from deadletter.core.text import stored
 from deadletter.ports.time import Dice
@@ -127,24 +126,11 @@ class Turn:
         """So many letters more or less are in these states."""
         for state, n in changes.items():
             self._by_group[fingerprint][state] += n
-        self.shift_source(source, changes)
-
-    def shift_source(self, source: str, changes: Mapping[State, int]) -> None:
-        """So many letters more or less of a source are in these states."""
-        for state, n in changes.items():
             self._by_source[source][state] += n
-
-    def shift_head(self, head: LetterHead, by: int) -> None:
-        """One letter more or less is where its head says."""
-        self.shift(head.source, head.fingerprint, {head.state: by})
 
     def died(self, fingerprint: str, group: Document, n: int) -> None:
         """So many letters more died of this, which leaves its group like that."""
         self._deaths[fingerprint] = group, n
-
-    def act(self, action: str, target: str, by: By, *, at: datetime, detail: str = "") -> None:
-        """Have an act audited."""
-        self.audit([act(action, target, by, at=at, detail=detail)])
 
     def audit(self, acts: Iterable[AuditEntry]) -> None:
         """Have acts audited."""

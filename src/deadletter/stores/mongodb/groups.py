@@ -8,70 +8,16 @@ import msgspec
 from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.audit import DIED_AGAIN
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import (
-    Asked,
-    GroupLimit,
-    GroupRule,
-    Rules,
-    as_of,
-    day_of,
-    followed,
-    placed,
-    regressed,
-    regresses,
-    said,
-    versions_to_compare,
-)
-from deadletter.core.letter import DeadLetter, Group, GroupStatus, Standing, State
+from deadletter.core.grouping import Asked, GroupRule, as_of, grown
+from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.text import shown, stored
 from deadletter.core.versions import Seen
 
 from .database import Turn
-from .letters_documents import number, time
-from .letters_documents import placed as times_placed
+from .letters_documents import number, placed, time
 from .schema import OFFICE, Collections, Document
 from .search import literally
-
-# New groups counted by kind and day, so that a flood of them ends in one.
-
-
-async def limit_groups(
-    turn: Turn, letters: Sequence[DeadLetter], now: datetime, limit: GroupLimit, rules: Rules
-) -> Sequence[DeadLetter]:
-    """Return the letters in the groups they are to be kept in; new ones are counted."""
-    letters, named = placed(letters, rules)
-    new = limit.candidates(letters, named)
-    if not new:
-        return letters
-    there, session = turn.there, turn.session
-    names = {"_id": {"$in": [stored(name) for name in new]}}
-    known = await there.groups.find(names, {"_id": 1}, session=session).to_list()
-    found = [shown(one["_id"]) for one in known]
-    limit.remember(found)
-    for name in found:
-        del new[name]
-    if not new:
-        return letters
-    kinds = {"_id": {"$in": sorted(set(new.values()))}}
-    counted = await there.kinds.find(kinds, session=session).to_list()
-    # A clock that is behind at midnight must not begin a new day again.
-    days = {one["_id"]: max(one["day"], day_of(now)) for one in counted}
-    made = {one["_id"]: one["made"] for one in counted if one["day"] >= day_of(now)}
-    kept, more = limit.divert(letters, new, made)
-    changes = [
-        UpdateOne(
-            {"_id": kind},
-            {"$set": {"day": days.get(kind, day_of(now)), "made": made.get(kind, 0) + n}},
-            upsert=True,
-        )
-        for kind, n in more.items()
-    ]
-    if changes:
-        await there.kinds.bulk_write(changes, session=session)
-    return followed(kept, rules)
-
 
 RULES: Final = "group_rules"  # their number, in the document of the office
 
@@ -85,13 +31,6 @@ async def rules(
         shown(one["_id"]): msgspec.json.decode(one["rules"], type=tuple[GroupRule, ...])
         async for one in found
     }
-
-
-async def rules_if_any(turn: Turn) -> dict[str, tuple[GroupRule, ...]]:
-    """The same; nothing is asked where the office knows that there are none."""
-    if not turn.numbers.get(RULES):
-        return {}
-    return await rules(turn.there, turn.session)
 
 
 # When each version of an application was first seen at a mailbox.
@@ -117,8 +56,6 @@ async def first_seen(
     there: Collections, session: AsyncClientSession, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], datetime]:
     """Return when these versions were first seen, those that were."""
-    if not names:
-        return {}
     asked = {"_id": {"$in": [_name(name) for name in names]}}
     return _seen(await there.versions.find(asked, session=session).to_list())
 
@@ -136,7 +73,7 @@ async def fill(there: Collections) -> None:
     if await there.office.find_one(office) is None:
         return
     async for one in await there.letters.aggregate(_OF_LETTERS, allowDiskUse=True):
-        died, _ = times_placed(one["first"])
+        died, _ = placed(one["first"])
         seen = {"$min": {"first_seen": number(died)}}
         await there.versions.update_one({"_id": one["_id"]}, seen, upsert=True)
     await there.office.update_one(office, {"$set": {_FILLED: True}})
@@ -202,27 +139,6 @@ async def put_standing(turn: Turn, name: str, standing: Standing) -> None:
     await turn.there.groups.update_one({"_id": stored(name)}, change, session=turn.session)
 
 
-async def count_deaths(
-    turn: Turn, deaths: Mapping[str, Sequence[DeadLetter]], now: datetime
-) -> None:
-    """Groups as these deaths leave them: resolved ones may not be so after all."""
-    if not deaths:
-        return
-    names = {"_id": {"$in": [stored(name) for name in deaths]}}
-    known = turn.there.groups.find(names, session=turn.session)
-    found = {one["_id"]: one async for one in known}
-    standings = {shown(name): _standing(one) for name, one in found.items()}
-    heads = (letter.head for letters in deaths.values() for letter in letters)
-    wanted = versions_to_compare(standings, heads)
-    seen = await first_seen(turn.there, turn.session, wanted)
-    for fingerprint, letters in deaths.items():
-        before = found.get(stored(fingerprint))
-        after = _died(before, letters) if before else _first(letters)
-        if before is not None:
-            after |= _regression(turn, before, letters, now, seen)
-        turn.died(fingerprint, after, len(letters))
-
-
 async def blank(turn: Turn, deleted: Mapping[str, int]) -> list[str]:
     """Delete what groups say of letters that are all deleted; which ones these were."""
     there, session = turn.there, turn.session
@@ -245,54 +161,19 @@ def states_of(document: Document) -> dict[State, int]:
     return {State(state): n for state, n in states.items() if n > 0}
 
 
-def _first(letters: Sequence[DeadLetter]) -> Document:
-    times = [number(letter.head.dead_at) for letter in letters]
-    return {
-        "source": stored(letters[0].head.source),
-        "first_seen": min(times),
-        **_latest(letters),
-        **_said(Standing()),
-    }
-
-
-def _died(before: Document, letters: Sequence[DeadLetter]) -> Document:
-    times = [number(letter.head.dead_at) for letter in letters]
-    changes: Document = {"first_seen": min(before["first_seen"], *times)}
-    if max(times) >= before["last_seen"]:
-        changes |= _latest(letters)
-    return changes
-
-
-def _latest(letters: Sequence[DeadLetter]) -> Document:
-    # Of several at the same moment, the one that came last.
-    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
-    head = latest.head
-    return {
-        "error_type": stored(head.error_type),
-        "text": stored(head.error_text),
-        "frame": stored(latest.frame),
-        "trouble": head.trouble.value,
-        "code": stored(head.code),
-        "last_seen": number(head.dead_at),
-        "last_seen_at": head.dead_at,  # for people
-    }
-
-
-def _regression(
-    turn: Turn, before: Document, letters: Sequence[DeadLetter], now: datetime, seen: Seen
-) -> Document:
-    standing = _standing(before)
-    if not regresses(standing, [letter.head for letter in letters], seen):
-        return {}
-    after = regressed(standing, now)
-    detail = said(standing, after)
-    fingerprint = letters[0].head.fingerprint
-    turn.act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
-    return _said(after)
+def after(before: Document | None, deaths: Group) -> Document:
+    """Return what deaths change in the document of a group, except its counts."""
+    if before is None:
+        return document_of(deaths)
+    return _shown(grown(group_of(before, deaths.last_seen), deaths))
 
 
 def document_of(group: Group) -> Document:
-    """What a group says of itself, as a document; what it counts is not in it."""
+    """Return a group as a document, without its counts."""
+    return _shown(group) | _said(group.standing)
+
+
+def _shown(group: Group) -> Document:
     return {
         "source": stored(group.source),
         "first_seen": number(group.first_seen),
@@ -303,7 +184,6 @@ def document_of(group: Group) -> Document:
         "code": stored(group.code),
         "last_seen": number(group.last_seen),
         "last_seen_at": group.last_seen,  # for people
-        **_said(group.standing),
     }
 
 

@@ -1,6 +1,6 @@
 """The operations of office transactions on a MongoDB database, in a writer's turn."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -9,26 +9,29 @@ import msgspec
 
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
+from deadletter.core.examination import ItemSum, SealedLetter, Sums
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.replay_rules import SETTLED_FROM
-from deadletter.core.seals import ItemMoves, Sealing
+from deadletter.core.seals import ItemMoves
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import (
     Brief,
     Course,
+    OfficeNumbers,
     ReplayedCopy,
     Revision,
     Seals,
     Shifts,
 )
 
-from . import campaigns, groups, letters_verify
+from . import campaigns, groups
 from .campaigns import CampaignTally
 from .database import Turn
+from .filing import MongodbFiling
 from .letters_documents import HEAD, INLINE, get, head_of, number, parts_of, place
 from .schema import Document
+from .verification import numbers_of
 
 _BRIEF: Final = dict.fromkeys(("seq", "source", "fingerprint", "state", "replays"), 1)
 _AT_ONCE: Final = 5_000  # ids in one statement
@@ -49,19 +52,12 @@ def _brief(found: Document) -> Brief:
     )
 
 
-class MongodbOperations:
+class MongodbOperations(MongodbFiling):
     """One turn; what it counts and audits is written when the turn ends."""
 
     def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._there = turn.there
-        self._session = turn.session
+        super().__init__(turn)
         self._tallies: dict[int, CampaignTally] = {}
-
-    @property
-    def sealing(self) -> Sealing:
-        """The keys that letters and the audit are sealed with."""
-        return self._turn.sealing
 
     async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
         """Return the letters with these ids, each once, in this order."""
@@ -318,17 +314,37 @@ class MongodbOperations:
         """Hold all letters back that wait behind these letters by their key."""
         await campaigns.hold_behind(self._turn, self._tallies[campaign], letters, now)
 
-    async def rekey_sums(self) -> None:
-        """Make sums of letters and campaigns anew with the first key, where they fit."""
-        await letters_verify.rekey(self._turn)
+    async def read_office(self) -> OfficeNumbers:
+        """Return the counters and sums of the office, as of this turn."""
+        return numbers_of(self._turn.numbers)
 
-    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
-        """Return some letters behind `after` with their seals, and where to continue."""
-        return await letters_verify.letters(self._there, self._session, after)
+    async def write_sums(self, sums: Sums) -> None:
+        """Write other sums of the office."""
+        self._turn.numbers |= {
+            "deaths": sums.deaths,
+            "death_marks": sums.death_marks,
+            "letter_marks": sums.letter_marks,
+            "marks_key": sums.key,
+        }
+
+    async def write_item_sums(self, sums: Sequence[ItemSum]) -> None:
+        """Write other sums of campaigns, each for all its outcomes."""
+        by_campaign: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for one in sums:
+            by_campaign[one.campaign][one.outcome] = one.marks
+        for seq, marks in by_campaign.items():
+            change = {"$set": {"marks": marks, "marks_key": self.sealing.key_id}}
+            await self._there.campaigns.update_one({"seq": seq}, change, session=self._session)
 
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""
-        await letters_verify.write_seals(self._turn, letter, seals)
+        message, story, original = seals
+        which = {"_id": stored(letter.head.id)}
+        changes = {"$set": {"seal": message, "story_seal": story}}
+        await self._there.letters.update_one(which, changes, session=self._session)
+        if original is not None:
+            died = {"$set": {"seal": original}}
+            await self._there.originals.update_one(which, died, session=self._session)
 
     def _hold(self, tally: CampaignTally) -> CampaignTally:
         """Remember the counts of a campaign; they are written when the turn ends."""

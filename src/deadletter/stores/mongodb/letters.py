@@ -9,7 +9,6 @@ from pymongo import ReturnDocument
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -24,32 +23,16 @@ from deadletter.core.query import (
 from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
-from deadletter.office.transactions.operations import Transaction
+from deadletter.office.transactions.operations import Reading, Transaction
 from deadletter.ports.features import Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Names,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplayTaken,
-)
+from deadletter.ports.letters import KeyProgress, Names, Page, ReplayItems, ReplayNext, ReplayTaken
 from deadletter.ports.time import Clock
 
-from . import (
-    audit,
-    campaigns,
-    groups,
-    letters_documents,
-    letters_keep,
-    letters_replay,
-    letters_verify,
-    search,
-)
-from .database import Database, Turn, limit_for
+from . import audit, campaigns, groups, letters_documents, letters_replay, search
+from .database import LONGEST, Database, Turn, limit_for
 from .letter_operations import MongodbOperations
 from .schema import Collections
+from .verification import MongodbReads
 
 # When brakes were open, and who said to go on.
 
@@ -92,28 +75,28 @@ class MongodbLetters(TransactionalLetters):
 
     def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
         self.features = features
-        self.group_limit = GroupLimit()
         self._db = db
-        super().__init__(clock)
+        super().__init__(clock, GroupLimit())
 
-    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+    async def transact(
+        self, transaction: Transaction[T], *, patient: bool = False, size: int | None = None
+    ) -> T:
         """Run a transaction in a turn, again where others were in the way."""
-        return await self._db.write(lambda turn: transaction(MongodbOperations(turn)))
+        within = LONGEST if size is None else limit_for(size)
+        return await self._db.write(
+            lambda turn: transaction(MongodbOperations(turn)), within=within
+        )
+
+    async def look(self, reading: Reading[T]) -> T:
+        """Run a reading of the office as it is at one moment."""
+        return await self._db.read(
+            lambda there, session: reading(MongodbReads(there, session, self.sealing)),
+            within=_VERIFYING,
+        )
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
         return await self._db.read(partial(groups.groups, asked=asked))
-
-    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
-        """Keep letters durably, all of them or none."""
-        if not letters:
-            return []
-        now = self._clock.now()
-        size = sum(len(letter.message.body) for letter in letters)
-        return await self._db.write(
-            lambda turn: letters_keep.keep(turn, letters, now, self.group_limit),
-            within=limit_for(size),
-        )
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
@@ -163,18 +146,6 @@ class MongodbLetters(TransactionalLetters):
     def sealing(self) -> Sealing:
         """What letters and the audit are sealed with."""
         return self._db.sealing
-
-    async def examine(self) -> Examined:
-        """Examine everything that is kept: what was found, what could not be seen."""
-        survey = partial(letters_verify.survey, sealing=self.sealing)
-        examination = await self._db.read(survey, within=_VERIFYING)
-        after: str | None = ""
-        while after is not None:
-            look = partial(letters_verify.letters, after=after)
-            found, after = await self._db.read(look, within=_VERIFYING)
-            for _, letter in found:
-                examination.add(letter)
-        return examination.result()
 
     async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
         """Return the ids of letters that exist, oldest sent first."""

@@ -177,6 +177,7 @@ def head_of(document: Mapping[str, Any]) -> LetterHead:
 def known_of(document: Mapping[str, Any], cap: int | None) -> Known:
     """What is known of a letter, read as `KNOWN`."""
     return Known(
+        seq=document["seq"],
         head=head_of(document),
         digest=document.get("died", document["digest"]),
         edited=document["digest"] if "died" in document else None,

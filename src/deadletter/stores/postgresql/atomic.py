@@ -24,7 +24,7 @@ from deadletter.ports.time import Clock
 from .campaigns import PostgresqlCourse, existing
 from .database import Connection, Database, limit_for, sealing_of
 from .key_order import freed, planned
-from .letters_keep import keeping
+from .letter_operations import keeping
 from .letters_replay import (
     GIVEN,
     MOVE,

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from deadletter.core.audit import seal
-from deadletter.core.letter import OPEN, AuditEntry, LetterHead, State
-from deadletter.core.seals import Chain, Marks
+from deadletter.core.letter import OPEN, AuditEntry, State
+from deadletter.core.seals import Marks
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import Shifts
 
 from .database import Again, Connection, sealing_of
 from .letters_rows import columns
 from .rows import legible, storable
-
-_PAGE: Final = 5_000
 
 # Whoever appends holds this row until the end: one chain, whoever writes.
 _END: Final = "SELECT audit_seq, audit_hash FROM deadletter.office FOR UPDATE"
@@ -58,12 +56,6 @@ async def page(
     else:
         rows = await connection.fetch(_OF_TARGET, after, limit, stored(target))
     return [_entry(row) for row in rows]
-
-
-async def read_into(connection: Connection, chain: Chain) -> None:
-    """Hand the whole audit to whoever checks it, from its first entry on."""
-    while entries := await page(connection, target=None, after=chain.seq, limit=_PAGE):
-        chain.add(entries)
 
 
 def _row(entry: AuditEntry) -> Sequence[Any]:
@@ -160,11 +152,6 @@ def check_fits(connection: Connection, *, fits: bool) -> None:
     if not fits:
         connection.office_key = None
         raise Again
-
-
-def shift(shifts: Shifts, head: LetterHead, by: int) -> None:
-    """Count one letter more or less where its head says."""
-    shifts[head.source, head.fingerprint, head.state] += by
 
 
 def counted(shifts: Shifts) -> tuple[list[Any], Counter[str]]:

@@ -1,90 +1,19 @@
 """Groups of like failures: made by deaths, and how they stand."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
-from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import (
-    Asked,
-    GroupLimit,
-    GroupRule,
-    Rules,
-    as_of,
-    day_of,
-    followed,
-    placed,
-    regressed,
-    regresses,
-    said,
-    versions_to_compare,
-)
-from deadletter.core.letter import DeadLetter, Group, GroupStatus, LetterHead, Standing, State
+from deadletter.core.grouping import Asked, GroupRule, as_of
+from deadletter.core.letter import Group, GroupStatus, Standing, State
 from deadletter.core.text import shown, stored
-from deadletter.core.versions import Seen
 
-from .audit import append
 from .database import Connection
-from .letters_rows import columns
 from .rows import legible, storable
-
-# New groups counted by kind and day, so that a flood of them ends in one.
-
-# Locked until the end: of two who make groups of a kind, the later one waits.
-# A clock that is behind at midnight must not begin a new day again.
-_MADE: Final = """
-INSERT INTO deadletter.group_kinds AS t (overflow, day, made)
-SELECT name, $2, 0 FROM unnest($1::text[]) AS name ORDER BY name
-ON CONFLICT (overflow) DO UPDATE SET
-    made = CASE WHEN t.day >= excluded.day THEN t.made ELSE 0 END,
-    day = greatest(t.day, excluded.day)
-RETURNING overflow, made
-"""
-_THERE: Final = "SELECT fingerprint FROM deadletter.groups WHERE fingerprint = ANY($1)"
-_COUNT: Final = """
-UPDATE deadletter.group_kinds t SET made = t.made + g.n
-FROM unnest($1::text[], $2::integer[]) AS g (overflow, n)
-WHERE t.overflow = g.overflow
-"""
-
-
-async def limit_groups(
-    connection: Connection,
-    letters: Sequence[DeadLetter],
-    now: datetime,
-    limit: GroupLimit,
-    rules: Rules | None,
-) -> Sequence[DeadLetter]:
-    """Return the letters in the groups they are to be kept in; new ones are counted."""
-    letters, named = placed(letters, rules)
-    new = limit.candidates(letters, named)
-    await _drop_those_there(connection, new, limit)
-    if not new:
-        return letters
-    kinds = sorted(set(new.values()))
-    made = dict(await connection.fetch(_MADE, kinds, day_of(now)))
-    # Whoever had the lock may have made some of them meanwhile.
-    await _drop_those_there(connection, new, limit)
-    kept, more = limit.divert(letters, new, made)
-    if more:
-        await connection.execute(_COUNT, list(more), list(more.values()))
-    return followed(kept, rules) if rules else kept
-
-
-async def _drop_those_there(connection: Connection, new: dict[str, str], limit: GroupLimit) -> None:
-    if not new:
-        return
-    rows = await connection.fetch(_THERE, [stored(name) for name in new])
-    there = [shown(row[0]) for row in rows]
-    limit.remember(there)
-    for name in there:
-        del new[name]
-
 
 # When each version of an application was first seen at a mailbox.
 
@@ -95,18 +24,10 @@ WHERE (source, version) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 _ALL: Final = "SELECT source, version, first_seen FROM deadletter.versions LIMIT $1"
 
 
-def rows_of(seen: Seen) -> list[Any]:
-    """Return versions that were seen, as columns."""
-    rows = [(stored(source), stored(v), at) for (source, v), at in seen.items()]
-    return columns(sorted(rows), 3)
-
-
 async def first_seen(
     connection: Connection, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], datetime]:
     """Return when these versions were first seen, those that were."""
-    if not names:
-        return {}
     sources, versions = zip(*names, strict=True)
     found = await connection.fetch(
         _SOME, [stored(one) for one in sources], [stored(one) for one in versions]
@@ -248,49 +169,6 @@ async def groups_named(
         states[name][State(state)] = n
     found = [_group(legible(row), states[row[0]], now) for row in rows]
     return {group.fingerprint: group for group in found}
-
-
-async def regress(
-    connection: Connection, deaths: Mapping[str, Sequence[LetterHead]], now: datetime
-) -> None:
-    """Resolved groups that these deaths belong to may not be resolved after all."""
-    found = await standings(connection, list(deaths))
-    wanted = versions_to_compare(found, chain.from_iterable(deaths.values()))
-    seen = await first_seen(connection, wanted)
-    for fingerprint, heads in deaths.items():
-        if fingerprint not in found or not regresses(found[fingerprint], heads, seen):
-            continue
-        after = regressed(found[fingerprint], now)
-        await put_standing(connection, fingerprint, after)
-        detail = said(found[fingerprint], after)
-        entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
-        await append(connection, [entry])
-
-
-def died(letters: Sequence[DeadLetter]) -> Sequence[Any]:
-    """
-    What deaths of one group say of it, as a row.
-
-    fingerprint, source, error_type, text, frame, trouble, code, first, last, total
-    """
-    times = [letter.head.dead_at for letter in letters]
-    # Of several at the same moment, the one that came last.
-    latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
-    head = latest.head
-    return storable(
-        (
-            head.fingerprint,
-            letters[0].head.source,
-            head.error_type,
-            head.error_text,
-            latest.frame,
-            head.trouble,
-            head.code,
-            min(times),
-            max(times),
-            len(letters),
-        )
-    )
 
 
 async def standings(connection: Connection, fingerprints: Sequence[str]) -> dict[str, Standing]:

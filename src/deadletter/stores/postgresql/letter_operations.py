@@ -8,24 +8,28 @@ import msgspec
 
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
-from deadletter.core.grouping import GroupRule
+from deadletter.core.fingerprint import current
+from deadletter.core.grouping import GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import MASK, ItemMoves, Sealing
+from deadletter.core.letter_filing import Known, needs_a_look
+from deadletter.core.seals import MASK, ItemMoves
 from deadletter.core.text import shown, stored
+from deadletter.office.transactions.filing import file_letters
 from deadletter.office.transactions.operations import (
     Brief,
     Course,
+    FiledCounts,
     ReplayedCopy,
     Revision,
-    Seals,
     Shifts,
 )
+from deadletter.ports.letters import Kept
 
-from . import audit, campaigns, groups, key_order, letters_verify, replay_items
+from . import audit, campaigns, groups, key_order, replay_items
 from .audit import check_fits, office_key, office_marks
 from .campaigns import PostgresqlCourse
-from .database import Connection, sealing_of
+from .database import Again, Connection, Work
+from .filing import PostgresqlFiling
 from .letters_rows import CONTENTS, HEAD, JOINED, WHOLE, for_copies, head_of, whole
 
 BRIEF: Final = "l.seq, l.id, l.source, m.fingerprint, m.state, m.replays"
@@ -128,16 +132,10 @@ def brief_of(row: Sequence[Any]) -> Brief:
     return Brief(seq, shown(id_), shown(source), shown(fingerprint), State(state), replays)
 
 
-class PostgresqlOperations:
+class PostgresqlOperations(PostgresqlFiling):
     """One transaction of a connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    @property
-    def sealing(self) -> Sealing:
-        """The keys that letters and the audit are sealed with."""
-        return sealing_of(self._connection)
+    lock = "FOR UPDATE"
 
     async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
         """Return the letters with these ids, each once, in this order, locked."""
@@ -309,18 +307,6 @@ class PostgresqlOperations:
         """Hold all letters back that wait behind these letters by their key."""
         await key_order.hold_behind(self._connection, campaign, letters, now)
 
-    async def rekey_sums(self) -> None:
-        """Make sums of letters and campaigns anew with the first key, where they fit."""
-        await letters_verify.rekey(self._connection)
-
-    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
-        """Return some letters behind `after` with their seals, and where to continue."""
-        return await letters_verify.sealed_letters(self._connection, after)
-
-    async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
-        """Write new seals of a letter."""
-        await letters_verify.write_seals(self._connection, seq, letter, seals)
-
     async def _add_to_office(self, statement: str, *values: int) -> None:
         key = office_key(self._connection)
         done = await self._connection.execute(statement, *values, key)
@@ -329,3 +315,63 @@ class PostgresqlOperations:
 
 def _group_names(letters: Sequence[Brief]) -> list[str]:
     return sorted({stored(brief.fingerprint) for brief in letters})
+
+
+# Filing with few round trips: nearly always letters are new, and groups have no rules.
+
+
+class _NewLetters(PostgresqlOperations):
+    """Operations that look for nothing which a write finds out as well."""
+
+    def __init__(self, connection: Connection, groups: Sequence[str]) -> None:
+        super().__init__(connection)
+        self._groups = groups  # of the letters, before any limit
+        self.looks = False
+        self.is_ruled = False
+
+    async def find_known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Return no letters: `insert_letters` begins anew if one of them is there."""
+        return await super().find_known(ids) if self.looks else {}
+
+    async def find_rules(self) -> dict[str, tuple[GroupRule, ...]]:
+        """Return no rules: `count_filed` begins anew if there are some."""
+        return await super().find_rules() if self.is_ruled else {}
+
+    async def count_filed(self, counts: FiledCounts) -> list[str]:
+        """Count what was filed; return the names of those groups that are resolved."""
+        found = await self._count(counts, () if self.is_ruled else self._groups)
+        if None in found and not self.is_ruled:
+            raise _Ruled
+        return [name for name in found if name is not None]
+
+
+class _Ruled(Exception):
+    """There are rules about groups of these letters, and nobody has read them."""
+
+
+def keeping(
+    letters: Sequence[DeadLetter], now: datetime, limit: GroupLimit, *, looks: bool = False
+) -> Work[list[Kept]]:
+    """
+    Return the work of filing letters, all of them or none, in a transaction.
+
+    It takes letters for new. Where that turns out wrong, or if `looks`, it looks first.
+    """
+    looks = looks or any(map(needs_a_look, letters))
+    is_ruled = False
+    groups = list({current(letter).head.fingerprint for letter in letters})
+
+    async def work(connection: Connection) -> list[Kept]:
+        nonlocal looks, is_ruled
+        operations = _NewLetters(connection, groups)
+        operations.looks, operations.is_ruled = looks, is_ruled
+        try:
+            return await file_letters(operations, letters, now, limit)
+        except _Ruled:
+            is_ruled = True
+            raise Again from None
+        except Again:
+            looks = True
+            raise
+
+    return work

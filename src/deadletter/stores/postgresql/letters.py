@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -21,7 +20,7 @@ from deadletter.core.query import (
 from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
-from deadletter.office.transactions.operations import Transaction
+from deadletter.office.transactions.operations import Reading, Transaction
 from deadletter.ports.features import Features
 from deadletter.ports.letters import (
     Kept,
@@ -40,16 +39,15 @@ from . import (
     campaigns,
     groups,
     key_order,
-    letters_edit,
     letters_replay,
-    letters_verify,
+    letters_rows,
     replay_items,
     search,
     text_index,
 )
 from .database import LONGEST, Connection, Database, limit_for
-from .letter_operations import PostgresqlOperations
-from .letters_keep import keeping
+from .letter_operations import PostgresqlOperations, keeping
+from .verification import LONG, PostgresqlReads
 
 # When brakes were open, and who said to go on.
 
@@ -116,16 +114,21 @@ class PostgresqlLetters(TransactionalLetters):
 
     def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
         self.features = features
-        self.group_limit = db.group_limit
         self._db = db
-        super().__init__(clock)
+        super().__init__(clock, db.group_limit)
         # Where letters that we have taken stand in their campaigns: found the faster
         # when they are sent. Whatever is not in here is looked up.
         self._out: dict[tuple[str, str], int] = {}
 
-    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+    async def transact(
+        self, transaction: Transaction[T], *, patient: bool = False, size: int | None = None
+    ) -> T:
         """Run a transaction, again where others were in the way."""
         return await self._db.write(lambda c: transaction(PostgresqlOperations(c)))
+
+    async def look(self, reading: Reading[T]) -> T:
+        """Run a reading of the office as it is at one moment."""
+        return await self._db.read(lambda c: reading(PostgresqlReads(c)), within=LONG)
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
@@ -142,8 +145,8 @@ class PostgresqlLetters(TransactionalLetters):
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
         asked = [stored(id_) for id_ in ids]
-        rows = await self._db.fetch(letters_edit.GET, asked, within=LONGEST)
-        by_id = {letter.id: letter for letter in map(letters_edit.with_original, rows)}
+        rows = await self._db.fetch(letters_rows.GET, asked, within=LONGEST)
+        by_id = {letter.id: letter for letter in map(letters_rows.with_original, rows)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     async def find(
@@ -207,10 +210,6 @@ class PostgresqlLetters(TransactionalLetters):
     def sealing(self) -> Sealing:
         """What letters and the audit are sealed with."""
         return self._db.sealing
-
-    async def examine(self) -> Examined:
-        """Examine everything that is kept here."""
-        return await self._db.read(letters_verify.examine, within=letters_verify.LONG)
 
     async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
         """Return the ids of letters that exist, oldest sent first."""

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
 from deadletter.core.failure import Trouble
@@ -11,7 +13,7 @@ from deadletter.core.ids import body_digest
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal
 from deadletter.core.message import Message
-from deadletter.core.packing import letter_of, pack_outgoing, pack_rest
+from deadletter.core.packing import letter_of, pack_outgoing, pack_rest, unpack_message
 from deadletter.core.query.fields import fold
 from deadletter.core.replay_rules import sortable_position
 from deadletter.core.seals import Sealing
@@ -42,6 +44,13 @@ JOINED: Final = """
 deadletter.letters l JOIN deadletter.letter_marks m ON m.letter = l.seq
 """
 WHOLE: Final = f"{JOINED} JOIN deadletter.letter_contents c ON c.letter = l.seq"
+
+GET: Final = f"""
+SELECT {HEAD}, {CONTENTS}, o.digest, o.rest, o.body
+FROM {WHOLE} LEFT JOIN deadletter.letter_originals o ON o.letter = l.seq
+WHERE l.id = ANY($1)
+"""  # noqa: S608 -- made of constants
+"""All columns of letters, for `with_original`."""
 
 # Name and type of what is written of a letter, in the order of `row_of`.
 TYPES: Final = {
@@ -200,6 +209,16 @@ def whole(row: Sequence[Any]) -> DeadLetter:
         frame=frame.decode("utf-8", "surrogatepass"),
         rest=rest,
     )
+
+
+def with_original(row: Sequence[Any]) -> DeadLetter:
+    """The letter in a row of `GET`."""
+    letter = whole(row)
+    digest, rest, body = row[-3:]
+    if digest is None:
+        return letter
+    check_body(letter.id, body, digest)
+    return replace(letter, original=unpack_message(rest, body))
 
 
 def opened(row: Sequence[Any]) -> DeadLetter:

@@ -18,6 +18,8 @@ from deadletter.core.replay_rules import judge
 from deadletter.core.seals import MASK, Marks, leaving
 from deadletter.core.text import stored
 from deadletter.core.topology import check_name
+from deadletter.office.transactions.filing import file_letters
+from deadletter.office.transactions.operations import run_now
 from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.letters import Kept
 
@@ -25,7 +27,7 @@ from .audit import ADD, mailbox_marks
 from .campaigns import SqliteCourse, existing
 from .engine import Database, is_brief
 from .key_order import freed
-from .letters_keep import keep
+from .letter_operations import SqliteOperations
 from .letters_replay import GIVEN, NEXT, go_on, interrupted, record, sent
 from .mailboxes import SqliteBroker, make
 from .queue import COUNT_SENT, still_ours
@@ -196,5 +198,6 @@ def _bury(
     ours = still_ours(connection, receipts, micros(now), box)
     mine = [receipt in ours for receipt in receipts]
     letters = [b.letter for b, flag in zip(burials, mine, strict=True) if flag]
-    kept = iter(keep(connection, letters, now, limit))
+    operations = SqliteOperations(connection)
+    kept = iter(run_now(file_letters(operations, letters, now, limit)))
     return [next(kept) if flag else None for flag in mine]

@@ -9,7 +9,7 @@ from zlib import crc32
 from deadletter.core.audit import seal
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import AuditEntry
-from deadletter.core.seals import MASK, NO_KEY, PLAIN, Chain, Marks, Sealing, leaving
+from deadletter.core.seals import MASK, NO_KEY, PLAIN, Marks, Sealing, leaving
 from deadletter.core.text import shown
 
 from .sql import EPOCH, Row, fetch, micros, numbers, stored, when, write
@@ -99,7 +99,6 @@ def teach(connection: sqlite3.Connection, sealing: Sealing) -> None:
     # Without the id of a key, as the first migration of sums calls them: without a key.
     for name, arguments, mark in (
         ("text_marks", 2, partial(text_mark, NO_KEY)),
-        ("text_marks", 3, text_mark),
         ("message_marks", 2, partial(message_mark, NO_KEY)),
         ("message_marks", 3, message_mark),
         ("item_marks", 4, item_mark),
@@ -108,8 +107,6 @@ def teach(connection: sqlite3.Connection, sealing: Sealing) -> None:
     connection.create_function("crc32", 1, crc32, deterministic=True)
     connection.create_function("fate_marks", 2, lambda fate, n: leaving(fate, n, 0))
 
-
-_PAGE: Final = 5_000
 
 _END: Final = "SELECT audit_seq, audit_hash FROM office"
 _MOVE_END: Final = "UPDATE office SET audit_seq = ?, audit_hash = ?"
@@ -143,12 +140,6 @@ def page(
     else:
         rows = fetch(connection, _COLUMNS, _OF_TARGET, (stored(target), after, limit))
     return [_entry(row) for row in rows]
-
-
-def read_into(connection: sqlite3.Connection, chain: Chain) -> None:
-    """Hand the whole audit to whoever checks it, from its first entry on."""
-    while entries := page(connection, target=None, after=chain.seq, limit=_PAGE):
-        chain.add(entries)
 
 
 def _row(entry: AuditEntry) -> Row:

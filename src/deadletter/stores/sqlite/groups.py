@@ -8,94 +8,20 @@ batch, so that nobody ever has to count letters to show a number.
 import sqlite3
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Final
 
 import msgspec
 
-from deadletter.core.audit import DIED_AGAIN, act
 from deadletter.core.failure import Trouble
-from deadletter.core.grouping import (
-    Asked,
-    GroupLimit,
-    GroupRule,
-    Rules,
-    as_of,
-    day_of,
-    followed,
-    placed,
-    regressed,
-    regresses,
-    said,
-    versions_to_compare,
-)
-from deadletter.core.letter import OPEN, DeadLetter, Group, GroupStatus, LetterHead, Standing, State
-from deadletter.core.versions import Seen
+from deadletter.core.grouping import Asked, GroupRule, as_of
+from deadletter.core.letter import OPEN, Group, GroupStatus, Standing, State
 from deadletter.office.transactions.operations import Shifts
 
-from .audit import ADD, append, office_marks
+from .audit import ADD, office_marks
 from .letters_rows import WRITTEN
-from .sql import Row, fetch, is_plain, micros, packed, storable, stored, when, write
-
-# New groups counted by kind and day, so that a flood of them ends in one.
-
-_CHUNK: Final = 1_000  # names in one statement
-_THERE: Final = "SELECT fingerprint FROM groups WHERE fingerprint IN (VALUES"
-_MADE: Final = "SELECT overflow, made FROM group_kinds WHERE day >= {} AND overflow IN ("
-_COUNTS: Final = "overflow, made"
-_COUNT: Final = "INSERT INTO group_kinds (overflow, day, made) VALUES"
-# A clock that is behind at midnight must not begin a new day again.
-_COUNTED: Final = """
-ON CONFLICT (overflow) DO UPDATE SET
-    made = excluded.made + CASE WHEN day >= excluded.day THEN made ELSE 0 END,
-    day = max(day, excluded.day)
-"""
-
-
-def limit_groups(
-    connection: sqlite3.Connection,
-    letters: Sequence[DeadLetter],
-    now: datetime,
-    limit: GroupLimit,
-    rules: Rules,
-) -> Sequence[DeadLetter]:
-    """Return the letters in the groups they are to be kept in; new ones are counted."""
-    letters, named = placed(letters, rules)
-    new = limit.candidates(letters, named)
-    there = _there(connection, list(new))
-    limit.remember(there)
-    for name in there:
-        del new[name]
-    if not new:
-        return letters
-    day = day_of(now)
-    made = _made(connection, sorted(set(new.values())), day)
-    kept, more = limit.divert(letters, new, made)
-    write(connection, _COUNT, [(name, day, n) for name, n in more.items()], _COUNTED)
-    return followed(kept, rules)
-
-
-def _there(connection: sqlite3.Connection, names: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for start in range(0, len(names), _CHUNK):
-        some = [stored(name) for name in names[start : start + _CHUNK]]
-        marks = ", ".join(["(?)"] * len(some))
-        rows = fetch(connection, "fingerprint", f"{_THERE} {marks})", some)
-        found += [row[0] for row in rows]
-    return found
-
-
-def _made(connection: sqlite3.Connection, kinds: Sequence[str], day: int) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for start in range(0, len(kinds), _CHUNK):
-        some = kinds[start : start + _CHUNK]
-        marks = ", ".join("?" * len(some))
-        asked = f"{_MADE.format(day)}{marks})"
-        found |= {row[0]: row[1] for row in fetch(connection, _COUNTS, asked, some)}
-    return found
-
+from .sql import Row, fetch, in_chunks, is_plain, micros, packed, storable, stored, when, write
 
 _RULES: Final = "SELECT fingerprint, rules FROM group_rules"
 _read: Final = msgspec.json.Decoder(tuple[GroupRule, ...])
@@ -109,33 +35,16 @@ def rules(connection: sqlite3.Connection) -> dict[str, tuple[GroupRule, ...]]:
 
 # When each version of an application was first seen at a mailbox.
 
-_SEE: Final = "INSERT INTO versions (source, version, first_seen) VALUES"
-_SEEN_BEFORE: Final = """
-ON CONFLICT (source, version) DO UPDATE SET first_seen = excluded.first_seen
-WHERE excluded.first_seen < versions.first_seen
-"""
 _COLUMNS: Final = "source, version, first_seen"
-_SOME: Final = "SELECT * FROM versions WHERE (source, version) IN (VALUES"
+_SOME: Final = "SELECT * FROM versions WHERE (source, version) IN"
 _ALL: Final = "SELECT * FROM versions LIMIT ?"
-
-
-def see(connection: sqlite3.Connection, seen: Seen) -> None:
-    """Write down versions that were seen; an earlier time is kept."""
-    rows = [(stored(source), stored(v), micros(at)) for (source, v), at in seen.items()]
-    write(connection, _SEE, rows, _SEEN_BEFORE)
 
 
 def first_seen(
     connection: sqlite3.Connection, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], datetime]:
     """Return when these versions were first seen, those that were."""
-    found: dict[tuple[str, str], datetime] = {}
-    for start in range(0, len(names), 1_000):
-        some = names[start : start + 1_000]
-        marks = ", ".join(["(?, ?)"] * len(some))
-        values = [stored(text) for name in some for text in name]
-        found |= _seen(fetch(connection, _COLUMNS, f"{_SOME} {marks})", values))
-    return found
+    return _seen(in_chunks(connection, _COLUMNS, _SOME, names))
 
 
 def all_seen(connection: sqlite3.Connection, most: int) -> dict[tuple[str, str], datetime]:
@@ -149,12 +58,8 @@ def _seen(rows: Sequence[Row]) -> dict[tuple[str, str], datetime]:
 
 # How groups stand: said by people, or shown by a death to be otherwise.
 
-_GROUP_STANDING_CHUNK: Final = 1_000  # groups in one statement
 _GROUP_STANDING_COLUMNS: Final = "fingerprint, status, since, owner, note, until, version"
-_ANY: Final = "SELECT * FROM groups WHERE fingerprint IN (VALUES"
-_RESOLVED: Final = """
-SELECT * FROM groups WHERE status = 'resolved' AND fingerprint IN (VALUES
-"""
+_ANY: Final = "SELECT * FROM groups WHERE fingerprint IN"
 _SET: Final = """
 UPDATE groups SET status = ?, since = ?, owner = ?, note = ?, until = ?, version = ?
 WHERE fingerprint = ?
@@ -169,32 +74,14 @@ AND NOT EXISTS (
 
 def standings(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, Standing]:
     """Return the standings of groups that exist."""
-    return _standings(connection, _ANY, names)
+    wanted = [(name,) for name in names]
+    rows = in_chunks(connection, _GROUP_STANDING_COLUMNS, _ANY, wanted)
+    return {row[0]: standing_of(row[1:]) for row in rows}
 
 
 def blank(connection: sqlite3.Connection, names: Sequence[str]) -> list[str]:
     """Delete what groups without letters say of them; which ones these were."""
     return [name for name in names if connection.execute(_BLANK, (stored(name),)).rowcount]
-
-
-def regress(connection: sqlite3.Connection, deaths: Sequence[DeadLetter], now: datetime) -> None:
-    """Mark resolved groups as regressed where these deaths show that they are not."""
-    names = dict.fromkeys([letter.head.fingerprint for letter in deaths])
-    resolved = _standings(connection, _RESOLVED, list(names))
-    heads: dict[str, list[LetterHead]] = {name: [] for name in resolved}
-    for letter in deaths if resolved else ():
-        if letter.head.fingerprint in heads:
-            heads[letter.head.fingerprint].append(letter.head)
-    wanted = versions_to_compare(resolved, chain.from_iterable(heads.values()))
-    seen = first_seen(connection, wanted)
-    for fingerprint, standing in resolved.items():
-        if not regresses(standing, heads[fingerprint], seen):
-            continue
-        after = regressed(standing, now)
-        put_standing(connection, fingerprint, after)
-        detail = said(standing, after)
-        entry = act("regress", fingerprint, DIED_AGAIN, at=now, detail=detail)
-        append(connection, [entry])
 
 
 def standing_of(row: Row) -> Standing:
@@ -208,18 +95,6 @@ def standing_of(row: Row) -> Standing:
         until=None if until is None else when(until),
         version=version,
     )
-
-
-def _standings(
-    connection: sqlite3.Connection, select: str, fingerprints: Sequence[str]
-) -> dict[str, Standing]:
-    found: dict[str, Standing] = {}
-    for start in range(0, len(fingerprints), _GROUP_STANDING_CHUNK):
-        some = [stored(one) for one in fingerprints[start : start + _GROUP_STANDING_CHUNK]]
-        marks = ", ".join(["(?)"] * len(some))
-        for row in fetch(connection, _GROUP_STANDING_COLUMNS, f"{select} {marks})", some):
-            found[row[0]] = standing_of(row[1:])
-    return found
 
 
 def put_standing(connection: sqlite3.Connection, fingerprint: str, standing: Standing) -> None:
@@ -284,22 +159,16 @@ _STATES_OF: Final = """
 SELECT fingerprint, state, n FROM group_states WHERE n > 0 AND fingerprint = ?
 """
 _STATES: Final = """
-SELECT fingerprint, state, n FROM group_states
-WHERE n > 0 AND fingerprint IN (VALUES
+SELECT fingerprint, state, n FROM group_states WHERE n > 0 AND fingerprint IN
 """
 
 
-def shift(shifts: Shifts, head: LetterHead, by: int) -> None:
-    """Count one letter more or less where its head says."""
-    shifts[head.source, head.fingerprint, head.state] += by
-
-
-def count(connection: sqlite3.Connection, shifts: Shifts, died: Iterable[DeadLetter] = ()) -> None:
+def count(connection: sqlite3.Connection, shifts: Shifts, died: Sequence[Group] = ()) -> None:
     """
     Write down how many letters more or less there are.
 
-    Deaths among them are counted in their groups, which are made where they are new.
-    The caller counts them for the office, as `note_deaths` does.
+    Groups with deaths among them are made where they are new. The caller counts the
+    deaths for the office, as `note_deaths` does.
     """
     by_group: dict[tuple[str, State], int] = {}
     by_source: dict[tuple[str, State], int] = {}
@@ -398,13 +267,9 @@ def groups(connection: sqlite3.Connection, asked: Asked) -> list[Group]:
         },
     )
     states: defaultdict[str, dict[State, int]] = defaultdict(dict)
-    for start in range(0, len(rows), 1000):
-        prints = [stored(row[0]) for row in rows[start : start + 1000]]
-        marks = ", ".join(["(?)"] * len(prints))
-        for fingerprint, state, n in fetch(
-            connection, "fingerprint, state, n", f"{_STATES} {marks})", prints
-        ):
-            states[fingerprint][State(state)] = n
+    names = [(row[0],) for row in rows]
+    for name, state, n in in_chunks(connection, "fingerprint, state, n", _STATES, names):
+        states[name][State(state)] = n
     return [_group(row, states[row[0]], asked.now) for row in rows]
 
 
@@ -438,26 +303,19 @@ def _rows(counted: Mapping[tuple[str, State], int]) -> Sequence[Row]:
     return [(stored(name), state, n) for name, state, n in rows]
 
 
-def _deaths(died: Iterable[DeadLetter], by_open: dict[str, int]) -> Sequence[Row]:
+def _deaths(died: Sequence[Group], by_open: dict[str, int]) -> Sequence[Row]:
     """Groups as these deaths show them; `by_open` is left without those."""
-    by_group: defaultdict[str, list[DeadLetter]] = defaultdict(list)
-    for letter in died:
-        by_group[letter.head.fingerprint].append(letter)
     texts: list[str] = []
     rows: list[Row] = []
-    for name, letters in by_group.items():
-        latest = letters[0]
-        first = last = micros(latest.head.dead_at)
-        if len(letters) > 1:
-            times = [micros(letter.head.dead_at) for letter in letters]
-            first, last = min(times), max(times)
-            # Of several at the same moment, the one that came last.
-            latest = max(reversed(letters), key=lambda letter: letter.head.dead_at)
-        head, source = latest.head, letters[0].head.source
-        shown = (name, source, head.error_type, head.error_text, latest.frame)
-        texts += (*shown, head.code)
-        kind = (WRITTEN[head.trouble], head.code)
-        rows.append((*shown, *kind, first, last, len(letters), by_open.pop(name, 0)))
+    for group in died:
+        name = group.fingerprint
+        shown = (name, group.source, group.error_type, group.text, group.frame)
+        texts += (*shown, group.code)
+        first = last = micros(group.last_seen)
+        if group.total > 1:
+            first = micros(group.first_seen)
+        kind = (WRITTEN[group.trouble], group.code)
+        rows.append((*shown, *kind, first, last, group.total, by_open.pop(name, 0)))
     return rows if is_plain("".join(texts)) else [storable(row) for row in rows]
 
 

@@ -1,6 +1,5 @@
 """The operations of office transactions on a SQLite file; none of them ever waits."""
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -9,22 +8,15 @@ import msgspec
 
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import ItemMoves, Sealing
-from deadletter.office.transactions.operations import (
-    Brief,
-    Course,
-    ReplayedCopy,
-    Revision,
-    Seals,
-    Shifts,
-)
+from deadletter.core.seals import ItemMoves
+from deadletter.office.transactions.operations import Brief, Course, ReplayedCopy, Revision, Shifts
 
-from . import audit, campaigns, groups, key_order, letters_verify
-from .audit import ADD, office_marks, sealing_of
+from . import audit, campaigns, groups, key_order
+from .audit import ADD, office_marks
 from .campaigns import SqliteCourse
+from .filing import SqliteFiling
 from .letters_rows import HEAD, head_of, whole
 from .sql import Row, fetch, ids, micros, numbers, packed, stored
 
@@ -101,16 +93,8 @@ def brief_of(row: Row) -> Brief:
     return Brief(seq, id_, source, fingerprint, State(state), replays)
 
 
-class SqliteOperations:
+class SqliteOperations(SqliteFiling):
     """One transaction of a connection."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @property
-    def sealing(self) -> Sealing:
-        """The keys that letters and the audit are sealed with."""
-        return sealing_of(self._connection)
 
     async def find_briefs(self, letters: Sequence[str]) -> list[Brief]:
         """Return the letters with these ids, each once, in this order."""
@@ -276,15 +260,3 @@ class SqliteOperations:
     async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
         """Hold all letters back that wait behind these letters by their key."""
         key_order.hold_behind(self._connection, campaign, letters, now)
-
-    async def rekey_sums(self) -> None:
-        """Make sums of letters and campaigns anew with the first key, where they fit."""
-        letters_verify.rekey(self._connection)
-
-    async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
-        """Return some letters behind `after` with their seals, and where to continue."""
-        return letters_verify.sealed_letters(self._connection, after)
-
-    async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
-        """Write new seals of a letter."""
-        letters_verify.write_seals(self._connection, seq, seals)

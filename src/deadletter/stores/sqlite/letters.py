@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -22,17 +21,9 @@ from deadletter.core.query import (
 )
 from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
-from deadletter.office.transactions.operations import Transaction, run_now
+from deadletter.office.transactions.operations import Reading, Transaction, run_now
 from deadletter.ports.features import Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Names,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplayTaken,
-)
+from deadletter.ports.letters import KeyProgress, Names, Page, ReplayItems, ReplayNext, ReplayTaken
 from deadletter.ports.time import Clock, Dice
 
 from . import (
@@ -41,17 +32,16 @@ from . import (
     campaigns,
     groups,
     key_order,
-    letters_edit,
     letters_replay,
-    letters_verify,
+    letters_rows,
     replay_story,
     search,
     text_index,
 )
 from .engine import Database
 from .letter_operations import SqliteOperations
-from .letters_keep import keep
 from .sql import stored
+from .verification import SqliteReads
 
 # When brakes were open, and who said to go on.
 
@@ -115,28 +105,28 @@ class SqliteLetters(TransactionalLetters):
 
     def __init__(self, db: Database, *, clock: Clock, dice: Dice, features: Features) -> None:
         self.features = features
-        self.group_limit = db.group_limit
         self._db = db
-        super().__init__(clock)
+        super().__init__(clock, db.group_limit)
 
-    async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
+    async def transact(
+        self, transaction: Transaction[T], *, patient: bool = False, size: int | None = None
+    ) -> T:
         """Run a transaction on the writer's thread."""
         return await self._db.write(
             lambda c: run_now(transaction(SqliteOperations(c))), patient=patient
         )
 
+    async def look(self, reading: Reading[T]) -> T:
+        """Run a reading of the office as it is at one moment."""
+        return await self._db.read(lambda c: run_now(reading(SqliteReads(c))))
+
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
         return await self._db.read(lambda c: groups.groups(c, asked))
 
-    async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
-        """Keep letters durably, all of them or none."""
-        now = self._clock.now()
-        return await self._db.write(lambda c: keep(c, letters, now, self.group_limit))
-
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
         """Whole letters, in the order asked for; those that exist."""
-        return await self._db.read(lambda c: letters_edit.get(c, ids))
+        return await self._db.read(lambda c: letters_rows.get(c, ids))
 
     async def find(
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
@@ -196,7 +186,7 @@ class SqliteLetters(TransactionalLetters):
 
     async def original(self, id: str) -> Message | None:
         """The message that died, if the letter's has been edited since."""
-        found = await self._db.read(lambda c: letters_edit.originals(c, [id]))
+        found = await self._db.read(lambda c: letters_rows.originals(c, [id]))
         return found.get(id)
 
     async def audit(
@@ -209,10 +199,6 @@ class SqliteLetters(TransactionalLetters):
     def sealing(self) -> Sealing:
         """What letters and the audit are sealed with."""
         return self._db.sealing
-
-    async def examine(self) -> Examined:
-        """Examine everything that is kept here."""
-        return await self._db.read(letters_verify.examine)
 
     async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
         """Return the ids of letters that exist, oldest sent first."""

@@ -2,11 +2,12 @@
 
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
@@ -25,6 +26,7 @@ from .sql import (
     Row,
     Values,
     fetch_odd,
+    ids,
     is_odd_text,
     is_plain,
     shown,
@@ -195,6 +197,36 @@ def whole(
     """
     found = _contents(connection, _WHOLE, select, values, story=story)
     return [(row[HEADS], _letter(row, rest, body, history)) for row, rest, body, history in found]
+
+
+_GET: Final = """
+SELECT l.*, c.*, l.seq AS tag FROM json_each(?) CROSS JOIN letters l ON l.id = value
+CROSS JOIN letter_contents c ON c.letter = l.seq
+"""
+_ORIGINALS: Final = """
+SELECT l.seq, l.id, o.digest, o.rest, o.body
+FROM json_each(?) CROSS JOIN letters l ON l.id = value
+CROSS JOIN letter_originals o ON o.letter = l.seq
+"""
+
+
+def get(connection: sqlite3.Connection, letters: Sequence[str]) -> list[DeadLetter]:
+    """Whole letters, in the order asked for; those that exist."""
+    wanted = ids(letters)
+    by_id = {letter.id: letter for _, letter in whole(connection, _GET, (wanted,))}
+    for id_, message in originals(connection, letters).items():
+        by_id[id_] = replace(by_id[id_], original=message)
+    return [by_id[id_] for id_ in letters if id_ in by_id]
+
+
+def originals(connection: sqlite3.Connection, letters: Sequence[str]) -> dict[str, Message]:
+    """The messages that died, of those letters that were edited since."""
+    found: dict[str, Message] = {}
+    for row in connection.execute(_ORIGINALS, (ids(letters),)).fetchall():
+        *place, digest, rest, body = row
+        check_body(place, digest, body)
+        found[place[1]] = unpack_message(rest, body)
+    return found
 
 
 def opened(connection: sqlite3.Connection, select: str, values: Values) -> list[DeadLetter]:

@@ -22,6 +22,7 @@ from deadletter.core.text import shown as text_shown
 from deadletter.core.text import stored as text_stored
 
 _ODD_TEXT: Final = ("JSON cannot hold BLOB", "Could not decode to UTF-8")
+_CHUNK: Final = 1_000  # names in one statement
 _VARIABLES: Final = 32_000  # SQLite allows 32,766 in a statement
 
 Row: TypeAlias = Sequence[Any]
@@ -46,6 +47,19 @@ def fetch(
         return [[shown(value) for value in row] for row in found]
     rows: list[Row] = msgspec.json.decode(packed)
     return rows
+
+
+def in_chunks(
+    connection: sqlite3.Connection, names: str, select: str, wanted: Sequence[Sequence[str]]
+) -> list[Row]:
+    """Return the rows, as by `fetch`, of a select that ends in `IN`, followed by these texts."""
+    found: list[Row] = []
+    for start in range(0, len(wanted), _CHUNK):
+        some = wanted[start : start + _CHUNK]
+        values = [stored(text) for row in some for text in row]
+        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        found += fetch(connection, names, f"{select} (VALUES {marks})", values)
+    return found
 
 
 def is_odd_text(error: sqlite3.OperationalError) -> bool:
