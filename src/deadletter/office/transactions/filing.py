@@ -19,7 +19,7 @@ from deadletter.core.grouping import (
 )
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.letter_filing import Filed, Filing, failed_copies, reopened
-from deadletter.core.versions import first_seen
+from deadletter.core.query.versions import first_seen
 from deadletter.ports.letters import Kept, ReplaySettled
 
 from .operations import FiledCounts, LetterOperations, Shifts

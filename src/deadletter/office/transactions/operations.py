@@ -7,15 +7,15 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import ItemSum, SealedLetter, Sums
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.letter_filing import Known
 from deadletter.core.message import Message
+from deadletter.core.query.versions import Seen
 from deadletter.core.seals import Ends, ItemMoves, Sealing, Start
-from deadletter.core.versions import Seen
 
 T = TypeVar("T")
 

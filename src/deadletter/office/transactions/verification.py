@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from deadletter.core.examination import Examination, ItemSum, Sums, renewed
+from deadletter.core.audit import Examination, ItemSum, Sums, renewed
 from deadletter.core.letter import OPEN
 from deadletter.core.seals import MASK, NAMED
 from deadletter.ports.letters import Resealed

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from msgspec import structs
 
+from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import BrakeWindow, Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import ItemSum, SealedLetter, Sums
 from deadletter.core.grouping import GroupRule, grown
 from deadletter.core.letter import (
     OPEN,
@@ -35,7 +35,7 @@ from deadletter.office.transactions.operations import (
     Shifts,
 )
 
-from .letters_campaigns import Campaigns, CourseUnderWay
+from .campaigns import Campaigns, CourseUnderWay
 from .letters_shelf import OnShelf, Shelf
 
 

@@ -18,18 +18,17 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.paging import cursor, place
 from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
 from deadletter.core.query.match import LOOK
+from deadletter.core.query.search_step import cursor, place
 from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Reading, Transaction, run_now
-from deadletter.ports.features import Durability, Features
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import KeyProgress, Page, ReplayItems, ReplayNext, ReplayTaken
-from deadletter.ports.time import Clock, Dice
 
+from .campaigns import Campaigns
 from .letter_operations import MemoryOperations
-from .letters_campaigns import Campaigns
 from .letters_shelf import Shelf
 
 T = TypeVar("T")

@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from deadletter.core.audit import act, seal
-from deadletter.core.examination import SealedLetter, SealedMessage, Sums
+from deadletter.core.audit import SealedLetter, SealedMessage, Sums, act, seal
 from deadletter.core.grouping import Asked, GroupRule, as_of
 from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal

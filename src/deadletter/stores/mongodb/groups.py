@@ -11,8 +11,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from deadletter.core.failure import Trouble
 from deadletter.core.grouping import Asked, GroupRule, as_of, grown
 from deadletter.core.letter import Group, GroupStatus, Standing, State
+from deadletter.core.query.versions import Seen
 from deadletter.core.text import shown, stored
-from deadletter.core.versions import Seen
 
 from .database import Turn
 from .letters_documents import number, placed, time

@@ -24,9 +24,8 @@ from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Reading, Transaction
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import KeyProgress, Names, Page, ReplayItems, ReplayNext, ReplayTaken
-from deadletter.ports.time import Clock
 
 from . import audit, campaigns, groups, letters_documents, letters_replay, search
 from .database import LONGEST, Database, Turn, limit_for

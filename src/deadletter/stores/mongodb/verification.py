@@ -6,7 +6,7 @@ from typing import Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.examination import ItemSum, Sums
+from deadletter.core.audit import ItemSum, Sums
 from deadletter.core.letter import AuditEntry
 from deadletter.core.seals import NAMED, Ends, Sealing, Start
 from deadletter.core.text import shown

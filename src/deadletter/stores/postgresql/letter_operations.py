@@ -8,7 +8,7 @@ import msgspec
 
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.fingerprint import current
+from deadletter.core.failure.fingerprint import current
 from deadletter.core.grouping import GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.letter_filing import Known, needs_a_look

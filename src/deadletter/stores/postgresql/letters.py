@@ -21,7 +21,7 @@ from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Reading, Transaction
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import (
     Kept,
     KeyProgress,
@@ -31,7 +31,6 @@ from deadletter.ports.letters import (
     ReplayNext,
     ReplayTaken,
 )
-from deadletter.ports.time import Clock
 
 from . import (
     audit,

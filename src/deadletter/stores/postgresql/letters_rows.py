@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal

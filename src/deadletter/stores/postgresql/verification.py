@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar, Final
 
-from deadletter.core.examination import ItemSum, SealedLetter, SealedMessage, Sums
+from deadletter.core.audit import ItemSum, SealedLetter, SealedMessage, Sums
 from deadletter.core.letter import AuditEntry
 from deadletter.core.seals import NAMED, Ends, Sealing, Start
 from deadletter.office.transactions.operations import Counts, OfficeNumbers, SealedLetters, Seals

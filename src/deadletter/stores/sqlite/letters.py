@@ -22,9 +22,8 @@ from deadletter.core.query import (
 from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Reading, Transaction, run_now
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Dice, Features
 from deadletter.ports.letters import KeyProgress, Names, Page, ReplayItems, ReplayNext, ReplayTaken
-from deadletter.ports.time import Clock, Dice
 
 from . import (
     audit,

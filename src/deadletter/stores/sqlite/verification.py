@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from deadletter.core.examination import ItemSum, SealedLetter, SealedMessage, Sums
+from deadletter.core.audit import ItemSum, SealedLetter, SealedMessage, Sums
 from deadletter.core.letter import AuditEntry
 from deadletter.core.seals import NAMED, Ends, Sealing, Start
 from deadletter.office.transactions.operations import Counts, OfficeNumbers, SealedLetters, Seals
