@@ -43,8 +43,8 @@ class ReplayRound(ABC):
         self._sending: list[int] = []  # ordinals: nothing before the first is being sent
 
     @abstractmethod
-    async def send(self, course: Course, letters: Sequence[tuple[Candidate, int]]) -> None:
-        """Send letters, each with the generation of its copy, or prepare that."""
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
+        """Send letters, or prepare that; copies have the generation `replays + more`."""
 
     async def run(self, request: ReplayRequest) -> Course | None:
         """Claim the next letters; return the campaign, or None if it does not run."""
@@ -76,7 +76,7 @@ class ReplayRound(ABC):
         letters = await self.store.find_candidates(course, ordinals, bodies=self.with_bodies)
         going = judge(ordinals, letters, course.cap, leave_out)
         if going.letters:
-            await self.send(course, [(one, one.replays + 1) for one in going.letters])
+            await self.send(course, going.letters, 1)
             await self.store.take_items(course, going, self.outcome, self.now)
             seqs = [one.seq for one in going.letters]
             await self.store.count_taken(
@@ -108,7 +108,7 @@ class ReplayRound(ABC):
         if not again:
             return 0
         letters = await self.store.find_candidates(course, again, bodies=self.with_bodies)
-        await self.send(course, [(one, one.replays) for one in letters])
+        await self.send(course, letters, 0)
         if self.outcome is Outcome.SENT:
             await report_sent(self.store, course.id, [one.id for one in letters], self.now)
             again = again[-1:] if len(again) == limit else []
@@ -134,11 +134,13 @@ class _Claim(ReplayRound):
 
     def __init__(self, store: LetterOperations, now: datetime) -> None:
         super().__init__(store, now)
-        self.letters: list[tuple[Candidate, int]] = []
+        self.letters: list[Candidate] = []
+        self.generations: list[int] = []
 
-    async def send(self, course: Course, letters: Sequence[tuple[Candidate, int]]) -> None:
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
         """Remember the letters."""
         self.letters += letters
+        self.generations += [one.replays + more for one in letters]
 
 
 async def take_replays(
@@ -149,10 +151,10 @@ async def take_replays(
     course = await claim.run(request)
     if course is None or not claim.letters:
         return []
-    messages = await store.find_messages(course, [one for one, _ in claim.letters])
+    messages = await store.find_messages(course, claim.letters)
     return [
         ReplayTaken(one.id, one.source, message, generation)
-        for (one, generation), message in zip(claim.letters, messages, strict=True)
+        for one, message, generation in zip(claim.letters, messages, claim.generations, strict=True)
     ]
 
 

@@ -206,25 +206,24 @@ class _Round(ReplayRound):
         )
         return rows
 
-    async def send(self, course: Course, letters: Sequence[tuple[Candidate, int]]) -> None:
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
-        by_name: defaultdict[str, list[tuple[Candidate, int]]] = defaultdict(list)
-        for copy in letters:
-            by_name[course.to or copy[0].source].append(copy)
+        by_name: defaultdict[str, list[Candidate]] = defaultdict(list)
+        for one in letters:
+            by_name[course.to or one.source].append(one)
         for name, some in sorted(by_name.items()):
             box = await self._enter(name)
             key_id = self._keys[box]
-            copied = [self._copied(course, copy, key_id) for copy in some]
+            copied = [self._copied(course, one, one.replays + more, key_id) for one in some]
             *columns, expiries = zip(*copied, strict=True)
             until = expiries if any(expiries) else ()
             await self._connection.fetch(_COPY, box, *columns, until, key_id)
             self.letters += len(some)
-            self.size += sum(one.contents[0] for one, _ in some)
+            self.size += sum(one.contents[0] for one in some)
 
     def _copied(
-        self, course: Course, copy: tuple[Candidate, int], key_id: bytes
+        self, course: Course, one: Candidate, generation: int, key_id: bytes
     ) -> tuple[Any, ...]:
-        one, generation = copy
         _, rest, digest, mark, mark_key = one.contents
         lineage = Lineage(letter_id=one.id, generation=generation, campaign=course.id)
         id_, sent_at, expires_at, extra = copy_of(rest, lineage)

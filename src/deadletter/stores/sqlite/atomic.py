@@ -87,17 +87,17 @@ class _Round(ReplayRound):
         self._marks: dict[int, Marks] = {}
         self._connection = connection
 
-    async def send(self, course: Course, letters: Sequence[tuple[Candidate, int]]) -> None:
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
         now = micros(self.now)
-        per_box = Counter(course.to or one.source for one, _ in letters)
+        per_box = Counter([course.to or one.source for one in letters])
         expiry = {name: self._enter(name, n) for name, n in per_box.items()}
         written = []
         marks: Counter[int] = Counter()
-        for one, generation in letters:
+        for one in letters:
             name = course.to or one.source
             size, rest, crc, digest = one.contents
-            lineage = Lineage(letter_id=one.id, generation=generation, campaign=course.id)
+            lineage = Lineage(letter_id=one.id, generation=one.replays + more, campaign=course.id)
             id_, sent_at, expires_at, extra = copy_of(bytes.fromhex(rest), lineage)
             until = expiry[name]
             if expires_at is not None and expires_at > self.now:
