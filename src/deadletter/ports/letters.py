@@ -282,7 +282,7 @@ class LetterStore(Protocol):
         """
         Record what became of replayed copies, or that nobody waits for them.
 
-        `SETTLED_FROM` and `landing` of `core.replaying` say what that changes.
+        `SETTLED_FROM` and `landing` of `core.replay_rules` say what that changes.
         """
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 _CHUNK: Final = 100  # keys in one statement
 
 _FIND: Final = """
-SELECT json_group_array(json_array(asked.column1, generation, state,
+SELECT json_group_array(json_array(mailbox, key, generation, state,
     iif(state = 'processing', holder, ''), token, hex(digests), due <= ?))
 FROM (VALUES {rows}) AS asked CROSS JOIN ledger
-ON mailbox = asked.column2 AND key = asked.column3
+ON mailbox = asked.column1 AND key = asked.column2
 """
 # Digests are 16 bytes each; what is NULL is not known.
 _WRITE: Final = """
@@ -56,7 +56,8 @@ DELETE FROM ledger
 WHERE mailbox = ? AND key = ? AND token = ? AND state = 'processing'
 """
 
-_rows: Final = msgspec.json.Decoder(list[tuple[int, int, LedgerState, str, int, str, int]]).decode
+_Row: TypeAlias = tuple[str, str, int, LedgerState, str, int, str, int]
+_rows: Final = msgspec.json.Decoder(list[_Row]).decode
 
 
 class SqliteLedger(StoredLedger):
@@ -139,14 +140,13 @@ class _Operations:
 
 
 def _find(connection: sqlite3.Connection, names: Iterable[Name], now: int) -> dict[Name, Entry]:
-    asked = [*names]
     found: dict[Name, Entry] = {}
-    for values in _chunks([(place, *name) for place, name in enumerate(asked)]):
-        statement = _sql(_FIND, 3, len(values) // 3)
+    for values in _chunks([*names]):
+        statement = _sql(_FIND, 2, len(values) // 2)
         (packed,) = connection.execute(statement, (now, *values)).fetchone()
-        for place, generation, state, holder, token, digests, is_lapsed in _rows(packed):
+        for mailbox, key, generation, state, holder, token, digests, is_lapsed in _rows(packed):
             known = bytes.fromhex(digests) if digests else None
-            found[asked[place]] = Entry(generation, state, holder, token, known, is_lapsed == 1)
+            found[mailbox, key] = Entry(generation, state, holder, token, known, is_lapsed == 1)
     return found
 
 
