@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from deadletter.ports.ledger import (
+from deadletter.ports.engine import (
     DIGEST,
     REMEMBERED,
     LedgerClaim,

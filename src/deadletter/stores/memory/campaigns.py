@@ -7,11 +7,11 @@ from itertools import chain, islice
 
 from msgspec import Struct, structs
 
+from deadletter.core.audit import Examination, ItemSum
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
-from deadletter.core.examination import Examination, ItemSum
 from deadletter.core.letter import LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.replay_rules import (
     FREES,
     UNFINISHED,

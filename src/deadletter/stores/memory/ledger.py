@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from deadletter.core.text import stored
 from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
-from deadletter.ports.ledger import LedgerState
-from deadletter.ports.time import Clock
+from deadletter.ports.engine import LedgerState
+from deadletter.ports.features import Clock
 
 from .queue import later
 

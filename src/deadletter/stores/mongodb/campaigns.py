@@ -6,7 +6,7 @@ from typing import Any, Final
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
 from deadletter.core.letter import State
 from deadletter.core.packing import sent_of
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.replay_rules import UNFINISHED, sortable_position
 from deadletter.core.seals import MASK, ItemMoves, item_changes
 from deadletter.core.text import shown, stored

@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError
 
 from deadletter.core.text import stored
 from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
-from deadletter.ports.ledger import DIGEST, LedgerState
+from deadletter.ports.engine import DIGEST, LedgerState
 
 from .database import Database
 from .letters_documents import octets

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 from pymongo import ReturnDocument
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -23,9 +23,8 @@ from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import Kept, Names, Page
-from deadletter.ports.time import Clock
 
 from . import audit, groups, letters_documents, letters_keep, letters_verify, search
 from .database import Database, Turn, limit_for

@@ -21,8 +21,8 @@ from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import Course, Shifts
 from deadletter.office.transactions.replays import ReplayRequest, ReplayRound
 from deadletter.ports.broker import Burial, Posted
+from deadletter.ports.features import Clock
 from deadletter.ports.letters import Kept
-from deadletter.ports.time import Clock
 
 from .database import Connection, Database, limit_for, sealing_of
 from .letter_operations import PostgresqlOperations

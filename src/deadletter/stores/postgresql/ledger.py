@@ -5,7 +5,7 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
-from deadletter.ports.ledger import LedgerState
+from deadletter.ports.engine import LedgerState
 
 from .database import Database
 from .queue import span

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -21,9 +21,8 @@ from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction
 from deadletter.office.transactions.replays import report_sent
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import Kept, Names, Page
-from deadletter.ports.time import Clock
 
 from . import audit, body_index, groups, letters_edit, letters_verify, search, text_index
 from .database import LONGEST, Connection, Database, limit_for

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.seals import ItemMoves, item_changes
 from deadletter.office.transactions.operations import CampaignFilter, Course
 

@@ -10,7 +10,7 @@ import msgspec
 from deadletter.core.text import stored
 from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
 from deadletter.office.transactions.operations import run_now
-from deadletter.ports.ledger import LedgerState
+from deadletter.ports.engine import LedgerState
 
 from .engine import Database
 from .sql import micros, seconds

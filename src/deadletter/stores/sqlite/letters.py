@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -21,9 +21,8 @@ from deadletter.core.query import (
 from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction, run_now
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Dice, Features
 from deadletter.ports.letters import Kept, Names, Page
-from deadletter.ports.time import Clock, Dice
 
 from . import audit, body_index, groups, letters_edit, letters_verify, search, text_index
 from .engine import Database
