@@ -7,14 +7,17 @@ from typing import Any, ClassVar, Final
 from msgspec.structs import replace
 
 from deadletter.brokers.redis_common.address import ServerOptions, address_of, url_form
-from deadletter.brokers.redis_common.mailbox import (
+from deadletter.brokers.redis_common.mailboxes import (
+    Change,
+    Listed,
     MailboxClient,
+    Mailboxes,
+    MailboxRegistry,
     MailboxSink,
     MailboxSource,
     Settling,
+    encoded,
 )
-from deadletter.brokers.redis_common.mailboxes import Mailboxes
-from deadletter.brokers.redis_common.registry import Change, Listed, MailboxRegistry, encoded
 from deadletter.brokers.redis_common.script_runner import Argument, Now, ScriptRunner, server_time
 from deadletter.brokers.redis_common.server import connect_server, inspect_server
 from deadletter.core.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from deadletter.brokers.redis_common.scripts import EPOCH, micros, when
+from deadletter.brokers.redis_common.script_runner import EPOCH, micros, when
 from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.core.job_envelope import opened, sealed

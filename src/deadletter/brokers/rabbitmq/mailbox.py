@@ -16,11 +16,10 @@ from deadletter.ports.features import Features
 from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
-from . import delays
 from .connection import Link, Mail, Nowhere, translating
 from .inbox import Claim, Inbox
 from .messages import NEW, Story, micros, packed
-from .queues import Queues, suspects
+from .queues import LONGEST_DELAY, Queues, delay_bucket, suspects
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
@@ -70,10 +69,10 @@ class Sender:
         wait = ceil(delay * 1000)
         if not wait:
             return self._now(letter, story)
-        left = max(0, wait - delays.LONGEST)
+        left = max(0, wait - LONGEST_DELAY)
         story = structs.replace(story, copied=True, left=left * 1000)
         wait -= left
-        place = await self._queues.delay(letter.to, delays.bucket(wait))
+        place = await self._queues.delay(letter.to, delay_bucket(wait))
         keys, crc = self._seal.keys, letter.crc
         properties = packed(message, story, to=letter.to, keys=keys, wait=wait, crc=crc)
         return place, properties, message.body

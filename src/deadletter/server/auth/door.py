@@ -20,8 +20,7 @@ from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
 from deadletter.ports import Clock as PortsClock
 from deadletter.ports.time import Clock
-from deadletter.queue_server.errors import TryAgain
-from deadletter.queue_server.request_batcher import RequestBatcher
+from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 
 from .keys import session_hash, token_hash
 from .refusing import Connection, refuse_tokens_in_urls

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from contracts.side_by_side import SideBySide
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Acked, Fate, QueueOptions, Released, Settlement
-
-from .side_by_side import SideBySide
 
 T = TypeVar("T")
 

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from contracts.side_by_side import SideBySide
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
 from deadletter.ports.ledger import DIGEST
-
-from .side_by_side import SideBySide
 
 T = TypeVar("T")
 

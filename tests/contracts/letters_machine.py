@@ -22,9 +22,8 @@ from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
 from deadletter.core.letter_filing import FINISHED
 from deadletter.core.message import Message
 from deadletter.ports import LetterStore, Move, ReplaySettled, ReplayTaken
-
-from .fakes import START, FakeClock
-from .letters_bench import a_campaign, a_letter, copy_that_died, tried_again
+from deadletter.testing.fakes import START, FakeClock
+from deadletter.testing.letters_bench import a_campaign, a_letter, copy_that_died, tried_again
 
 T = TypeVar("T")
 Call = Callable[[LetterStore], Coroutine[Any, Any, Any]]

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine
 
 from deadletter.ports import Engine
-
-from .fakes import FakeClock
+from deadletter.testing.fakes import FakeClock
 
 T = TypeVar("T")
 
