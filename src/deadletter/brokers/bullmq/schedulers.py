@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from deadletter.brokers.redis_common.mailboxes import MailboxClient
-from deadletter.brokers.redis_common.script_runner import EPOCH, Argument, retry_unanswered
+from deadletter.brokers.redis_common.script_runner import Argument, retry_unanswered
+from deadletter.kit import EPOCH
 
 from .jobs import Job
 from .scripts import SCHEDULE

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from deadletter.core.errors import NotFound
 from deadletter.core.message import Delivery
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
-from deadletter.ports.broker import Broker, Postman, QueueInfo, QueueOptions, Swept, Undertaker
+from deadletter.kit import MailboxEngine, micros
+from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
 from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
@@ -26,7 +25,6 @@ from .connection import CONSUMER, PRODUCER, Sender, client_settings, open_admin
 from .group_member import GroupMember, Subscription
 from .mailbox import KafkaSink, KafkaSource, Mailbox
 from .partitions import Entry, Place, Progress
-from .records import micros
 from .topics import Groups, OptionsTopic, Topics
 
 
@@ -419,31 +417,27 @@ _LARGE_BATCHES: Final[dict[str, Any]] = {
 }
 
 
-class KafkaEngine:
+class KafkaEngine(MailboxEngine):
     """Mailboxes on a Kafka cluster. It keeps no letters and no ledger."""
 
     def __init__(
         self, address: Address, admin: AdminClient, *, replication: int, clock: Clock
     ) -> None:
         copies = Durability.REPLICATED if replication > 1 else Durability.KILL_SAFE
-        self.features = replace(FEATURES, durability=copies)
+        features = replace(FEATURES, durability=copies)
         client = client_settings(address)
         strategy = "range" if address.ordering == "key" else "cooperative-sticky"
         consumer = {**CONSUMER, "partition.assignment.strategy": strategy, **client}
         self._sender = Sender({**PRODUCER, **_LARGE_BATCHES, **client})
         self.mailboxes = KafkaBroker(
             address,
-            self.features,
+            features,
             consumer=consumer,
             topics=Topics(admin, replication=replication),
             sender=self._sender,
             clock=clock,
         )
-        self.broker: Broker = self.mailboxes
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = None
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        super().__init__(self.mailboxes, features)
 
     async def close(self) -> None:
         """Commit, leave the groups, and send what is under way."""

@@ -22,10 +22,9 @@ from deadletter.brokers.amqp.address import Address, read_url
 from deadletter.brokers.amqp.connection import tls_context
 from deadletter.core.errors import BackendError, ConfigError, Conflict, NotFound, Unavailable
 from deadletter.core.topology import MAX_ATTEMPTS, check_deletion, check_update, validate
-from deadletter.ports.broker import Broker, Postman, QueueInfo, QueueOptions, Swept, Undertaker
+from deadletter.kit import MailboxEngine
+from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
 from deadletter.ports.signing import Seal
 from deadletter.ports.time import Clock
 
@@ -323,17 +322,12 @@ class RabbitBroker:
         return self._boxes[name]
 
 
-class RabbitEngine:
+class RabbitEngine(MailboxEngine):
     """Mailboxes on one broker. It keeps neither letters nor ledger."""
 
     def __init__(self, link: Link, clock: Clock) -> None:
-        self.features = FEATURES
         self._mailboxes = RabbitBroker(link, FEATURES, clock)
-        self.broker: Broker = self._mailboxes
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = None
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        super().__init__(self._mailboxes, FEATURES)
         self._link = link
 
     async def close(self) -> None:

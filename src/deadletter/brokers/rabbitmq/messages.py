@@ -12,7 +12,7 @@ values of the header table that are not text, bytes or whole numbers.
 
 import struct
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from struct import Struct as Layout
 from typing import Any, Final, TypeAlias
@@ -24,6 +24,7 @@ from pamqp import decode
 from deadletter.core.ids import body_digest, checksum
 from deadletter.core.message import Headers, Lineage, Message, escaped, restored
 from deadletter.core.signing import Keys, Part
+from deadletter.kit import micros, when
 
 Table: TypeAlias = list[tuple[str, Any]]
 _size: Final = Layout(">I")
@@ -141,10 +142,8 @@ def _table(data: bytes, at: int, end: int) -> Table:
 
 
 PERSISTENT: Final = 2
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-_LAST: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_FIRST: Final = micros(datetime.min.replace(tzinfo=UTC))
+_LAST: Final = micros(datetime.max.replace(tzinfo=UTC))
 _MORE: Final = "dlq-more"
 _SIGNATURE: Final = "dlq-attempt-signature"
 _PURPOSE: Final = "amqp attempts"
@@ -216,16 +215,6 @@ NEW: Final = Story()
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(More).decode
 _json: Final = msgspec.json.Encoder(order="sorted").encode
-
-
-def micros(at: datetime) -> int:
-    """Convert a time to microseconds."""
-    return (at - EPOCH) // _MICROSECOND
-
-
-def when(at: int) -> datetime:
-    """Convert microseconds to a time."""
-    return EPOCH + timedelta(0, 0, at)
 
 
 def packed(

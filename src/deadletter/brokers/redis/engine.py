@@ -23,22 +23,19 @@ from deadletter.brokers.redis_common.mailboxes import (
     encoded,
 )
 from deadletter.brokers.redis_common.script_runner import (
-    EPOCH,
     Argument,
     Now,
     ScriptRunner,
-    micros,
     seconds,
     server_time,
-    when,
+    when_stored,
 )
 from deadletter.brokers.redis_common.server import connect_cluster, connect_server, inspect_server
 from deadletter.core.ids import CORRUPT
 from deadletter.core.message import Delivery, Message, escaped, restored
-from deadletter.ports.broker import Broker, Fate, Postman, QueueInfo, QueueOptions, Undertaker
+from deadletter.kit import EPOCH, MailboxEngine, micros
+from deadletter.ports.broker import Fate, QueueInfo, QueueOptions
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
 
 from .ledger import RedisLedger
 from .scripts import ADOPT, PURGE, REGISTRY, TO_SEND, VERBS, WAKE, WAKE_ALONE, Keys
@@ -153,14 +150,14 @@ def _delivery(usual: Delivery, state: bytes, story: bytes | None) -> Delivery:
     _, _, attempts, spared, flags, first_at, _, expires_at = state.split(b" ")
     message = usual.message
     if expires_at != _NONE and message.expires_at is None:
-        message = structs.replace(message, expires_at=when(expires_at))
+        message = structs.replace(message, expires_at=when_stored(expires_at))
     return Delivery(
         message=message,
         mailbox=usual.mailbox,
         attempt=int(attempts),
         spared=int(spared),
         suspect=int(flags) % 2 == 1,
-        first_received_at=None if first_at == _NONE else when(first_at),
+        first_received_at=None if first_at == _NONE else when_stored(first_at),
         history="" if story is None else story.decode(),
         receipt=usual.receipt,
     )
@@ -326,17 +323,12 @@ class Options(ServerOptions, frozen=True, kw_only=True):
 URL: Final = url_form("Redis", Options, "redis", "valkey")
 
 
-class RedisEngine:
+class RedisEngine(MailboxEngine):
     """Mailboxes and ledger on one server or cluster. It keeps no letters."""
 
     def __init__(self, runner: ScriptRunner, keys: Keys, features: Features) -> None:
-        self.features = features
-        registry = Registry(runner, keys)
-        self.broker: Broker = RedisBroker(runner, registry, features)
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = RedisLedger(runner, keys)
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        super().__init__(RedisBroker(runner, Registry(runner, keys), features), features)
+        self.ledger = RedisLedger(runner, keys)
         self._runner = runner
 
     async def close(self) -> None:

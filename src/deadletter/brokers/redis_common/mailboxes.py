@@ -19,12 +19,11 @@ from msgspec import Struct, structs
 from deadletter.core.errors import BackendError, NotFound
 from deadletter.core.message import Delivery, Message
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
-from deadletter.kit import NoAnswer
+from deadletter.kit import EPOCH, NoAnswer
 from deadletter.ports.broker import Acked, QueueInfo, QueueOptions, Released, Settlement, Swept
 from deadletter.ports.features import Features
 
 from .script_runner import (
-    EPOCH,
     Argument,
     Script,
     ScriptRunner,
@@ -32,7 +31,7 @@ from .script_runner import (
     retry_unanswered,
     seconds,
     tokens,
-    when,
+    when_stored,
 )
 
 Listed: TypeAlias = Mapping[str, QueueOptions]
@@ -357,7 +356,7 @@ class MailboxSource:
             due_in = float(said[0]) / 1_000_000
             return [], float("inf") if due_in < 0 else due_in
         now, *parts = said
-        return self._client.deliveries(token, parts, first=when(now)), 0.0
+        return self._client.deliveries(token, parts, first=when_stored(now)), 0.0
 
     async def _try(self, limit: int, lease: float, *, alone: bool) -> tuple[str, Any]:
         """Claim once, after undoing earlier claims that got no answer."""
@@ -524,7 +523,7 @@ class Mailboxes(ABC, Generic[B]):
             )
             count, waiting, shortened, lead, now, *found = said
             lost, misdated = lost + count, misdated + shortened
-            ahead, at = max(ahead, float(lead) / 1_000_000), when(now)
+            ahead, at = max(ahead, float(lead) / 1_000_000), when_stored(now)
             if waiting:
                 suspects.add(name)
             if found:

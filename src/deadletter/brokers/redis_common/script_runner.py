@@ -12,7 +12,7 @@ it again.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import sha1
 from importlib.resources import files
 from itertools import count
@@ -23,7 +23,7 @@ from msgspec import Struct
 from redis.exceptions import NoScriptError
 
 from deadletter.core.errors import Unavailable
-from deadletter.kit import NoAnswer
+from deadletter.kit import NoAnswer, when
 
 from .address import ERRORS
 from .connections import PATIENCE, Connections
@@ -56,18 +56,9 @@ def read(package: str | None, *names: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def micros(at: datetime) -> int:
-    """Return a time as whole microseconds since 1970, as it is stored."""
-    return (at - EPOCH) // _MICROSECOND
-
-
-def when(at: bytes) -> datetime:
-    """Return the time that was stored."""
-    return EPOCH + timedelta(0, 0, int(float(at)))
+def when_stored(at: bytes) -> datetime:
+    """Return a time that a script has stored, in microseconds since 1970."""
+    return when(int(float(at)))
 
 
 def seconds(duration: float) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -14,18 +13,9 @@ from msgspec.structs import replace
 from deadletter.core.errors import BackendError, Conflict, NotFound, Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.core.topology import check_deletion, validate
-from deadletter.ports.broker import (
-    Broker,
-    Postman,
-    QueueInfo,
-    QueueOptions,
-    Settlement,
-    Swept,
-    Undertaker,
-)
+from deadletter.kit import MailboxEngine, with_expiry
+from deadletter.ports.broker import QueueInfo, QueueOptions, Settlement, Swept
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
 from deadletter.ports.time import Clock, Dice
 
 from .body_store import open_body_store
@@ -150,22 +140,11 @@ class SqsSink:
 
     async def _sent(self, messages: Sequence[Message], delay: float) -> list[BackendError | None]:
         queue = await self._registry.get(self.mailbox)
-        until = None
-        if queue.options.expire_after is not None:
-            until = self._clock.now() + timedelta(seconds=queue.options.expire_after)
-        sending = [_expiring(message, until) for message in messages]
         entries = [
             await self._sender.fresh(queue, message, envelope_of(message), delay)
-            for message in sending
+            for message in with_expiry(messages, queue.options.expire_after, self._clock.now())
         ]
         return await self._sender.send(queue, entries)
-
-
-def _expiring(message: Message, until: datetime | None) -> Message:
-    """Return the message, with the expiry of its mailbox if it has none."""
-    if message.expires_at is not None or until is None:
-        return message
-    return structs.replace(message, expires_at=until)
 
 
 _LOOK: Final = 5.0  # seconds between looks for suspects where there were none
@@ -406,18 +385,13 @@ _PATIENCE: Final = 10.0  # seconds for an answer
 _LONGEST_POLL: Final = 20.0
 
 
-class SqsEngine:
+class SqsEngine(MailboxEngine):
     """Mailboxes on SQS, without letters and ledger."""
 
     def __init__(
         self, broker: SqsBroker, features: Features, service: SqsService, stack: AsyncExitStack
     ) -> None:
-        self.features = features
-        self.broker: Broker = broker
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = None
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        super().__init__(broker, features)
         self.service = service
         self._mailboxes = broker
         self._stack = stack
