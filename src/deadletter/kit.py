@@ -27,11 +27,11 @@ from msgspec import Struct, structs
 from deadletter.core.errors import ConfigError, DeadLetterError, PartlySent, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.redact import unreadable
+from deadletter.kit import check_files, disagreement
 from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.engine import Ledger
 from deadletter.ports.features import Features
-from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
-from deadletter.tls import check_files, disagreement
 
 # --- Errors of client libraries ---
 
