@@ -22,18 +22,16 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy
+from deadletter.handler_registry import Lifespan
 from deadletter.observe.observers import fan_out
 from deadletter.office.office import Office
-from deadletter.runtime.definition_checks import check_bodies, check_mailbox
 from deadletter.runtime.handlers import Middleware, can_read
 from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition, open_letters
-from deadletter.runtime.lifecycle import Lifespan
 from deadletter.runtime.lifeline import progress_observers
-from deadletter.runtime.loop import Loop
 from deadletter.runtime.loop_factory import LoopFactory, call_handler
-from deadletter.runtime.loop_group import EndDeadline, LoopGroup
+from deadletter.runtime.loop_group import EndDeadline, Loop, LoopGroup
 from deadletter.runtime.outgoing import Item, SendOptions, due_in, new_message, new_messages
-from deadletter.runtime.registration import BRAKE, select
+from deadletter.runtime.registration import BRAKE, check_bodies, check_mailbox, select
 from deadletter.wiring.chores import anchoring, indexing
 from deadletter.wiring.engines import check_url, default_settings, key_ring, open_engine
 from deadletter.wiring.foreign import Ways, intakes

@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 from rich.table import Table
 
 from deadletter.cli.desk import AtDesk, Desk
-from deadletter.cli.options import Flag, Text, given_body
+from deadletter.cli.options import Flag, OptionalText, given_body
 from deadletter.cli.ui import (
     cell,
     firm_column,
@@ -46,9 +46,9 @@ async def produce(
     file: Annotated[
         Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)
     ] = None,
-    reference: Text = "",
-    encoding: Text = "",
-    kind: Text = "",
+    reference: OptionalText = "",
+    encoding: OptionalText = "",
+    kind: OptionalText = "",
     delay: Delay = 0.0,
     desk: AtDesk,
 ) -> None:

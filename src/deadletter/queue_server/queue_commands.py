@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from deadletter.cli.desk import AtDesk
-from deadletter.cli.options import AtMost, Count, Flag, Reason, Text, Yes
+from deadletter.cli.options import AtMost, Count, Flag, OptionalText, Reason, Yes
 from deadletter.cli.ui import (
     NARROW,
     Name,
@@ -254,7 +254,7 @@ async def create(
     dead_queue: str | None = None,
     max_attempts: Count = None,
     partitions: Partitions = None,
-    reference: Text = "",
+    reference: OptionalText = "",
     reason: Reason = "",
     desk: AtDesk,
 ) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from deadletter.core.errors import BackendError, ConfigError, Conflict
 from deadletter.core.events import ItemDeleted, ItemMoved, Observer
 from deadletter.ports import Clock, Dice, ItemStore
-from deadletter.runtime.loop import KeptAlive
+from deadletter.runtime.loop_group import KeptAlive
 
 from .errors import shutting_down
 from .model import (

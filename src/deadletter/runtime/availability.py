@@ -2,19 +2,27 @@
 Calls to broker, office and ledger: deadlines, and retries until they are available.
 
 Every call has a deadline as a whole, besides the timeouts of its engine: a server that
-sends half an answer, or one byte a second, counts as unavailable.
+sends half an answer, or one byte a second, counts as unavailable. `RuntimeContext` is the
+clock, the dice and the observer that every part of a loop gets.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.errors import BackendError, Unavailable
-from deadletter.core.events import BackInReach, OutOfReach
-from deadletter.ports import Clock
+from deadletter.core.events import BackInReach, Observer, OutOfReach
+from deadletter.ports import Clock, Dice
 
-from .runtime_context import RuntimeContext
+
+class RuntimeContext(NamedTuple):
+    """Clock, dice and observer of a loop."""
+
+    clock: Clock
+    dice: Dice
+    observe: Observer
+
 
 T = TypeVar("T")
 

@@ -42,13 +42,10 @@ from deadletter.core.rules import DEFAULT
 from deadletter.core.signing import Keys
 from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, Settlement, Source
 
-from .availability import Availability, Calls
-from .delivery_trust import Trust
-from .exclusive_gate import ExclusiveGate
+from .availability import Availability, Calls, RuntimeContext
+from .deliveries import ExclusiveGate, Heartbeat, Held, InterruptReason, LeaseKeeper, Trust
 from .handlers import as_async, is_async
-from .lease_keeper import Heartbeat, Held, InterruptReason, LeaseKeeper
-from .loop import was_cancelled
-from .runtime_context import RuntimeContext
+from .loop_group import was_cancelled
 
 LetterHandler: TypeAlias = Callable[[DeadLetter], Awaitable[object]]
 

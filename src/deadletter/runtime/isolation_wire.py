@@ -21,7 +21,7 @@ from deadletter.core.errors import DeadLetterError, Ignore, Signal
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery
 
-from .lease_keeper import HandlerNote
+from .deliveries import HandlerNote
 
 Plain: TypeAlias = str | int | float | bool | None
 

@@ -19,7 +19,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from deadletter.core.documents import encode_document
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.routes import Lifespan, queue_server_routes
-from deadletter.runtime.loop import KeptAlive
+from deadletter.runtime.loop_group import KeptAlive
 from deadletter.server.api.openapi import openapi_route
 from deadletter.server.auth.binding import security_headers
 from deadletter.server.auth.guards import dependencies, replay_rights
