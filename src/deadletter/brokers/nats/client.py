@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.protocol.command import hpub_cmd
 
 from deadletter.core.errors import ConfigError
-from deadletter.tls import context
+from deadletter.kit import context
 
 from .address import Login
 from .errors import bad_credentials
