@@ -19,11 +19,12 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from deadletter.core.events import HeadersIgnored, Observer
+from deadletter.core.errors import BackendError
+from deadletter.core.events import HeadersIgnored, Observer, OutOfReach
 from deadletter.core.message import Delivery, has_invalid_limit
 from deadletter.core.signing import Keys
 from deadletter.intake.dialects import is_lineage_believed
-from deadletter.ports import Clock, Features, Source
+from deadletter.ports import Clock, Features, Released, Source
 
 from .availability import Calls
 
@@ -344,3 +345,57 @@ class Trust:
     def _report(self, delivery: Delivery, what: str, key: str = "") -> None:
         id_, mailbox = delivery.message.id, delivery.mailbox
         self._observe(HeadersIgnored(mailbox=mailbox, message_id=id_, what=what, key=key))
+
+
+_REMEMBERED: Final = 1000  # contents that did not match
+_PAUSE: Final = 0.2  # seconds until they are read again
+
+
+class CorruptionCheck:
+    """
+    Detection of messages that were changed in transit.
+
+    Such a message is released, and is intact when it is received again. A message that
+    arrives changed in the same way twice is stored that way: it is passed on, and buried
+    as corrupt without being handled.
+    """
+
+    def __init__(self, source: Source, *, calls: Calls, observe: Observer) -> None:
+        self._source = source
+        self._calls = calls
+        self._observe = observe
+        self._seen: dict[int, None] = {}  # oldest first
+
+    async def sorted_out(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return the intact deliveries; release the others without charging an attempt."""
+        if not any(delivery.corrupt for delivery in deliveries):
+            return deliveries
+        doubtful = [d for d in deliveries if d.corrupt and not self._is_certain(d)]
+        if not doubtful:
+            return deliveries
+        self._observe(
+            OutOfReach(
+                mailbox=self._source.mailbox,
+                what="broker",
+                text=(
+                    f"{len(doubtful)} of {len(deliveries)} messages arrived changed"
+                    " (checksum): they are read again"
+                ),
+                tries=1,
+            )
+        )
+        back = [Released(one, _PAUSE, None, charged=False) for one in doubtful]
+        with suppress(BackendError):  # their leases run out, and they come again
+            await self._calls.limited("broker", self._source.settle(back))
+        returned = {id(one) for one in doubtful}
+        return [one for one in deliveries if id(one) not in returned]
+
+    def _is_certain(self, delivery: Delivery) -> bool:
+        message = delivery.message
+        content = hash((message.id, message.body, message.headers))
+        if content in self._seen:
+            return True
+        while len(self._seen) >= _REMEMBERED:
+            self._seen.pop(next(iter(self._seen)))
+        self._seen[content] = None
+        return False

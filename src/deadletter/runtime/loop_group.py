@@ -30,9 +30,10 @@ from deadletter.core.redact import redact
 from deadletter.output import dropped_note
 from deadletter.ports import Clock
 
+from .availability import Hopeless
 from .deliveries import Heartbeat
 from .health import DEPTH_THRESHOLD, OUTPUT, Complaint, Depth, Exposition, HealthServer
-from .lifeline import Hopeless, end_with_supervisor
+from .lifeline import end_with_supervisor
 from .watchdog import Pulse, Watchdog, end_if_wrecked, end_this_process, ending_when_wrecked
 
 

@@ -29,9 +29,10 @@ from deadletter.ports import (
 )
 
 from .attempt import Attempts, Running
-from .availability import Availability, RuntimeContext
+from .availability import Availability, Progress, RuntimeContext
 from .brake_gate import BrakeGate, BrakeLog
 from .deliveries import (
+    CorruptionCheck,
     ExclusiveGate,
     Heartbeat,
     Held,
@@ -40,10 +41,8 @@ from .deliveries import (
     Trust,
     next_wait,
 )
-from .dlq_consumer import CorruptionCheck
 from .handlers import Handler
 from .idempotency import Once, keyed
-from .lifeline import Progress
 from .loop_group import beside, was_cancelled
 from .registration import KeyOf, WorkerOptions
 from .settlement import Settler
