@@ -8,16 +8,14 @@ import msgspec
 from msgspec import UNSET, Struct, structs
 
 from deadletter.core.campaign import AT_ONCE, Campaign, Care
-from deadletter.core.editing import Changes
-from deadletter.core.letter import LetterHead
+from deadletter.core.letter import Changes, LetterHead
 from deadletter.core.message import Message
 from deadletter.office.letters import LetterCount, Moved
 from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdicts, Plan
 from deadletter.office.replay import CAP
 from deadletter.office.selection import ReplayPage
-from deadletter.office.story import Moment
-from deadletter.office.view import LetterView
+from deadletter.office.view import LetterView, Moment
 from deadletter.ports import Page, ReplayItems
 
 from .connection import API, Connection, part
