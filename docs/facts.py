@@ -27,7 +27,7 @@ from deadletter.brokers.redis.engine import FEATURES as REDIS
 from deadletter.brokers.sqs.engine import FEATURES as SQS
 from deadletter.cli.app import NAMES, build
 from deadletter.cli.exit_codes import ExitCode, code_for
-from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core import campaign, errors, events, failure, letter
 from deadletter.core import campaign as verdicts
 from deadletter.core.alerts import RULES
 from deadletter.core.policy import DISPOSITIONS, DLQPolicy
@@ -284,7 +284,7 @@ def troubles_table() -> str:
 
 def reasons_table() -> str:
     """Why a message became a dead letter."""
-    return ", ".join(f"`{reason}`" for reason in decision.Reason)
+    return ", ".join(f"`{reason}`" for reason in failure.Reason)
 
 
 def states_table() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.wiring.serving import read_rules
 
 from .desk import AtDesk

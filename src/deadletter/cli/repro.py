@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.office.repro import repro as files_of
+from deadletter.office.exports import repro as files_of
 from deadletter.wiring.engines import default_settings
 
 from .desk import AtDesk

@@ -5,12 +5,10 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, structs
 
-from deadletter.core.editing import Changes
-from deadletter.core.letter import LetterHead
+from deadletter.core.letter import Changes, LetterHead
 from deadletter.core.message import Message
 from deadletter.office.letters import LetterCount, Moved
-from deadletter.office.story import Moment
-from deadletter.office.view import LetterView
+from deadletter.office.view import LetterView, Moment
 from deadletter.ports import Page
 
 from .connection import API, Connection, part

@@ -2,9 +2,8 @@
 
 from msgspec import Struct, structs
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.events import Buried, FailedForGood, LeaseLost, Observer, Retried, Succeeded
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Failure, Retry
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.ports import Fate, Kept

@@ -16,13 +16,12 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from msgspec import structs
 
 from deadletter.core.burial import burial as letter_of
-from deadletter.core.clues import described
-from deadletter.core.decision import Bury, Decision
+from deadletter.core.burial import sign_copy
 from deadletter.core.errors import ConfigError, Conflict, DeadLetterError, NotFound, Refused
 from deadletter.core.events import CopyFailed, Observer, OutOfReach, ReplyFailed
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Bury, Decision, Failure
+from deadletter.core.failure.clues import described
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import sign_copy
 from deadletter.core.message import Delivery, Message, bad_news, error_reply
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.signing import Keys

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from deadletter.core.clues import described
 from deadletter.core.errors import ConfigError
+from deadletter.core.failure.clues import described
 
 Hook: TypeAlias = Callable[[], object | Awaitable[object]]
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from deadletter.core.backoff import Exponential
-from deadletter.core.clues import plain_name, text_of
 from deadletter.core.events import LoopDied, Observer
+from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.redact import redact
 from deadletter.ports import Clock
 

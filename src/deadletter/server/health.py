@@ -20,9 +20,9 @@ from litestar import Request, Response, get
 from msgspec import Struct
 
 from deadletter.core.campaign import LONG_WAIT, together
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
+from deadletter.core.text import encode_document
 from deadletter.office.stats import waiting
 from deadletter.output import dropped_lines, dropped_note
 from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint

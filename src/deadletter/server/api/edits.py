@@ -8,9 +8,8 @@ from litestar.params import HeaderParameter, JSONBody
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from deadletter.core.access import Role
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.letter import By
+from deadletter.core.letter import By, Changes
 from deadletter.core.message import LONGEST_TEXT, Headers, Message
 from deadletter.office.diff import Difference, differences
 from deadletter.office.view import LetterView, view

@@ -11,8 +11,8 @@ from litestar.response import Stream
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
-from deadletter.core.documents import encode_document
 from deadletter.core.letter import AuditEntry
+from deadletter.core.text import encode_document
 from deadletter.server.auth.guards import caller, door, is_still_known, needs
 from deadletter.server.context import Here, Place, Who
 from deadletter.server.live import Change, Counted, Listener, Live

@@ -19,7 +19,7 @@ from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
 from deadletter.ports import Clock as PortsClock
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 from deadletter.queue_server.errors import TryAgain
 from deadletter.queue_server.request_batcher import RequestBatcher
 
