@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from deadletter.core.documents import encode_document
+from deadletter.core.text import encode_document
 
 from .protobuf import pack, unpack
 from .wire import UnreadableBody, UnsupportedFormat, WireMessage

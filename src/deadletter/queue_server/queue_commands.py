@@ -30,8 +30,8 @@ from deadletter.cli.ui import (
     text_column,
 )
 from deadletter.client import QueueClient
-from deadletter.core.durations import format_duration, parse_duration
 from deadletter.core.errors import ConfigError
+from deadletter.core.text import format_duration, parse_duration
 
 from .item_commands import Partition, start_of
 from .model import Item, LeaseQueue, PartitionStats

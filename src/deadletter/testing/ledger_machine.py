@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
-from deadletter.ports.ledger import DIGEST
+from deadletter.ports.engine import DIGEST
 
 from .side_by_side import SideBySide
 

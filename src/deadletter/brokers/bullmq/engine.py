@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from msgspec.structs import replace
 
 from deadletter.brokers.redis_common.address import ServerOptions, address_of, url_form
+from deadletter.brokers.redis_common.job_envelope import sent_at
 from deadletter.brokers.redis_common.mailbox import (
     MailboxClient,
     MailboxSink,
@@ -18,11 +19,10 @@ from deadletter.brokers.redis_common.registry import Change, Listed, MailboxRegi
 from deadletter.brokers.redis_common.script_runner import Argument, Now, ScriptRunner, server_time
 from deadletter.brokers.redis_common.server import connect_server, inspect_server
 from deadletter.core.errors import ConfigError
-from deadletter.core.job_envelope import sent_at
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Broker, Note, Postman, QueueInfo, QueueOptions, Undertaker
+from deadletter.ports.engine import Ledger
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 
 from .jobs import Job, Retention, added_at, arguments, deliveries, read_retention

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from deadletter.ports.broker import QueueInfo, QueueOptions
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .address import Address
 from .group_member import GroupMember

@@ -10,9 +10,8 @@ from msgspec import structs
 from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Acked, QueueOptions, Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
 from .address import Address
 from .connection import Outgoing, Sender

@@ -11,10 +11,9 @@ from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.message import Delivery
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
 from deadletter.ports.broker import Broker, Postman, QueueInfo, QueueOptions, Swept, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Clock, Durability, Features
 from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock
 
 from .address import Address, read_url
 from .connection import Link, open_link

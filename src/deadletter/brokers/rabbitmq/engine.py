@@ -10,11 +10,9 @@ from deadletter.brokers.amqp.address import read_url
 from deadletter.core.errors import BackendError, ConfigError, Conflict, NotFound
 from deadletter.core.topology import check_deletion, check_update, validate
 from deadletter.ports.broker import Broker, Postman, QueueInfo, QueueOptions, Swept, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Clock, Durability, Features
+from deadletter.ports.letters import LetterStore, Seal
 
 from .connection import Link, translating
 from .inbox import Inbox

@@ -12,9 +12,8 @@ from deadletter.brokers.amqp.channel import Channel
 from deadletter.brokers.amqp.frames import Content
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
 from . import delays
 from .connection import Link, Mail, Nowhere, translating

@@ -26,8 +26,8 @@ from deadletter.brokers.redis_common.scripts import micros, seconds
 from deadletter.brokers.redis_common.server import connect_cluster, connect_server, inspect_server
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Broker, Fate, Postman, QueueInfo, QueueOptions, Undertaker
+from deadletter.ports.engine import Ledger
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
 from deadletter.ports.letters import LetterStore
 
 from .ledger import RedisLedger

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from deadletter.brokers.redis_common.script_runner import Argument, ScriptRunner, retry_unanswered
 from deadletter.brokers.redis_common.scripts import Script, seconds
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
 from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET, Keys
 

@@ -8,10 +8,9 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from deadletter.ports.broker import Broker, Postman, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock, Dice
 
 from .body_store import open_body_store
 from .connection import ERRORS, Address, Options, SqsService, address_of, check, client, url_form

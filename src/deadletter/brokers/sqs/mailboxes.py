@@ -9,8 +9,7 @@ from msgspec import structs
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.topology import check_deletion, validate
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
-from deadletter.ports.features import Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
 
 from .connection import NoQueue, SqsService
 from .message_format import QueueNames, is_fifo

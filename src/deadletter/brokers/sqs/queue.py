@@ -9,8 +9,7 @@ from msgspec import structs
 from deadletter.core.errors import BackendError, Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.ports.broker import Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
 
 from .connection import NoQueue, SomeRefused, SomeUnsent
 from .message_format import envelope_of, is_fifo

@@ -4,8 +4,7 @@ from base64 import b64decode
 from binascii import Error
 from typing import Any, Final
 
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.origin import (
     Found,
     Told,
