@@ -312,8 +312,8 @@ def statuses_table() -> str:
 
 def exit_codes_table() -> str:
     """Every exit code, from the page that promises them."""
-    doc = inspect.getdoc(inspect.getmodule(ExitCode)) or ""
-    rows = re.findall(r"^ +(\d+) +(.*)$", doc, re.MULTILINE)
+    doc = inspect.getdoc(ExitCode) or ""
+    rows = re.findall(r"^(\d+) +(.*)$", doc, re.MULTILINE)
     assert {int(code) for code, _ in rows} == set(ExitCode)
     return table(["code", "meaning"], rows)
 
