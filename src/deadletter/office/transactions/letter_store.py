@@ -8,17 +8,15 @@ from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
 
-from deadletter.core.audit import act
+from deadletter.core.audit import Examined, act
 from deadletter.core.campaign import Campaign, CampaignState
-from deadletter.core.editing import Edit
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, Group, GroupStatus, Standing, State
+from deadletter.core.letter import By, Edit, Group, GroupStatus, Standing, State
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
+from deadletter.ports.features import Clock
 from deadletter.ports.letters import Move, ReplaySettled, Resealed
-from deadletter.ports.time import Clock
 
 from . import campaigns, groups, letters
 from .operations import Transaction

@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.message import Message

@@ -18,8 +18,8 @@ from deadletter.core.replay_rules import READY, Moved, judge
 from deadletter.core.seals import NO_KEY
 from deadletter.core.text import shown, stored
 from deadletter.ports.broker import Burial, Posted
+from deadletter.ports.features import Clock
 from deadletter.ports.letters import Kept
-from deadletter.ports.time import Clock
 
 from .campaigns import PostgresqlCourse, existing
 from .database import Connection, Database, limit_for, sealing_of

@@ -1,7 +1,8 @@
 """
-Burial: the letter of a delivery is kept while the delivery is still ours, then copied.
+Outcomes of attempts: their results, the events that report them, and burial.
 
-Where mailboxes and office are one engine, the check and the keeping are one transaction.
+Burial keeps the letter of a delivery while its lease is valid, then copies it. Where
+mailboxes and office are one engine, the check and the keeping are one transaction.
 Elsewhere the lease is extended first. A worker that freezes in between may keep the
 letter of a message that another worker has by then. Settling notices that, and closes
 the letter again if the message was handled.
@@ -13,25 +14,121 @@ from enum import Enum
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from deadletter.core.burial import burial as letter_of
-from deadletter.core.clues import described
-from deadletter.core.decision import Bury, Decision
+from deadletter.core.burial import sign_copy
 from deadletter.core.errors import ConfigError, Conflict, DeadLetterError, NotFound, Refused
-from deadletter.core.events import CopyFailed, Observer, OutOfReach, ReplyFailed
-from deadletter.core.failure import Failure
+from deadletter.core.events import (
+    Buried,
+    CopyFailed,
+    FailedForGood,
+    LeaseLost,
+    Observer,
+    OutOfReach,
+    ReplyFailed,
+    Retried,
+    Succeeded,
+)
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Failure, Retry
+from deadletter.core.failure.clues import described
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import sign_copy
 from deadletter.core.message import Delivery, Message, bad_news, error_reply
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.signing import Keys
 from deadletter.intake.dialects import fenced
-from deadletter.ports import Broker, Burial, Kept, LetterStore, Source, Undertaker
+from deadletter.ports import Broker, Burial, Fate, Kept, LetterStore, Source, Undertaker
 
-from .attempt_result import Finished
 from .availability import Availability
+from .deliveries import Held
 from .handlers import encode
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    """An attempt that has ended, and what is to become of its delivery."""
+
+    held: Held
+    decision: Decision
+    seconds: float = 0.0
+    failure: Failure | None = None
+    history: str | None = None  # None leaves the story as it is
+    reply: Message | None = None
+    result: bytes | None = None  # what the handler returned, as JSON
+    fate: Fate = Fate.HANDLED
+
+
+def as_kept(letter: DeadLetter, kept: Kept) -> DeadLetter:
+    """Return the letter under the id the office gave it, which its copies go by."""
+    if letter.id == kept.id:
+        return letter
+    head = structs.replace(letter.head, id=kept.id, conflict=kept.conflict)
+    return structs.replace(letter, head=head)
+
+
+def report(
+    finished: Finished, kept: Kept | None, observe: Observer, *, applied: bool, consumer: str = ""
+) -> None:
+    """Report what became of a delivery, once it is settled."""
+    delivery, failure = finished.held.delivery, finished.failure
+    mailbox, message_id = delivery.mailbox, delivery.message.id
+    attempt = delivery.attempt
+    if not applied:
+        observe(LeaseLost(mailbox=mailbox, message_id=message_id, attempt=attempt))
+        return
+    match finished.decision:
+        case Ack() | Continue():
+            observe(
+                Succeeded(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    seconds=finished.seconds,
+                    fate=finished.fate.value,
+                )
+            )
+        case Retry(delay, charged) if failure is not None:
+            observe(
+                Retried(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    delay=delay,
+                    charged=charged,
+                    failure=failure,
+                    seconds=finished.seconds,
+                )
+            )
+        case Bury(reason, text) if failure is not None and kept is not None:
+            observe(
+                Buried(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    letter_id=kept.id,
+                    attempt=attempt,
+                    reason=reason,
+                    text=text,
+                    failure=failure,
+                    is_new=kept.is_new,
+                    conflict=kept.conflict,
+                    request_id=delivery.message.idempotency_key,
+                    consumer=consumer,
+                    seconds=finished.seconds,
+                )
+            )
+        case Fail(text) if failure is not None:
+            observe(
+                FailedForGood(
+                    mailbox=mailbox,
+                    message_id=message_id,
+                    attempt=attempt,
+                    text=text,
+                    failure=failure,
+                    seconds=finished.seconds,
+                )
+            )
+        case _:
+            pass  # released on shutdown: nothing to report
+
 
 Item = TypeVar("Item")
 Answered = TypeVar("Answered")

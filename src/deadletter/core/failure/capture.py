@@ -15,12 +15,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from deadletter.core.failure import Failure, Verdict
+from deadletter.core.message import marked
+from deadletter.core.redact import redact
+from deadletter.core.text import cut, plain, plain_line
+
 from .classify import ErrorClassifier
 from .clues import is_alone, lineage, qualified_name, text_of
-from .failure import Failure, Verdict
-from .message import marked
-from .redact import redact
-from .text import cut, plain, plain_line
 
 # Where an error came from, frame by frame, and cheaply.
 #

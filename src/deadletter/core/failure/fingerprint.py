@@ -18,8 +18,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from .failure import Failure, Trouble
-from .letter import DeadLetter, LetterHead
+from deadletter.core.failure import Failure, Trouble
+from deadletter.core.letter import DeadLetter, LetterHead
 
 # Tables for telling causes apart: which names and numbers of a text belong to its cause.
 #

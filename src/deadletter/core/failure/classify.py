@@ -22,6 +22,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from deadletter.core.errors import ConfigError
+from deadletter.core.failure import Trouble, Verdict
+from deadletter.core.text import hint_of
+
 from .clues import (
     GRPC_STATUSES,
     Clues,
@@ -36,9 +40,6 @@ from .clues import (
     qualified_name,
     wait_asked_for,
 )
-from .errors import ConfigError
-from .failure import Trouble, Verdict
-from .text import hint_of
 
 # Rules.
 

@@ -9,9 +9,18 @@ The rules of each of the five systems are in `deadletter.profiles`.
 import socket
 from typing import Final
 
+from deadletter.core.errors import (
+    GiveUp,
+    LogicalFailure,
+    LostLease,
+    Malformed,
+    Refused,
+    RetryLater,
+    Unavailable,
+)
+from deadletter.core.failure import Trouble
+
 from .classify import ErrorClassifier, Rule
-from .errors import GiveUp, LogicalFailure, LostLease, Malformed, Refused, RetryLater, Unavailable
-from .failure import Trouble
 
 GENERAL: Final = (
     Rule(id="malformed", trouble=Trouble.MALFORMED, types=(Malformed,)),

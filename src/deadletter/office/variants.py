@@ -14,11 +14,16 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from deadletter.core.failure.fingerprint import normalise
+from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.message import Message
+from deadletter.core.query.ast import All, Node, Not, Op, Term
+from deadletter.core.query.fields import literal
 from deadletter.core.query.match import decoded
+from deadletter.core.redact import MASK, is_secret_name, redact
+from deadletter.ports import LetterStore
 
-from .fingerprint import normalise
-from .letter import DeadLetter
-from .redact import MASK, is_secret_name, redact
+from .groups import get_group
 
 _LONGEST: Final = 120  # characters of a value or a name
 _MOST_NAMES: Final = 40  # headers, and body fields, of one letter
@@ -183,3 +188,43 @@ def _masked(path: tuple[str, ...], text: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+SAMPLE: Final = 1_000  # the newest letters of the group
+OTHERS: Final = 300  # the newest letters of other groups of its mailbox
+MOST_BYTES: Final = 8_000_000  # of contents, for each of the two
+LARGEST: Final = 256_000  # bytes of a message whose contents are read
+_AT_ONCE: Final = 100
+
+
+async def group_variants(store: LetterStore, name: str, *, sources: Sequence[str] = ()) -> Variants:
+    """Return what the newest letters of a group share, and in what they differ."""
+    group = await get_group(store, name, sources=sources)
+    own = Term("group", Op.IS, (literal(group.fingerprint),))
+    here = Term("source", Op.IS, (literal(group.source),))
+    letters, opened = await _sample(store, own, SAMPLE)
+    others, _ = await _sample(store, All((here, Not(own))), OTHERS)
+    return variants(
+        group.fingerprint, letters, others, total=sum(group.counts.values()), opened=opened
+    )
+
+
+async def _sample(store: LetterStore, query: Node, most: int) -> tuple[list[DeadLetter], int]:
+    """Some letters, with contents as far as they may be read; how many have them."""
+    heads = (await store.find(query, limit=most)).heads
+    wanted: list[str] = []
+    size = 0
+    for head in heads:
+        if head.size <= LARGEST and size + head.size <= MOST_BYTES:
+            wanted.append(head.id)
+            size += head.size
+    read: dict[str, DeadLetter] = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        some = await store.get(wanted[start : start + _AT_ONCE])
+        read |= {letter.id: letter for letter in some}
+    return [read.get(head.id) or _unopened(head) for head in heads], len(read)
+
+
+def _unopened(head: LetterHead) -> DeadLetter:
+    message = Message(id=head.message_id, body=b"", sent_at=head.first_failed_at)
+    return DeadLetter(head=head, message=message)

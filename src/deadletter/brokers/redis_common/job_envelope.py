@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from .message import Headers, Lineage, Message, Moment, escaped, restored
+from deadletter.core.message import Headers, Lineage, Message, Moment, escaped, restored
 
 
 class Envelope(Struct, frozen=True, kw_only=True, omit_defaults=True):

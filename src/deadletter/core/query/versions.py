@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from packaging.version import InvalidVersion, Version
 
-from .letter import LetterHead
+from deadletter.core.letter import LetterHead
 
 Seen: TypeAlias = Mapping[tuple[str, str], datetime]
 """The time at which each version was first seen, by source and version."""
