@@ -5,10 +5,10 @@ from enum import Enum
 
 import pytest
 
-from deadletter.core.classify import ErrorClassifier, Rule
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Trouble
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.classify import ErrorClassifier, Rule
+from deadletter.core.failure.rules import DEFAULT
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 PERMANENT, TRANSIENT = Trouble.PERMANENT, Trouble.TRANSIENT

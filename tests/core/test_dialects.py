@@ -9,10 +9,9 @@ from msgspec import structs
 
 from core.dialect_rig import KEYS, NOW, THEN, found, read, theirs
 from core.filing_rig import file
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.burial import NAMES, sign_copy, to_message
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import NAMES, sign_copy, to_message
 from deadletter.core.message import Lineage, Message
 from deadletter.core.signing import sign_lineage
 from deadletter.intake.dialects import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.durations import format_duration, parse_duration
+from deadletter.core.text import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from deadletter.core.errors import QueryError
 from deadletter.core.letter import Group, State
-from deadletter.core.paging import cursor, group_cursor, group_place, place, place_of_group
+from deadletter.core.query.search_step import (
+    cursor,
+    group_cursor,
+    group_place,
+    place,
+    place_of_group,
+)
 
 _PLACE_OF_GROUP = re.compile(r"[0-9a-f.]*\.")
 _PLACE = re.compile(r"[0-9a-f]+\.[0-9a-f]+")

@@ -13,9 +13,8 @@ from msgspec import structs
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.burial import burial
-from deadletter.core.decision import Bury, Reason
 from deadletter.core.errors import Malformed
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message

@@ -2,9 +2,9 @@ import inspect
 
 import pytest
 
-from deadletter.core.classify import ErrorClassifier, rules_from_toml
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Trouble
+from deadletter.core.failure.classify import ErrorClassifier, rules_from_toml
 
 
 class Odd(Exception):

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from msgspec import structs
 
 from deadletter.core.campaign import Campaign, CampaignState, Unsettled, unsent, unsettled
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import AuditEntry, By, GroupStatus, LetterHead, State
+from deadletter.core.letter import AuditEntry, By, Changes, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
-from deadletter.core.variants import Variants
 from deadletter.office.archive import MOST_NAMED, ArchiveHead, read_letters, small_archives
 from deadletter.office.archive_import import TakenIn, checked, taken_before
 from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
 from deadletter.office.batches import batched
 from deadletter.office.diff import differences
+from deadletter.office.exports import write_sheet
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.letters import LetterCount, LetterDetails, Moved
 from deadletter.office.mailboxes import Outage, Released
@@ -37,14 +36,13 @@ from deadletter.office.replay import Progress
 from deadletter.office.replay_steps import PATIENCE
 from deadletter.office.replays import ReplayRequest
 from deadletter.office.selection import Chosen, ReplayPage
-from deadletter.office.sheet import write_sheet
 from deadletter.office.stats import Stats
+from deadletter.office.variants import Variants
 from deadletter.office.view import view_message
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 from deadletter.wiring.foreign import server_label
 
-from .letters import PAGE
-from .replays import Planned
+from .letters import PAGE, Planned
 
 if TYPE_CHECKING:
     from .client import Client

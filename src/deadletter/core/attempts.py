@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from .documents import encode_document
 from .failure import Failure, Trouble
+from .text import encode_document
 
 KEPT: Final = 20  # lines kept inline; the attempts that fall out are counted
 _FIRST: Final = 5

@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from .brake import BrakeKind
-from .decision import Reason
-from .failure import Failure
+from .failure import Failure, Reason
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -19,10 +19,10 @@ from deadletter.core.query.parse import parse
 
 from .audit import act
 from .errors import ConfigError
-from .fingerprint import OLD, current
+from .failure.fingerprint import OLD, current
 from .letter import AuditEntry, By, DeadLetter, Group, GroupStatus, LetterHead, Standing
-from .paging import group_place, place_of_group
-from .versions import Seen, compare
+from .query.search_step import group_place, place_of_group
+from .query.versions import Seen, compare
 
 HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
 """Somebody knows and does not want to be told: not listed unless asked for."""

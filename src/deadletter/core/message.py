@@ -10,9 +10,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from .decision import Bury, Decision, Fail
 from .errors import ConfigError
-from .failure import Failure
+from .failure import Bury, Decision, Fail, Failure
 from .text import shown, stored
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]

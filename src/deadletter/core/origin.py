@@ -17,11 +17,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from .decision import Reason
-from .documents import encode_document
-from .failure import Trouble
+from .failure import Reason, Trouble
 from .message import Headers, Lineage, Message
 from .signing import Keys, is_lineage_signed
+from .text import encode_document
 
 # Values out of headers that anybody may have written: read, or not there.
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, overload
 
+import msgspec
+
 MARK: Final = "\ufdd0"
 """Whatever text has it was escaped."""
 
@@ -190,3 +192,79 @@ def _safe_spelled(found: re.Match[str]) -> str:
 def _units(character: str) -> str:
     raw = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
+
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+def encode_document(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    r"""
+    Return the value as JSON.
+
+    A lone surrogate becomes the six characters of its escape, as in `\udc80`, which
+    also find it in a search. Everything else stays exactly what it is.
+    """
+    try:
+        if enc_hook is None:
+            return _encoder.encode(value)
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, enc_hook=enc_hook)
+        return _encoder.encode(each_text(spelled, plain))
+
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # the sign for micro
+    "μs": 1_000,  # ...and the Greek letter, which Go reads as well
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_PART: Final = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
+_PARTS: Final = re.compile(_PART, re.ASCII)
+_WHOLE: Final = re.compile(rf"([-+]?)(0|(?:{_PART})+)", re.ASCII)
+_LONGEST: Final = 2**63 - 1  # nanoseconds: what Go can count
+_LONGEST_INPUT: Final = 100  # nobody needs more to say how long something takes
+
+
+def parse_duration(text: str) -> float:
+    """Seconds; a ValueError says what was wrong with it."""
+    found = _WHOLE.fullmatch(text) if len(text) <= _LONGEST_INPUT else None
+    if found is None:
+        raise ValueError(f"not a duration: {text[:_LONGEST_INPUT]!a}; write 30s, 5m or 1h30m")
+    nanos = sum(float(n) * _UNITS[unit] for n, unit in _PARTS.findall(found[2]))
+    if nanos > _LONGEST:
+        raise ValueError(f"longer than anybody waits: {text!a}")
+    return (-nanos if found[1] == "-" else nanos) / 1e9
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest way to write so many seconds, to the nanosecond."""
+    nanos = round(abs(seconds) * 1e9)
+    sign = "-" if seconds < 0 and nanos else ""
+    if nanos < _UNITS["s"]:
+        return sign + _small(nanos)
+    minutes, rest = divmod(nanos, _UNITS["m"])
+    hours, minutes = divmod(minutes, 60)
+    said = f"{_decimal(rest, 9)}s"
+    if hours or minutes:
+        said = f"{minutes}m{said}"
+    return f"{sign}{hours}h{said}" if hours else sign + said
+
+
+def _small(nanos: int) -> str:
+    if not nanos:
+        return "0s"
+    if nanos < _UNITS["us"]:
+        return f"{nanos}ns"
+    if nanos < _UNITS["ms"]:
+        return f"{_decimal(nanos, 3)}µs"
+    return f"{_decimal(nanos, 6)}ms"
+
+
+def _decimal(value: int, places: int) -> str:
+    whole, part = divmod(value, 10**places)
+    return f"{whole}.{part:0{places}}".rstrip("0").rstrip(".")

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from deadletter.core.decision import Reason
 from deadletter.core.events import (
     ACTIONS,
     Alerted,
@@ -42,6 +41,7 @@ from deadletter.core.events import (
     Succeeded,
     SuspectsFound,
 )
+from deadletter.core.failure import Reason
 from deadletter.output import dropped_lines
 from deadletter.profiles.pipeline import node_of
 

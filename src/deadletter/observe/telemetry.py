@@ -16,7 +16,6 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, TracerProvider
 
-from deadletter.core.clues import qualified_name
 from deadletter.core.events import (
     ACTIONS,
     Buried,
@@ -29,6 +28,7 @@ from deadletter.core.events import (
     Succeeded,
 )
 from deadletter.core.failure import Failure
+from deadletter.core.failure.clues import qualified_name
 from deadletter.core.letter import State, still_open
 from deadletter.core.message import Message
 from deadletter.ports import Clock, Sink

@@ -28,8 +28,8 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from deadletter.core.clues import qualified_name
 from deadletter.core.errors import BackendError, Signal
+from deadletter.core.failure.clues import qualified_name
 from deadletter.core.message import Delivery, Message, mark, span_of
 from deadletter.ports import Clock, Features, LetterStore, Settlement, Source
 

@@ -16,10 +16,9 @@ from typing import Annotated, Any, BinaryIO, Final
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
-from deadletter.core.editing import is_edit
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.ids import body_digest, letter_id
-from deadletter.core.letter import DeadLetter, LetterHead, State
+from deadletter.core.letter import DeadLetter, LetterHead, State, is_edit
 from deadletter.core.text import each_text, many, shown, stored
 from deadletter.ports import LetterStore
 

@@ -14,12 +14,12 @@ from typing import Final
 from msgspec import Struct
 
 from deadletter.core.campaign import LONG_WAIT, Outcome, together
-from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError, DeadLetterError
 from deadletter.core.grouping import OVERFLOW
 from deadletter.core.letter import State
 from deadletter.core.query.ast import All, Op, Term
 from deadletter.core.signing import Keys
+from deadletter.core.text import format_duration
 from deadletter.ports import (
     Broker,
     Clock,

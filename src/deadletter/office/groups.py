@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.failure import Trouble
-from deadletter.core.fingerprint import OLD, VERSION, is_old, is_own_frame, of_head, split_name
+from deadletter.core.failure.fingerprint import (
+    OLD,
+    VERSION,
+    is_old,
+    is_own_frame,
+    of_head,
+    split_name,
+)
 from deadletter.core.grouping import (
     HIDDEN,
     GroupRule,
@@ -30,11 +37,10 @@ from deadletter.core.letter import (
     Standing,
     still_open,
 )
-from deadletter.core.paging import group_cursor, place_of_group
 from deadletter.core.query.ast import All, Node, Op, Term, leaves
 from deadletter.core.query.fields import literal
-from deadletter.core.query.parse import parse
-from deadletter.core.query.show import first_word, show
+from deadletter.core.query.parse import first_word, parse, show
+from deadletter.core.query.search_step import group_cursor, place_of_group
 from deadletter.ports import Clock, LetterStore
 
 LISTED: Final = frozenset(GroupStatus) - HIDDEN

@@ -8,20 +8,18 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
-from deadletter.core.letter import OPEN, By, DeadLetter, LetterHead, State
+from deadletter.core.letter import OPEN, By, Changes, DeadLetter, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.paging import place
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.core.query.fields import pattern, pieces
+from deadletter.core.query.search_step import place
 from deadletter.ports import Clock, LetterStore, Move, Names, Naming, Page
 
 from .batches import AT_ONCE, BATCH, PATIENCE, Patience, Turn, batched
-from .story import Moment, tell
-from .story import reveal as record_reveal
-from .view import LetterView, view
+from .view import LetterView, Moment, tell, view
+from .view import reveal as record_reveal
 
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000

@@ -13,7 +13,7 @@ from deadletter.ports import Broker, Clock, Fate, LetterStore, QueueInfo
 
 from .batches import whole_letters
 from .letters import Letters, of_sources
-from .story import earlier_deaths
+from .view import earlier_deaths
 
 COUNTED: Final = 10_000  # arrivals are counted up to here; more is "at least"
 RETOLD: Final = 2_000  # letters whose stories are read for how often they died

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.decision import Reason
-from deadletter.core.examination import Examined
+from deadletter.core.audit import Examined
+from deadletter.core.failure import Reason
 from deadletter.core.letter import OPEN
 from deadletter.core.query import parse
 from deadletter.core.seals import without_key

@@ -1,6 +1,8 @@
 """The promises of an engine, as data for tests and documentation."""
 
+from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -38,3 +40,26 @@ class Features(Struct, frozen=True, kw_only=True):
     keeps_results: bool = False  # what a handler returned, and its notes, can be seen
     keeps_letters: bool = True
     keeps_ledger: bool = True
+
+
+class Clock(Protocol):
+    """The current time, as a date and as a monotonic counter."""
+
+    def now(self) -> datetime:
+        """Wall-clock time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, for durations."""
+
+
+class Dice(Protocol):
+    """Chance, and ids made of it."""
+
+    def draw(self) -> float:
+        """Uniform in [0, 1)."""
+
+    def new_id(self) -> str:
+        """A unique id that sorts by the time of its making (UUID version 7)."""
+
+    def new_ids(self, count: int) -> list[str]:
+        """Return `count` ids, as `new_id` makes them, in their order."""

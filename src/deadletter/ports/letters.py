@@ -1,15 +1,16 @@
 """The office: where dead letters are kept, searched, grouped, reviewed."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import GroupLimit, GroupRule, Regrouping
 from deadletter.core.letter import (
     AuditEntry,
@@ -25,6 +26,7 @@ from deadletter.core.message import Message
 from deadletter.core.query.ast import EVERYTHING, Node
 from deadletter.core.query.search_step import Found, Meter, Step, Wanted
 from deadletter.core.seals import Sealing
+from deadletter.core.signing import Keys, keys_of
 
 from .features import Features
 
@@ -241,7 +243,7 @@ class LetterStore(Protocol):
         """
         Start a campaign over these letters, or add them to it; audited.
 
-        They go oldest first, see `core.replay_order`. With `key_order` the letters
+        They go oldest first, see `core.replay_rules`. With `key_order` the letters
         of one key and mailbox wait for each other: the next one may go once the one
         before it is confirmed or skipped. If it fails or is past the cap, those
         behind it are held.
@@ -282,7 +284,7 @@ class LetterStore(Protocol):
         """
         Record what became of replayed copies, or that nobody waits for them.
 
-        `SETTLED_FROM` and `landing` of `core.replaying` say what that changes.
+        `SETTLED_FROM` and `landing` of `core.replay_rules` say what that changes.
         """
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
@@ -452,3 +454,37 @@ def _go_on(step: Step[P], given: Any) -> Wanted[P] | Found[P]:
     except StopIteration as end:
         found: Found[P] = end.value
         return found
+
+
+PROCESS_KEYS: Final = Keys(os.urandom(32))
+"""The keys of whoever was given none: good within this process, and nowhere else."""
+
+
+class KeyRing:
+    """The keys that an office signs with: those that were set, or else its own."""
+
+    def __init__(self, letters: LetterStore, texts: Sequence[str] = ()) -> None:
+        self._letters = letters
+        self._keys = keys_of(texts)
+
+    async def keys(self) -> Keys:
+        """Return the keys; the office is asked once."""
+        if self._keys is None:
+            self._keys = Keys(await self._letters.signing_key(os.urandom(32)))
+        return self._keys
+
+
+class Seal:
+    """The keys of an engine, which are handed to it once its office is open."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self) -> None:
+        self.keys = PROCESS_KEYS
+
+
+@runtime_checkable
+class Sealed(Protocol):
+    """A broker that writes attempts into messages, and signs them."""
+
+    seal: Seal

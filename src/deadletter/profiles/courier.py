@@ -13,13 +13,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from deadletter.core.attempts import Attempt
-from deadletter.core.classify import Rule
-from deadletter.core.decision import Reason
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import Malformed
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
+from deadletter.core.failure.classify import Rule
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
+from deadletter.core.text import encode_document
 
 from .projection import taken, understood
 

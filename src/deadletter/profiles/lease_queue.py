@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 

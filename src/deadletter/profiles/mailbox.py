@@ -12,9 +12,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from deadletter.core.classify import Rule
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
+from deadletter.core.failure.classify import Rule
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 

@@ -12,13 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from deadletter.core.classify import Rule
-from deadletter.core.decision import Reason
 from deadletter.core.errors import LogicalFailure, Malformed
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
+from deadletter.core.failure.classify import Rule
+from deadletter.core.failure.rules import GRPC, NETWORK
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
-from deadletter.core.rules import GRPC, NETWORK
 
 from .projection import taken
 

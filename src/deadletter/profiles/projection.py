@@ -8,10 +8,9 @@ import msgspec
 
 from deadletter.core.attempts import Attempt, append
 from deadletter.core.burial import wish_of
-from deadletter.core.decision import Reason
 from deadletter.core.errors import Malformed
-from deadletter.core.failure import Failure
-from deadletter.core.fingerprint import fingerprint
+from deadletter.core.failure import Failure, Reason
+from deadletter.core.failure.fingerprint import fingerprint
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Message

@@ -12,12 +12,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.classify import Rule
-from deadletter.core.decision import Reason
-from deadletter.core.failure import ErrorCategory, Failure, Trouble
+from deadletter.core.failure import ErrorCategory, Failure, Reason, Trouble
+from deadletter.core.failure.classify import Rule
+from deadletter.core.failure.rules import NETWORK
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
-from deadletter.core.rules import NETWORK
 
 from .projection import taken, understood
 

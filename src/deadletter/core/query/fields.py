@@ -14,8 +14,7 @@ from typing import AnyStr, Final, TypeAlias
 
 from msgspec import Struct
 
-from deadletter.core.decision import Reason
-from deadletter.core.failure import ErrorCategory, Trouble
+from deadletter.core.failure import ErrorCategory, Reason, Trouble
 from deadletter.core.letter import State
 
 from .ast import Op

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from deadletter.core.errors import QueryError
+from deadletter.core.query.versions import Seen, compare, has_own_order
 from deadletter.core.redact import is_secret_name
-from deadletter.core.versions import Seen, compare, has_own_order
 
 from .ast import All, Any, Node, Not, Op, Term, Word
 from .fields import before, duration, instant, literal, pieces

@@ -1,14 +1,13 @@
 """The operations of office transactions on the letters of a shelf."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from deadletter.core.audit import ItemSum, SealedLetter, Sums
 from deadletter.core.brake import BrakeWindow, Release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.grouping import GroupRule, grown
 from deadletter.core.letter import (
     OPEN,
@@ -21,30 +20,27 @@ from deadletter.core.letter import (
     State,
 )
 from deadletter.core.letter_filing import Known, story_seal
-from deadletter.core.seals import Ends, ItemMoves, Sealing, Start
+from deadletter.core.seals import Ends, Sealing, Start
 from deadletter.office.transactions.operations import (
     Brief,
     Counts,
-    Course,
     FiledCounts,
     OfficeNumbers,
-    ReplayedCopy,
     Revision,
     SealedLetters,
     Seals,
     Shifts,
 )
 
-from .campaigns import Campaigns, CourseUnderWay
+from .campaigns import Campaigns
 from .letters_shelf import OnShelf, Shelf
 
 
-class MemoryOperations:
+class MemoryOperations(Campaigns):
     """A shelf and its campaigns; letters and items are counted when somebody asks."""
 
-    def __init__(self, shelf: Shelf, campaigns: Campaigns, windows: dict[str, BrakeWindow]) -> None:
-        self._shelf = shelf
-        self._campaigns = campaigns
+    def __init__(self, shelf: Shelf, windows: dict[str, BrakeWindow]) -> None:
+        super().__init__(shelf)
         self._windows = windows
 
     @property
@@ -55,7 +51,7 @@ class MemoryOperations:
     async def find_known(self, ids: Sequence[str]) -> dict[str, Known]:
         """Return the letters with these ids, each with the cap of its last campaign."""
         return {
-            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
+            kept.head.id: structs.replace(kept.known, cap=self.cap_of(kept))
             for kept in self._shelf.given(ids)
         }
 
@@ -227,72 +223,6 @@ class MemoryOperations:
             self._windows[one.id] = structs.replace(one, release=release)
         return len(found)
 
-    async def find_campaign(self, id: str) -> Course | None:
-        """Return the position of a campaign."""
-        course = self._campaigns.courses.get(id)
-        return None if course is None else course.position()
-
-    async def start_campaign(self, campaign: Campaign) -> None:
-        """Write a campaign without letters, unless it exists."""
-        self._campaigns.start(campaign)
-
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
-        """Write another state of a campaign, and the principal that it runs as."""
-        under_way = self._campaigns.courses[course.id]
-        under_way.campaign = structs.replace(under_way.campaign, state=state, runs_as=runs_as)
-
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
-        """Add letters to a campaign, oldest sent first; return the number of new ones."""
-        return self._campaigns.add(campaign, ids)
-
-    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
-        """End running campaigns that have nothing left to wait for."""
-        for seq in campaigns:
-            self._course(seq).finish()
-
-    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
-        """Return copies by letter id and generation."""
-        return [
-            ReplayedCopy(
-                kept.brief(),
-                item.generation,
-                course.seq,
-                ordinal,
-                item.outcome,
-                course.campaign.cap,
-                keyed=True,
-            )
-            for kept in self._shelf.given([id_ for id_, _ in copies])
-            for course in self._campaigns.courses.values()
-            for ordinal, item in enumerate(course.items)
-            if item.seq == kept.seq and (kept.head.id, item.generation) in copies
-        ]
-
-    async def settle_items(
-        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
-    ) -> None:
-        """Write the outcome of items, and the sum of their campaign."""
-        items = self._course(campaign).items
-        for ordinal in ordinals:
-            items[ordinal].settle(outcome, now)
-
-    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
-        """Write why items were refused: text, campaign and ordinal of each."""
-        for reason, campaign, ordinal in reasons:
-            self._course(campaign).items[ordinal].why = reason
-
-    async def count_items(self, moves: ItemMoves) -> None:
-        """Change nothing: `settle_items` keeps the sums."""
-
-    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
-        """Change nothing: outcomes say which letters may go."""
-
-    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
-        """Hold all letters back that wait behind these letters by their key."""
-        course = self._course(campaign)
-        for item in [item for item in course.items if item.seq in letters]:
-            course.hold_behind(item, now)
-
     async def read_office(self) -> OfficeNumbers:
         """Return the counters and sums of the office."""
         shelf, tally = self._shelf, self._shelf.tally
@@ -327,20 +257,20 @@ class MemoryOperations:
 
     async def read_campaigns(self) -> list[tuple[int, str, Start]]:
         """Return the number, id and start of all campaigns."""
-        courses = [(one.seq, one.campaign) for one in self._campaigns.courses.values()]
+        courses = [(one.seq, one.campaign) for one in self.courses.values()]
         return [(seq, one.id, Start(one.actor, one.reason, one.query)) for seq, one in courses]
 
     async def read_item_sums(self) -> list[ItemSum]:
         """Return the sums of all campaigns, by outcome; they are not counted."""
         return [
             ItemSum(course.seq, outcome, total, course.marks.key_id, None)
-            for course in self._campaigns.courses.values()
+            for course in self.courses.values()
             for outcome, total in course.sums.items()
         ]
 
     async def read_items(self) -> AsyncIterator[tuple[int, int, str]]:
         """Return all letters of campaigns: the numbers of both, and the outcome."""
-        for course in self._campaigns.courses.values():
+        for course in self.courses.values():
             for item in course.items:
                 yield course.seq, item.seq, item.outcome
 
@@ -351,9 +281,8 @@ class MemoryOperations:
 
     async def find_sealed(self, after: str) -> SealedLetters:
         """Return all letters with their seals."""
-        generations = self._campaigns.generations
         found = self._shelf.by_seq.items()
-        return SealedLetters([(seq, kept.sealed(generations(seq))) for seq, kept in found])
+        return SealedLetters([(seq, kept.sealed(self.generations(seq))) for seq, kept in found])
 
     async def write_sums(self, sums: Sums) -> None:
         """Write other sums of the office."""
@@ -362,7 +291,7 @@ class MemoryOperations:
 
     async def write_item_sums(self, sums: Sequence[ItemSum]) -> None:
         """Write other sums of campaigns."""
-        self._campaigns.rekey({one.campaign for one in sums})
+        self.rekey({one.campaign for one in sums})
 
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""
@@ -371,7 +300,3 @@ class MemoryOperations:
 
     def _kept(self, letters: Iterable[Brief]) -> list[OnShelf]:
         return [self._shelf.by_seq[brief.seq] for brief in letters]
-
-    def _course(self, seq: int) -> CourseUnderWay:
-        (found,) = (one for one in self._campaigns.courses.values() if one.seq == seq)
-        return found

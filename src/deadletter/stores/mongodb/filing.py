@@ -23,10 +23,6 @@ from .verification import MongodbReads
 class MongodbFiling(MongodbReads):
     """The operations of filing in a turn; what is counted is written when the turn ends."""
 
-    def __init__(self, turn: Turn) -> None:
-        super().__init__(turn.there, turn.session, turn.sealing)
-        self._turn = turn
-
     async def find_known(self, ids: Sequence[str]) -> dict[str, Known]:
         """Return the letters with these ids, each with the cap of its last campaign."""
         asked = {"_id": {"$in": [stored(id_) for id_ in ids]}}

@@ -4,17 +4,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pymongo.asynchronous.client_session import AsyncClientSession
-
 from deadletter.core.audit import ItemSum, Sums
 from deadletter.core.letter import AuditEntry
-from deadletter.core.seals import NAMED, Ends, Sealing, Start
+from deadletter.core.seals import NAMED, Ends, Start
 from deadletter.core.text import shown
 from deadletter.office.transactions.operations import Counts, OfficeNumbers, SealedLetters
 
 from . import audit
+from .database import Turn
 from .letters_documents import WHOLE, bodies, sealed
-from .schema import OFFICE, Collections, Document
+from .schema import OFFICE, Document
 
 _SLICE: Final = 200  # bodies at a time
 _BY_STATE: Final[list[Document]] = [
@@ -29,18 +28,21 @@ _ITEM: Final = dict.fromkeys(("campaign", "letter", "outcome"), 1)
 
 
 class MongodbReads:
-    """Reads of a whole office, in one session."""
+    """Reads of a whole office, in one turn."""
 
-    def __init__(self, there: Collections, session: AsyncClientSession, sealing: Sealing) -> None:
-        self._there = there
-        self._session = session
-        self.sealing = sealing
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._there = turn.there
+        self._session = turn.session
+        self.sealing = turn.sealing
 
     async def read_office(self) -> OfficeNumbers:
-        """Return the counters and sums of the office."""
-        office = await self._there.office.find_one({"_id": OFFICE}, session=self._session)
+        """Return the counters and sums of the office, as of this turn if it changes any."""
+        office = self._turn.numbers or await self._there.office.find_one(
+            {"_id": OFFICE}, session=self._session
+        )
         assert office is not None
-        return numbers_of(office)
+        return _numbers_of(office)
 
     async def read_counts(self) -> Counts:
         """Count all letters by source, group and state; return that and the stored counts."""
@@ -148,7 +150,7 @@ class MongodbReads:
         return SealedLetters(letters, after=last)
 
 
-def numbers_of(office: Document) -> OfficeNumbers:
+def _numbers_of(office: Document) -> OfficeNumbers:
     """Return the counters and sums in the document of the office."""
     return OfficeNumbers(
         office["kept"],

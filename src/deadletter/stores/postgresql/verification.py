@@ -1,7 +1,7 @@
 """Reads of a whole PostgreSQL office that verification compares, and the seals it renews."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from deadletter.core.audit import ItemSum, SealedLetter, SealedMessage, Sums
 from deadletter.core.letter import AuditEntry
@@ -115,10 +115,9 @@ UPDATE deadletter.letter_originals SET seal = $2 WHERE letter = $1
 class PostgresqlReads:
     """Reads of a whole office on a connection, in one transaction."""
 
-    lock: ClassVar[str] = ""  # behind a select of what a transaction changes
-
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, locks: bool = True) -> None:
         self._connection = connection
+        self._lock = "FOR UPDATE" if locks else ""  # behind a select of what may be changed
 
     @property
     def sealing(self) -> Sealing:
@@ -127,7 +126,7 @@ class PostgresqlReads:
 
     async def read_office(self) -> OfficeNumbers:
         """Return the counters and sums of the office."""
-        kept, *numbers = await self._connection.fetchrow(f"{_OFFICE} {self.lock}")
+        kept, *numbers = await self._connection.fetchrow(f"{_OFFICE} {self._lock}")
         return OfficeNumbers(kept, Sums(*numbers[:4]), Ends(*numbers[4:]))
 
     async def read_counts(self) -> Counts:
@@ -167,7 +166,7 @@ class PostgresqlReads:
 
     async def read_item_sums(self) -> list[ItemSum]:
         """Return the sums of all campaigns, by outcome."""
-        return [ItemSum(*row) for row in await self._rows(f"{_ITEM_SUMS} {self.lock}")]
+        return [ItemSum(*row) for row in await self._rows(f"{_ITEM_SUMS} {self._lock}")]
 
     async def read_items(self) -> AsyncIterator[tuple[int, int, str]]:
         """Return all letters of campaigns: the numbers of both, and the outcome."""
@@ -186,7 +185,7 @@ class PostgresqlReads:
 
     async def find_sealed(self, after: str) -> SealedLetters:
         """Return some letters behind `after` with their seals, by their numbers."""
-        lock = f"{self.lock} OF l, m, c" if self.lock else ""
+        lock = f"{self._lock} OF l, m, c" if self._lock else ""
         rows = await self._connection.fetch(
             f"{_WITH_SEALS} {lock}", int(after or 0), _SLICE, timeout=LONG
         )
