@@ -9,7 +9,7 @@ from deadletter.queue_server.item_store import SteppedItems, Transaction
 from deadletter.queue_server.plans import StoredQueue
 from deadletter.queue_server.transactions import LeaseOperations
 
-from .items_operations import MemoryItemOperations
+from .items import MemoryItemOperations
 
 T = TypeVar("T")
 

@@ -24,14 +24,13 @@ from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.features import Clock
 from deadletter.ports.letters import Kept
 
-from .database import Connection, Database, limit_for, sealing_of
+from .database import Connection, Database, Waking, limit_for, sealing_of
 from .letter_operations import PostgresqlOperations, keeping
 from .letters_rows import WHOLE
 from .mailboxes import Held, PostgresqlBroker, held, hold
 from .queue import TELL, Receipt, ours, putting, rounds, sending
 from .replays import MOVE, NOTE
 from .rows import octets
-from .waking import Waking
 
 _GENERATIONS: Final = 16  # that copies are prepared for; others are made one by one
 _GUESSED: Final = 10  # letters asked for where they go

@@ -15,12 +15,11 @@ from deadletter.ports.letters import LetterStore
 from .access import PostgresqlAccess
 from .address import TROUBLE, Address, explained, read_url
 from .atomic import PostgresqlPostman, PostgresqlUndertaker
-from .database import Connection, Database, connect
+from .database import Connection, Database, Waking, connect
 from .items import PostgresqlItems
 from .ledger import PostgresqlLedger
 from .letters import PostgresqlLetters
 from .mailboxes import PostgresqlBroker
-from .waking import Waking
 
 # Numbered migrations, applied by whoever opens the database first.
 

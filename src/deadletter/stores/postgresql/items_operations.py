@@ -27,7 +27,7 @@ from deadletter.queue_server.plans import (
 from deadletter.queue_server.transactions import ItemSource, LeaseChange, SourceCheck, StateCounts
 
 from .database import Connection
-from .items_rows import FACTS, ITEM, ReadItems, item_facts
+from .items_operations import FACTS, ITEM, ReadItems, item_facts
 
 # ruff: noqa: S608 -- all SQL here is made of constants
 

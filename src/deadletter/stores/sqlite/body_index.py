@@ -13,7 +13,7 @@ from deadletter.core.query.filters import body_text
 
 from . import trigram_tables
 from .sql import fetch, numbers
-from .trigram_tables import first_rows, is_untidy
+from .text_index import first_rows, is_untidy
 
 MOST: Final = 500  # letters indexed at once
 MOST_BYTES: Final = 100_000  # of their bodies

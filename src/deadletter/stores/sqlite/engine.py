@@ -20,10 +20,8 @@ from deadletter.core.query import Meter
 from deadletter.core.seals import Sealing
 from deadletter.ports.features import Clock
 
-from .connection import Synchronous, patiently
-from .files import OpenFile
-from .link import Link
-from .opening import prepare
+from .connection import OpenFile, Synchronous, patiently
+from .opening import Link, prepare
 from .writer import Job, Work, Writer
 
 T = TypeVar("T")

@@ -17,8 +17,18 @@ from deadletter.core.packing import sent_of
 from deadletter.core.replay_rules import sortable_position
 from deadletter.core.seals import PLAIN, Sealing
 
-from .connection import Synchronous, connect, explained, is_fatal, patiently
-from .files import FolderState, Identity, OpenFile, folder_state, identity
+from .connection import (
+    FolderState,
+    Identity,
+    OpenFile,
+    Synchronous,
+    connect,
+    explained,
+    folder_state,
+    identity,
+    is_fatal,
+    patiently,
+)
 from .sql import micros
 from .text_index import lacks, set_up
 

@@ -11,9 +11,18 @@ from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 
-from .connection import Synchronous, connect, explained, is_busy
-from .files import OpenFile, acquire, check_not_lost, install, lock_problem
-from .link import look, migrate
+from .connection import (
+    OpenFile,
+    Synchronous,
+    acquire,
+    check_not_lost,
+    connect,
+    explained,
+    install,
+    is_busy,
+    lock_problem,
+)
+from .opening import look, migrate
 
 _OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
 

@@ -17,7 +17,7 @@ from deadletter.core.query.filters import Hint
 
 from . import body_index, trigram_tables
 from .sql import fetch, stored
-from .trigram_tables import first_rows, is_untidy, matching
+from .text_index import first_rows, is_untidy, matching
 
 MOST: Final = 500  # letters indexed at once
 MOST_TEXT: Final = 100_000  # characters of their texts

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 from deadletter.core.errors import BackendError, Unavailable
 
 from .connection import AUTOCHECKPOINT, is_busy, is_fatal, patiently
-from .link import Link
+from .opening import Link
 
 # What is to be done in a transaction, and who waits for it.
 
