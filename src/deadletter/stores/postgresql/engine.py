@@ -182,7 +182,7 @@ class PostgresqlEngine:
             self._db, clock=clock, features=features
         )
         self.ledger: Ledger | None = PostgresqlLedger(self._db)
-        self.access: AccessStore = PostgresqlAccess(self._db, clock=clock)
+        self.access: AccessStore = PostgresqlAccess(self._db, clock)
         self.undertaker: Undertaker | None = PostgresqlUndertaker(self._db, broker, clock)
         self.postman: Postman | None = PostgresqlPostman(self._db, self._waking, clock)
         self._items = PostgresqlItems(self._db, self._waking)

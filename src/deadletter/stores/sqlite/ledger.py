@@ -10,9 +10,8 @@ import msgspec
 from deadletter.core.text import stored
 from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
-from .access import Tokens
 from .engine import Database
-from .sql import micros, seconds
+from .sql import Tokens, micros, seconds
 
 _CHUNK: Final = 100  # keys in one statement
 
