@@ -1,5 +1,5 @@
 """
-Parts that every backend is built from: its errors, its URL, its client library.
+Parts that every backend is built from: its errors, its URL, its client library, its tasks.
 
     ERRORS = ErrorTable("RabbitMQ", {403: (ConfigError, "…"), OSError: (NoAnswer, "…")})
     URL = UrlForm("RabbitMQ", {"amqp": 5672, "amqps": 5671}, Options, example="amqp://host/")
@@ -10,14 +10,17 @@ Parts that every backend is built from: its errors, its URL, its client library.
 
 `ErrorTable` translates the errors of a client library. `UrlForm` reads URLs, with the
 options of a `msgspec.Struct`. `client_library` explains how to install a missing client.
+`EngineTasks` runs every call to its end, also when the caller stops waiting.
 """
 
+import asyncio
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeAlias, TypeVar
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -63,6 +66,7 @@ class ErrorTable:
         rows: Mapping[ErrorKey, ErrorRow],
         *,
         opening: Mapping[ErrorKey, ErrorRow] | None = None,
+        configuration: Mapping[ErrorKey, str] | None = None,
         codes: Callable[[Exception], Sequence[int | str]] = _no_codes,
         text: Callable[[BaseException], str] = error_text,
         tls_options: tuple[str, str] = ("?cafile=", "?certfile= and ?keyfile="),
@@ -71,10 +75,15 @@ class ErrorTable:
         Build a table.
 
         `opening` has rows that count only while an engine is opened; their texts may
-        mention `{where}`. `codes` returns the server's error codes of an error.
+        mention `{where}`. `configuration` has texts of errors that are ConfigError while an
+        engine is opened. Later they are Unavailable: what has changed may change back.
+        `codes` returns the server's error codes of an error.
         `tls_options` name the URL's options for the server's authority and our certificate.
         """
         self.service = service
+        for key, words in (configuration or {}).items():
+            rows = {key: (Unavailable, words), **rows}
+            opening = {**(opening or {}), key: (ConfigError, f"{{where}}: {words}")}
         self.known: tuple[type[Exception], ...] = tuple(
             key for key in rows if isinstance(key, type)
         )
@@ -140,7 +149,7 @@ class ErrorTable:
         if row is not None:
             kind, words = row
             return kind(f"{words.replace('{where}', where)} ({text})")
-        ours = self.translate(error)
+        ours = self.translate(error, where)
         if isinstance(ours, NoAnswer):
             hint = f" {hint}" if hint else ""
             return Unavailable(
@@ -197,6 +206,7 @@ class ServerUrl(Struct, Generic[OptionsT], frozen=True, kw_only=True):
     path: str
     options: OptionsT
     client_options: dict[str, str]  # for the client library, by its own names
+    client_url: str  # for the client library: the URL without our options
     is_tls: bool
 
     @property
@@ -226,6 +236,8 @@ class UrlForm(Generic[OptionsT]):
         many_hosts: bool = False,
         default_host: str | None = "localhost",
         is_client_option: Callable[[str], bool] = lambda _: False,
+        client_files: Sequence[str] = (),
+        client_names: Sequence[str] = (),
     ) -> None:
         """
         Describe URLs.
@@ -234,7 +246,8 @@ class UrlForm(Generic[OptionsT]):
         `options` is a Struct with the names, types, defaults and limits (`msgspec.Meta`)
         of the query's parameters. `tls_options` are those that need one of `tls_schemes`;
         they name files. URLs with one of `socket_schemes` name a socket instead of a host.
-        `is_client_option` accepts names that belong to the client library.
+        `is_client_option` accepts names that belong to the client library. Those in
+        `client_files` name files; `client_names` are suggested for misspelled names.
         Without a `default_host`, a URL may name no host.
         """
         self.service = service
@@ -247,6 +260,8 @@ class UrlForm(Generic[OptionsT]):
         self._many_hosts = many_hosts
         self._default_host = default_host
         self._is_client_option = is_client_option
+        self._client_files = client_files
+        self._client_names = client_names
 
     def read(self, url: str) -> ServerUrl[OptionsT]:
         """Read a URL; ConfigError says what to change, without user or password."""
@@ -267,8 +282,11 @@ class UrlForm(Generic[OptionsT]):
             )
         if len(hosts) > 1 and not self._many_hosts:
             raise ConfigError(f"{self.service} URLs name one host, as in {self.example}")
-        client = {name: value for name, value in given if self._is_client_option(name)}
+        theirs = [(name, value) for name, value in given if self._is_client_option(name)]
+        client = dict(theirs)
         ours = {name: value for name, value in given if name not in client}
+        options = self.read_options(parts.scheme, ours)
+        check_files(self.service, {n: client[n] for n in self._client_files if client.get(n)})
         user, has_password, password = parts.netloc.rpartition("@")[0].partition(":")
         return ServerUrl(
             scheme=parts.scheme,
@@ -276,8 +294,9 @@ class UrlForm(Generic[OptionsT]):
             user=unquote(user) or None,
             password=unquote(password) if has_password else None,
             path=unquote(parts.path),
-            options=self._read_options(parts.scheme, ours),
+            options=options,
             client_options=client,
+            client_url=parts._replace(query=urlencode(theirs)).geturl(),
             is_tls=parts.scheme in self._tls_schemes,
         )
 
@@ -305,7 +324,8 @@ class UrlForm(Generic[OptionsT]):
             hosts.append(Host(name, split.port or port))
         return tuple(hosts)
 
-    def _read_options(self, scheme: str, given: dict[str, str]) -> OptionsT:
+    def read_options(self, scheme: str, given: Mapping[str, str]) -> OptionsT:
+        """Read the parameters of a query; ConfigError says what to change."""
         fields = {field.encode_name: field for field in _fields(self.options)}
         for name in given:
             if name not in fields:
@@ -331,7 +351,7 @@ class UrlForm(Generic[OptionsT]):
 
     def _unknown(self, name: str, fields: Iterable[str]) -> str:
         known = [one for one in fields if one not in self._tls_options]
-        near = [*_nearest(name, fields)]
+        near = _nearest(name, [*fields, *self._client_names])
         meant = f" (did you mean {near[0]!a}?)" if near else ""
         more = ""
         if self._tls_options:
@@ -427,3 +447,67 @@ async def send_in_turn(
             sent.append(place)
     if refused:
         raise PartlySent(sent=sent, refused=refused)
+
+
+# --- Tasks ---
+
+T = TypeVar("T")
+
+
+class EngineTasks:
+    """
+    Tasks of one engine that run to their end, even if nobody waits for them any more.
+
+    A statement that is cancelled half-way may have been carried out or not.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+
+    def run_to_end(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        """Start some work; cancelling the returned future does not stop it."""
+        return asyncio.shield(self.run(work))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start some work that ends when its task is cancelled."""
+        try:
+            self.check_open()
+        except DeadLetterError:
+            work.close()
+            raise
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self, patience: float) -> None:
+        """Accept no more work, and cancel what is not done after `patience` seconds."""
+        self._is_closed = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=patience)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def check_open(self) -> None:
+        """Raise an error if the engine is closed, or was opened before a fork."""
+        if self._pid != os.getpid():
+            raise opened_before_fork()
+        if self._is_closed:
+            raise Unavailable("the engine is closed: open it again")
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # so that asyncio does not report it as never retrieved
+
+
+def opened_before_fork() -> ConfigError:
+    """Return the error for an engine that a child process has inherited."""
+    return ConfigError(
+        "this engine was opened before a fork and cannot be used in the child:"
+        " open it again there, after the fork"
+    )

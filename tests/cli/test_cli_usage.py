@@ -107,7 +107,7 @@ def test_a_file_of_somebody_else_is_a_sentence(dlq: Command, tmp_path: Path) -> 
     ran = dlq("list", "--url", f"sqlite:///{tmp_path}/app.db")
 
     assert ran.code == 2
-    assert "deadletter shares no file, name one of its own" in ran.err
+    assert "name a file that only deadletter uses" in ran.err
     assert (tmp_path / "app.db").read_bytes() == before
 
 

@@ -21,7 +21,7 @@ from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.body_index import index_up_to
 from deadletter.stores.sqlite.letter_operations import SqliteOperations
 from deadletter.stores.sqlite.letters_keep import keep
-from deadletter.stores.sqlite.link import migrate
+from deadletter.stores.sqlite.opening import migrate
 from deadletter.stores.sqlite.search import find
 from office.making import BY, NOW, make_letter, make_letters
 

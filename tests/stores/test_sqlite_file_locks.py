@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.stores.sqlite import files as file_locks
+from deadletter.stores.sqlite import opening as file_locks
 from deadletter.stores.sqlite.engine import Database
 from deadletter.testing.fakes import FakeClock
 
@@ -197,7 +197,7 @@ reader.execute("INSERT INTO t VALUES (1)")
 writer.execute("BEGIN IMMEDIATE")          # a write lock, held while we install
 writer.execute("INSERT INTO t VALUES (1)")
 
-from deadletter.stores.sqlite.files import install, lock_problem
+from deadletter.stores.sqlite.opening import install, lock_problem
 assert install() is None
 
 def locked(p):

@@ -12,7 +12,7 @@ from contracts.items_contract import ItemsContract
 from contracts.items_sharing import SharingContract
 from deadletter.ports import ItemStore
 from deadletter.stores.sqlite import SqliteEngine, items_operations, open_engine
-from deadletter.stores.sqlite import link as schema
+from deadletter.stores.sqlite import opening as schema
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 

@@ -8,8 +8,8 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.stores.sqlite import writer as writing
+from deadletter.stores.sqlite.connection import Link
 from deadletter.stores.sqlite.engine import Database
-from deadletter.stores.sqlite.link import Link
 from deadletter.system import SystemClock
 from stores.sqlite_table import db, rows, where
 

@@ -42,13 +42,8 @@ class SqliteAccessOperations:
     async def insert(self, table: AccessTable[R], record: R) -> bool:
         """Insert a record; return False if a unique column has such a value already."""
         marks = ", ".join("?" * len(table.columns))
-        return (
-            self._change(
-                f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks}) ON CONFLICT DO NOTHING",
-                *_row(table, record),
-            )
-            > 0
-        )
+        sql = f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        return self._change(sql, *_row(table, record)) > 0
 
     async def update(self, table: AccessTable[R], record: R) -> None:
         """Replace the record with the same key."""

@@ -20,9 +20,7 @@ from deadletter.core.query import Meter
 from deadletter.core.seals import Sealing
 from deadletter.ports.time import Clock
 
-from .connection import Synchronous, patiently
-from .files import OpenFile
-from .link import Link
+from .connection import Link, OpenFile, Synchronous, patiently
 from .opening import prepare
 from .writer import Job, Work, Writer
 
