@@ -14,7 +14,7 @@ from deadletter.app import App
 from deadletter.core.errors import GiveUp, Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Acked, Burial, Engine, Fate
-from deadletter.stores.postgresql import waking
+from deadletter.stores.postgresql import database as waking
 from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import eventually

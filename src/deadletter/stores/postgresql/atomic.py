@@ -22,7 +22,7 @@ from deadletter.ports.letters import Kept
 from deadletter.ports.time import Clock
 
 from .campaigns import PostgresqlCourse, existing
-from .database import Connection, Database, limit_for, sealing_of
+from .database import Connection, Database, Waking, limit_for, sealing_of
 from .key_order import freed, planned
 from .letters_keep import keeping
 from .letters_replay import (
@@ -44,7 +44,6 @@ from .letters_rows import WHOLE
 from .mailboxes import Held, PostgresqlBroker, held, hold
 from .queue import TELL, Receipt, ours, putting, rounds, sending
 from .rows import octets
-from .waking import Waking
 
 _GENERATIONS: Final = 16  # that copies are prepared for; others are made one by one
 _GUESSED: Final = 10  # letters asked for where they go

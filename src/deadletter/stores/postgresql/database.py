@@ -1,9 +1,10 @@
-"""The database: connections, statements, transactions and their retries."""
+"""The database: connections, statements, transactions, retries and notifications."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -240,3 +241,99 @@ class Database:
             raise
         await connection.execute("COMMIT")
         return result
+
+
+# Notifications.
+
+Listen: TypeAlias = Callable[[], Awaitable[Connection]]
+
+LOOK: Final = 2.0  # seconds between two polls while we get notifications
+LOOK_OFTEN: Final = 0.2  # ...and while we get none
+ITEMS: Final = "items:"  # before the name of a lease queue
+_PAUSE: Final = 1.0  # seconds until the next attempt to listen
+
+
+class Waking:
+    """
+    Wakes the receivers of this process that wait for a message.
+
+    Senders of this process ring at once. Other processes notify one connection that
+    listens. Since it may break without notice, receivers also poll from time to time.
+    """
+
+    def __init__(self, listen: Listen | None) -> None:
+        self._listen = listen
+        self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        self._items: Callable[[str | None], None] | None = None
+        self._is_notified = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait before the next poll."""
+        return LOOK if self._is_notified else LOOK_OFTEN
+
+    @contextmanager
+    def bell(self, mailbox: int) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the mailbox may have a new message."""
+        self._start()
+        bell = asyncio.Event()
+        self._waiting[mailbox].add(bell)
+        try:
+            yield bell
+        finally:
+            self._waiting[mailbox].discard(bell)
+
+    def ring(self, mailbox: int) -> None:
+        """Wake the receivers of a mailbox."""
+        for bell in self._waiting.get(mailbox, ()):
+            bell.set()
+
+    def listen_for_items(self, tell: Callable[[str | None], None]) -> None:
+        """
+        Call `tell` with the names of lease queues that have new items.
+
+        None stands for any queue: a notification may have been missed.
+        """
+        self._items = tell
+        self._start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _start(self) -> None:
+        if self._listen is not None and self._task is None:
+            self._task = asyncio.create_task(self._keep_listening(self._listen))
+
+    async def _keep_listening(self, listen: Listen) -> None:
+        while True:
+            with suppress(Exception):  # receivers poll meanwhile
+                await self._listen_once(await listen())
+            self._is_notified = False
+            await asyncio.sleep(_PAUSE)
+
+    async def _listen_once(self, connection: Connection) -> None:
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _: gone.set())
+        try:
+            await connection.add_listener("deadletter", self._notified)
+            self._is_notified = True
+            for bells in self._waiting.values():  # for messages sent before we listened
+                for bell in bells:
+                    bell.set()
+            if self._items is not None:
+                self._items(None)
+            await gone.wait()
+        finally:
+            connection.terminate()
+
+    def _notified(self, *heard: Any) -> None:
+        payload = heard[-1]
+        if payload.isascii() and payload.isdigit():
+            self.ring(int(payload))
+        elif self._items is not None and payload.startswith(ITEMS):
+            self._items(payload.removeprefix(ITEMS))

@@ -18,12 +18,11 @@ from deadletter.ports.time import Clock
 from .access import PostgresqlAccess
 from .address import ERRORS, Address, read_url
 from .atomic import PostgresqlPostman, PostgresqlUndertaker
-from .database import Connection, Database, connect
+from .database import Connection, Database, Waking, connect
 from .items import PostgresqlItems
 from .ledger import PostgresqlLedger
 from .letters import PostgresqlLetters
 from .mailboxes import PostgresqlBroker
-from .waking import Waking
 
 # Numbered migrations, applied by the first process that opens the database.
 

@@ -26,16 +26,17 @@ from deadletter.queue_server.model import (
 from deadletter.queue_server.plans import item_numbers
 from deadletter.queue_server.transactions import DeadQueueDeleted
 
-from .database import Again, Connection, Database
+from .database import Again, Connection, Database, Waking
 from .items_operations import (
     ADD_TO_LOAD,
     IS_DEAD_QUEUE,
+    ITEM,
     SHARD,
     PostgresqlItemOperations,
+    columns_of,
     loads_by_partition,
+    read_items,
 )
-from .items_rows import ITEM, columns_of, read_items
-from .waking import Waking
 
 # ruff: noqa: S608 -- all SQL here is made of constants
 

@@ -12,10 +12,9 @@ from deadletter.core.topology import check_creation, check_deletion, check_name,
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Reconciled, Swept, reconciled
 from deadletter.ports.features import Features
 
-from .database import Connection, Database, limit_for, sealing_of
+from .database import Connection, Database, Waking, limit_for, sealing_of
 from .queue import BEGIN_SUMS, Mailbox, PostgresqlSink, PostgresqlSource, span
 from .rows import CLAIMED, deliveries
-from .waking import Waking
 
 # Waits and leases that would last longer than was asked for.
 #

@@ -12,10 +12,9 @@ from deadletter.core.seals import MASK, NO_KEY, Marks, weight
 from deadletter.ports.broker import Acked, Fate, Released, Settlement
 from deadletter.ports.features import Features
 
-from .database import LONGEST, Connection, Database, Rows, limit_for
+from .database import LONGEST, Connection, Database, Rows, Waking, limit_for
 from .rows import CLAIMED, deliveries, octets
 from .rows import columns_of as rows_columns_of
-from .waking import Waking
 
 # Giving deliveries up: a batch is one statement, whatever is in it.
 
