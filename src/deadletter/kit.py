@@ -28,7 +28,7 @@ from msgspec import Struct
 from deadletter.core.errors import ConfigError, DeadLetterError, PartlySent, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.redact import unreadable
-from deadletter.tls import check_files, disagreement
+from deadletter.kit import check_files, disagreement
 
 # --- Errors of client libraries ---
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from contracts.letters_machine import LettersMachine
 from hypothesis import settings
 
 from deadletter.ports import Durability, Features
@@ -12,7 +13,6 @@ from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.sqlite.engine import Database
 from deadletter.stores.sqlite.letters import SqliteLetters
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.letters_machine import LettersMachine
 
 pytestmark = pytest.mark.slow
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from deadletter.stores.memory.campaigns import Campaigns
 from msgspec.structs import replace
 
 from damages import KEY, findings, furnish, sealed_anew, use
 from deadletter.core.campaign import Outcome
 from deadletter.stores.memory.letters import MemoryLetters
-from deadletter.stores.memory.letters_campaigns import Campaigns
 from deadletter.stores.memory.letters_shelf import OnShelf, Shelf
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_contract import LetterStoreContract

@@ -5,12 +5,12 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from contracts.queue_machine import QueueMachine
 from hypothesis import settings
 
 from deadletter.ports import Engine
 from deadletter.stores import memory, sqlite
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.queue_machine import QueueMachine
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
+from deadletter.stores.sqlite.replays import _SENT
 
 from deadletter.core.errors import Refused
 from deadletter.core.letter import State
@@ -15,7 +16,6 @@ from deadletter.office.letters import Letters
 from deadletter.ports import Durability, Features, Move
 from deadletter.stores.sqlite.engine import Database
 from deadletter.stores.sqlite.letters import SqliteLetters
-from deadletter.stores.sqlite.letters_replay import _SENT
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_bench import ANNA, a_campaign, a_letter, tried_again
 from deadletter.testing.letters_contract import LetterStoreContract

@@ -9,7 +9,7 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import ClientException, PermissionDeniedException
 from litestar.types import Scope
 
-from .binding import is_local
+from .hosts import is_local
 from .keys import shows_token
 
 Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]

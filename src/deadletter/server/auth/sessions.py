@@ -16,8 +16,8 @@ from deadletter.server.context import Here, Place
 
 from .door import cookie_name, is_https, unknown
 from .guards import caller, door, needs
+from .hosts import Connection
 from .keys import new_secret, session_hash, target
-from .refusing import Connection
 
 _ANYBODY: Final = [needs(Role.READER)]
 _LARGEST: Final = 128 * 1024  # bytes that are read of somebody who is not known yet

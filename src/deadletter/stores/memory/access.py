@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from deadletter.core.run_now import run_now
 from deadletter.office.transactions.access import AccessTable, Transaction, TransactionalAccess
-from deadletter.ports.time import Clock
+from deadletter.office.transactions.operations import run_now
+from deadletter.ports.features import Clock
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
-from deadletter.core.run_now import run_now
 from deadletter.core.text import stored
-from deadletter.ports.time import Clock, Dice
+from deadletter.office.transactions.operations import run_now
+from deadletter.ports.features import Clock, Dice
 from deadletter.queue_server.item_store import SteppedItems, Transaction
 from deadletter.queue_server.model import (
     SOURCE_MEMORY,

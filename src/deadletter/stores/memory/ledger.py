@@ -7,7 +7,7 @@ from itertools import count
 from msgspec import Struct
 
 from deadletter.core.text import stored
-from deadletter.ports.ledger import (
+from deadletter.ports.engine import (
     DIGEST,
     REMEMBERED,
     LedgerClaim,
@@ -16,7 +16,7 @@ from deadletter.ports.ledger import (
     refused_claim,
     standing,
 )
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .queue import later
 

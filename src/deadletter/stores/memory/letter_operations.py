@@ -6,9 +6,9 @@ from datetime import datetime
 
 from msgspec import structs
 
+from deadletter.core.audit import Examination, SealedLetter, Sums
 from deadletter.core.brake import BrakeWindow, Release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import Examination, SealedLetter, Sums
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.seals import ItemMoves, Sealing
@@ -21,7 +21,7 @@ from deadletter.office.transactions.operations import (
     Shifts,
 )
 
-from .letters_campaigns import Campaigns, CourseUnderWay
+from .campaigns import Campaigns, CourseUnderWay
 from .letters_shelf import OnShelf, Shelf
 
 

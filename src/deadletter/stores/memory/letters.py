@@ -12,22 +12,22 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from deadletter.core.audit import Examination, Examined
 from deadletter.core.brake import KEPT, BrakeWindow
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import ConfigError
-from deadletter.core.examination import Examination, Examined
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
 from deadletter.core.letter_filing import Known, failed_copies, file, reopened
 from deadletter.core.message import Message
-from deadletter.core.paging import cursor, place
 from deadletter.core.query import EVERYTHING, Meter, Node, matcher, needs_contents, with_versions
 from deadletter.core.query.match import LOOK
+from deadletter.core.query.search_step import cursor, place
 from deadletter.core.seals import Ends, Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.office.transactions.outcomes import settle
-from deadletter.ports.features import Durability, Features
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import (
     Kept,
     KeyProgress,
@@ -37,10 +37,9 @@ from deadletter.ports.letters import (
     ReplaySettled,
     ReplayTaken,
 )
-from deadletter.ports.time import Clock, Dice
 
+from .campaigns import Campaigns
 from .letter_operations import MemoryOperations
-from .letters_campaigns import Campaigns
 from .letters_shelf import Shelf
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from itertools import chain, islice
 
 from msgspec import Struct, structs
 
+from deadletter.core.audit import Examination, ItemSum
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.errors import NotFound
-from deadletter.core.examination import Examination, ItemSum
 from deadletter.core.letter import By
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.replay_rules import FREES, UNFINISHED, SendOrder, is_out, send_order, take
 from deadletter.core.seals import MASK, Marks, Start, item_changes
 from deadletter.office.transactions.operations import Course

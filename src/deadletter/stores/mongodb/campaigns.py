@@ -10,7 +10,7 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayIte
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import State
 from deadletter.core.packing import sent_of
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.replay_rules import OUT, UNFINISHED, sortable_position
 from deadletter.core.seals import MASK, item_changes
 from deadletter.core.text import shown, stored

@@ -19,7 +19,7 @@ from deadletter.core.letter import OPEN, AuditEntry, By, LetterHead, State
 from deadletter.core.seals import MASK, PLAIN, Marks, Sealing
 from deadletter.core.text import stored
 from deadletter.kit import EngineTasks
-from deadletter.ports.time import Dice
+from deadletter.ports.features import Dice
 
 from .address import ERRORS, Address, is_passing, is_unsure
 from .audit import document_of

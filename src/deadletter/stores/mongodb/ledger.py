@@ -17,7 +17,7 @@ from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from deadletter.core.text import stored
-from deadletter.ports.ledger import (
+from deadletter.ports.engine import (
     REMEMBERED,
     LedgerClaim,
     LedgerKey,

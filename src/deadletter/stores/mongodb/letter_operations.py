@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.replay_rules import SETTLED_FROM

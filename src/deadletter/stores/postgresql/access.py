@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.access import AccessTable, Transaction, TransactionalAccess
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .database import Database, limit_for
 from .rows import legible, storable

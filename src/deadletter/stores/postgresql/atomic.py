@@ -18,31 +18,32 @@ from deadletter.core.replay_rules import READY, Moved, judge
 from deadletter.core.seals import NO_KEY
 from deadletter.core.text import shown, stored
 from deadletter.ports.broker import Burial, Posted
+from deadletter.ports.features import Clock
 from deadletter.ports.letters import Kept
-from deadletter.ports.time import Clock
 
 from .campaigns import PostgresqlCourse, existing
 from .database import Connection, Database, Waking, limit_for, sealing_of
-from .key_order import freed, planned
 from .letters_keep import keeping
-from .letters_replay import (
+from .letters_rows import WHOLE
+from .mailboxes import Held, PostgresqlBroker, held, hold
+from .queue import TELL, Receipt, ours, putting, rounds, sending
+from .replays import (
     GIVEN,
     MOVE,
     NEXT,
     NOTE,
     count_taken,
     fewer,
+    freed,
     go_on,
     interrupted,
     interrupted_late,
     move_on,
+    planned,
     record,
     sent,
     upcoming,
 )
-from .letters_rows import WHOLE
-from .mailboxes import Held, PostgresqlBroker, held, hold
-from .queue import TELL, Receipt, ours, putting, rounds, sending
 from .rows import octets
 
 _GENERATIONS: Final = 16  # that copies are prepared for; others are made one by one

@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, read, written
 from deadletter.core.errors import NotFound
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.text import stored
 from deadletter.office.transactions.operations import Course
 
 from .database import Connection
-from .key_order import add, chain, has_keys, not_yet
-from .replay_items import count
+from .replays import add, chain, count, has_keys, not_yet
 from .rows import legible, storable
 
 _LATEST: Final = """

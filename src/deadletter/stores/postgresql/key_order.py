@@ -10,7 +10,7 @@ from deadletter.core.text import shown, stored
 from deadletter.ports.letters import KeyProgress
 
 from .database import Connection
-from .replay_items import count
+from .replays import count
 
 # Which letters a campaign has yet to take, in the order they go.
 #

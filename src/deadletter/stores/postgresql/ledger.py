@@ -5,7 +5,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
 from .database import Connection, Database, Rows, limit_for
 from .queue import span

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release, encode_release
 from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.seals import MASK, ItemMoves, Sealing

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -22,7 +22,7 @@ from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import (
     Kept,
     KeyProgress,
@@ -32,7 +32,6 @@ from deadletter.ports.letters import (
     ReplayNext,
     ReplayTaken,
 )
-from deadletter.ports.time import Clock
 
 from . import (
     audit,

@@ -17,10 +17,20 @@ from deadletter.ports.letters import ReplayNext, ReplayTaken
 from .audit import OPENED, STATES, counted, opened
 from .campaigns import PostgresqlCourse, existing, missing
 from .database import Connection
-from .key_order import free_behind, freed, hold_behind, planned
 from .letter_operations import BRIEF, PostgresqlOperations
 from .letters_rows import JOINED, WHOLE, check_body
-from .replay_items import changes, check_counted, count, counting, finish, mark
+from .replays import (
+    changes,
+    check_counted,
+    count,
+    counting,
+    finish,
+    free_behind,
+    freed,
+    hold_behind,
+    mark,
+    planned,
+)
 from .rows import legible
 
 _HEADS: Final = f"SELECT {BRIEF}, i.ordinal"

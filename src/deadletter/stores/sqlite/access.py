@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.run_now import run_now
 from deadletter.office.transactions.access import AccessTable, Transaction, TransactionalAccess
+from deadletter.office.transactions.operations import run_now
 
 from .engine import Database
 from .sql import micros, shown, storable, stored, when

@@ -24,11 +24,10 @@ from deadletter.ports.letters import Kept
 from .audit import ADD, mailbox_marks
 from .campaigns import SqliteCourse, existing
 from .engine import Database, is_brief
-from .key_order import freed
 from .letters_keep import keep
-from .letters_replay import GIVEN, NEXT, go_on, interrupted, record, sent
 from .mailboxes import SqliteBroker, make
 from .queue import COUNT_SENT, still_ours
+from .replays import GIVEN, NEXT, freed, go_on, interrupted, record, sent
 from .sql import fetch, micros, numbers, seconds, write
 
 _COLUMNS: Final = """

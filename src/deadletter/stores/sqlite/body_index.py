@@ -9,7 +9,7 @@ not be text, and FTS5 must know a text to remove it.
 import sqlite3
 from typing import Final
 
-from deadletter.core.query.trigrams import body_text
+from deadletter.core.query.filters import body_text
 
 from .sql import fetch, numbers
 from .text_index import first_rows, is_untidy, tidy_table

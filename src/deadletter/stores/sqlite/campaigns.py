@@ -6,10 +6,10 @@ from typing import Final
 
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, read, written
 from deadletter.core.errors import NotFound
-from deadletter.core.paging import left_off_nowhere
+from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.office.transactions.operations import Course
 
-from .key_order import chain, count
+from .replays import chain, count
 from .sql import Row, fetch, ids, micros, numbers, shown, stored, when
 
 _COLUMNS: Final = (

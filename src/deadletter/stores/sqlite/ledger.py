@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from deadletter.core.text import stored
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
 from .engine import Database
 from .sql import Tokens, micros, seconds

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
+from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
 from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
-from deadletter.core.examination import Examined
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -23,7 +23,7 @@ from deadletter.core.query import (
 from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction, run_now
-from deadletter.ports.features import Features
+from deadletter.ports.features import Clock, Dice, Features
 from deadletter.ports.letters import (
     Kept,
     KeyProgress,
@@ -33,7 +33,6 @@ from deadletter.ports.letters import (
     ReplayNext,
     ReplayTaken,
 )
-from deadletter.ports.time import Clock, Dice
 
 from . import (
     audit,

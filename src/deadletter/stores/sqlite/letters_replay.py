@@ -15,9 +15,9 @@ from deadletter.ports.letters import ReplayNext, ReplayTaken
 
 from .campaigns import SqliteCourse, existing
 from .groups import count as count_letters
-from .key_order import count, finish, free_behind, freed, hold_behind, mark
 from .letter_operations import SqliteOperations
 from .letters_rows import messages
+from .replays import count, finish, free_behind, freed, hold_behind, mark
 from .sql import fetch, ids, micros, numbers
 
 _COPIED: Final = "seq, id, source, fingerprint, state, replays, ordinal"
