@@ -64,7 +64,7 @@ def test_a_delayed_message_waits(dlq: Command) -> None:
         ["send", "orders", "x", "--expires-in", "1e15"],
     ],
 )
-def test_what_cannot_be_sent_is_refused(dlq: Command, words: list[str]) -> None:
+def test_unsendable_messages_are_rejected(dlq: Command, words: list[str]) -> None:
     assert dlq(*words).code == 2
 
 
@@ -263,7 +263,7 @@ def test_a_doctor_looks_at_everything(dlq: Command) -> None:
     }
 
 
-def test_what_is_exported_is_imported_elsewhere(dlq: Command, tmp_path: Path) -> None:
+def test_exported_letters_are_imported_elsewhere(dlq: Command, tmp_path: Path) -> None:
     letter = make_letter(body=bytes(range(256)), headers={"x": b"\xff"})
     dlq.keep(letter, make_letter(2, source="payments"))
     file = tmp_path / "letters.jsonl"

@@ -27,7 +27,7 @@ messages = st.builds(
 
 
 @given(messages)
-def test_what_was_written_is_read(message: Message) -> None:
+def test_written_capsules_are_read_back(message: Message) -> None:
     assert read(written("orders", message)) == ("orders", message)
 
 

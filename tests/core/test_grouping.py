@@ -78,7 +78,7 @@ def test_a_hostile_version_takes_no_longer(piece: str) -> None:
     assert process_time() - started < 0.2
 
 
-def test_who_has_a_regressed_group_stays() -> None:
+def test_a_regressed_group_keeps_its_assignee() -> None:
     after = regressed(replace(RESOLVED, version="1.8"), LATER)
 
     assert after.status is GroupStatus.REGRESSED
@@ -105,7 +105,7 @@ def test_a_snooze_is_over_when_its_time_has_come() -> None:
         (replace(RESOLVED, version="x" * 201), "200 characters"),
     ],
 )
-def test_what_nobody_can_mean_is_refused(standing: Standing, says: str) -> None:
+def test_invalid_standings_are_rejected(standing: Standing, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         check_standing(standing)
 

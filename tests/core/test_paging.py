@@ -30,7 +30,7 @@ def test_any_other_text_is_refused_in_words(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "1", "g.1", "1.1\n", "f" * 15 + ".1"])
-def test_what_looks_like_a_place_may_be_none(text: str) -> None:
+def test_malformed_cursors_are_rejected(text: str) -> None:
     with pytest.raises(QueryError, match="left off"):
         place(text)
 

@@ -272,8 +272,6 @@ def test_without_its_variables_a_profile_stays_as_it_is(environ: dict[str, str])
         ("DLQ_TTL_DAYS", "0", "a number of at least 1"),
     ],
 )
-def test_what_a_variable_cannot_be_is_refused_by_its_name(
-    name: str, text: str, sentence: str
-) -> None:
+def test_invalid_variables_are_rejected_by_name(name: str, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be {re.escape(sentence)}"):
         COURIER.with_environment({name: text})

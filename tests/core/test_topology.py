@@ -106,7 +106,9 @@ def test_deleting_a_dead_queue_in_use_names_its_users() -> None:
 
 
 @given(st.lists(_options, max_size=30))
-def test_whatever_is_accepted_a_dead_queue_never_has_one(changes: list[QueueOptions]) -> None:
+def test_accepted_topologies_never_give_a_dead_queue_a_dead_queue(
+    changes: list[QueueOptions],
+) -> None:
     there: dict[str, QueueOptions] = {}
 
     for options in changes:

@@ -83,7 +83,7 @@ def test_answers_of_the_service_are_translated(code: str, kind: type[Exception],
     assert says in str(ours)
 
 
-def test_what_is_the_services_own_fault_passes() -> None:
+def test_errors_of_the_service_are_temporary() -> None:
     assert isinstance(ERRORS.translate(answered("Whatever", 500)), Unavailable)
     assert isinstance(entry_error({"Code": "InternalError"}), Unavailable)
     assert isinstance(entry_error({"Code": "Bad", "SenderFault": True}), Refused)
