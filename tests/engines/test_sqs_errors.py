@@ -36,7 +36,7 @@ def read_url(url: str) -> Address:
     ("url", "says"),
     [
         ("sqs://localhost:4566", r"sqs\+http://localhost:4566"),
-        ("sqs://nowhere", "no AWS region"),
+        ("sqs://nowhere", "not an AWS region"),
         ("sqs://key:secret@eu-west-1", "AWS_ACCESS_KEY_ID"),
         ("sqs://eu-west-1?region=eu-north-1", "two regions"),
         ("sqs://?colour=red", "known are: claim_check, prefix, region"),

@@ -1,4 +1,4 @@
-"""What an engine promises about mailboxes themselves: options, counts, P7."""
+"""Contracts of mailboxes themselves: options, counts, dead queues (P7)."""
 
 import asyncio
 
