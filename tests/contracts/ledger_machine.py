@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from contracts.side_by_side import SideBySide
 from deadletter.ports import Engine, Ledger, LedgerClaim, LedgerKey, LedgerState
-from deadletter.ports.ledger import DIGEST
+from deadletter.ports.engine import DIGEST
 
 T = TypeVar("T")
 

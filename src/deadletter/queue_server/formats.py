@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import UNSET, structs
 
-from deadletter.core.documents import encode_document
+from deadletter.core.text import encode_document
 
 from . import querator_pb2 as pb
 from . import wire

@@ -33,9 +33,8 @@ from deadletter.cli.ui import (
     text_column,
 )
 from deadletter.client import Lease, QueueClient
-from deadletter.core.durations import format_duration, parse_duration
 from deadletter.core.errors import ConfigError, NotFound
-from deadletter.core.text import clean
+from deadletter.core.text import clean, format_duration, parse_duration
 
 from .model import Item, ItemRetry, LeaseQueue, NewItem, PartitionStats
 

@@ -24,7 +24,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.ports import ItemStore, LetterStore
 from deadletter.server.auth.guards import admit, caller, check_seen, check_uses, door
-from deadletter.server.auth.refusing import Connection
+from deadletter.server.auth.hosts import Connection
 from deadletter.server.context import Place
 
 from . import administration, limits, wire

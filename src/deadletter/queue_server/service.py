@@ -32,7 +32,7 @@ from deadletter.core.events import (
     OutOfReach,
 )
 from deadletter.ports import Clock, Dice, ItemStore, SweepResult
-from deadletter.runtime.loop import KeptAlive
+from deadletter.runtime.loop_group import KeptAlive
 
 from .model import (
     Completion,

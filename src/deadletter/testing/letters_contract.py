@@ -8,8 +8,8 @@ import pytest
 from deadletter.core.campaign import CampaignState
 from deadletter.core.errors import ConfigError, QueryError
 from deadletter.core.letter import By, Group, State
-from deadletter.core.paging import group_cursor
 from deadletter.core.query import parse
+from deadletter.core.query.search_step import group_cursor
 from deadletter.ports import LetterStore, Page
 
 from .fakes import START, FakeClock

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from msgspec.structs import replace
 
 from deadletter.brokers.redis_common.address import ServerOptions, address_of, url_form
+from deadletter.brokers.redis_common.job_envelope import sent_at
 from deadletter.brokers.redis_common.mailboxes import (
     Change,
     Listed,
@@ -21,7 +22,6 @@ from deadletter.brokers.redis_common.mailboxes import (
 from deadletter.brokers.redis_common.script_runner import Argument, Now, ScriptRunner, server_time
 from deadletter.brokers.redis_common.server import connect_server, inspect_server
 from deadletter.core.errors import ConfigError
-from deadletter.core.job_envelope import sent_at
 from deadletter.core.message import Delivery, Message
 from deadletter.kit import MailboxEngine
 from deadletter.ports.broker import Note, QueueInfo, QueueOptions

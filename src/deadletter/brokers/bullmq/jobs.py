@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from deadletter.brokers.redis_common.job_envelope import opened, sealed
 from deadletter.brokers.redis_common.script_runner import when_stored
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError, Refused
-from deadletter.core.job_envelope import opened, sealed
 from deadletter.core.message import Delivery, Lineage, Message
+from deadletter.core.text import encode_document
 from deadletter.kit import EPOCH, micros
 
 NAME: Final = "bullmq-name"

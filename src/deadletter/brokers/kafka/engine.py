@@ -16,9 +16,8 @@ from deadletter.core.message import Delivery
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
 from deadletter.kit import MailboxEngine, micros
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Durability, Features
+from deadletter.ports.letters import Seal
 
 from .address import Address, read_url
 from .connection import CONSUMER, PRODUCER, Sender, client_settings, open_admin

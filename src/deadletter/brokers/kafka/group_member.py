@@ -21,8 +21,8 @@ from deadletter.core.errors import DeadLetterError, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.kit import micros
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
+from deadletter.ports.letters import Seal
 
 from .backlog import MAX_BYTES, Backlog
 from .errors import PARTITION_EOF, UNREACHABLE, from_code, internal_error, kafka_error

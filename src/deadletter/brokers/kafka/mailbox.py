@@ -11,9 +11,8 @@ from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
 from deadletter.kit import micros, with_expiry
 from deadletter.ports.broker import Acked, QueueOptions, Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
 from .address import Address
 from .connection import Outgoing, Sender

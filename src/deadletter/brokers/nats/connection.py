@@ -28,7 +28,7 @@ from nats.aio.msg import Msg
 from nats.protocol.command import hpub_cmd
 
 from deadletter.core.errors import ConfigError, Refused, Unavailable
-from deadletter.tls import context
+from deadletter.kit import context
 
 from .address import Login
 from .errors import KNOWN, Unheard, answered, at_start, bad_credentials, translated

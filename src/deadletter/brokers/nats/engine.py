@@ -12,8 +12,7 @@ from deadletter.core.message import Delivery
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
 from deadletter.kit import MailboxEngine
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Durability, Features
 
 from .address import Address, read_url
 from .connection import Link, open_link

@@ -7,8 +7,7 @@ from typing import Any, Final
 from nats import errors as theirs
 
 from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, Refused, Unavailable
-from deadletter.kit import ErrorTable, NoAnswer, error_text
-from deadletter.tls import disagreement
+from deadletter.kit import ErrorTable, NoAnswer, disagreement, error_text
 
 from .address import Login
 

@@ -19,8 +19,7 @@ from deadletter.core.ids import CORRUPT
 from deadletter.core.message import Delivery, Message
 from deadletter.kit import with_expiry
 from deadletter.ports.broker import Acked, Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
 
 from .connection import Link, Sending
 from .delivery_notes import Note, Notes

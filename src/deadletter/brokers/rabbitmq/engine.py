@@ -24,9 +24,8 @@ from deadletter.core.errors import BackendError, ConfigError, Conflict, NotFound
 from deadletter.core.topology import MAX_ATTEMPTS, check_deletion, check_update, validate
 from deadletter.kit import MailboxEngine
 from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Durability, Features
+from deadletter.ports.letters import Seal
 
 from .connection import Link, translating
 from .inbox import Inbox

@@ -21,7 +21,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.ids import CORRUPT
 from deadletter.core.message import Delivery
 from deadletter.kit import when
-from deadletter.ports.signing import Seal
+from deadletter.ports.letters import Seal
 
 from .connection import Link
 from .messages import Unpacked, unpacked

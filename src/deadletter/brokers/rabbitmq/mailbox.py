@@ -13,9 +13,8 @@ from deadletter.brokers.amqp.frames import Content
 from deadletter.core.message import Delivery, Message
 from deadletter.kit import micros, with_expiry
 from deadletter.ports.broker import Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
 from .connection import Link, Mail, Nowhere, translating
 from .inbox import Claim, Inbox

@@ -13,7 +13,7 @@ from deadletter.brokers.redis_common.script_runner import (
     retry_unanswered,
     seconds,
 )
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
 from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET, Keys
 

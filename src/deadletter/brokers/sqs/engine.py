@@ -15,8 +15,7 @@ from deadletter.core.message import Delivery, Message
 from deadletter.core.topology import check_deletion, validate
 from deadletter.kit import MailboxEngine, with_expiry
 from deadletter.ports.broker import QueueInfo, QueueOptions, Settlement, Swept
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice, Durability, Features
 
 from .body_store import open_body_store
 from .connection import (

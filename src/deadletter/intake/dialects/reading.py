@@ -16,15 +16,14 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, structs
 
 from deadletter.core.attempts import append, attempt_of
-from deadletter.core.burial import wish_of
-from deadletter.core.capture import STACK_LIMIT, TEXT_LIMIT
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Failure, Trouble
-from deadletter.core.fingerprint import fingerprint
+from deadletter.core.burial import NAMES as OWN
+from deadletter.core.burial import claims_letter, from_message, is_copy, wish_of
+from deadletter.core.failure import Failure, Reason, Trouble
+from deadletter.core.failure.capture import STACK_LIMIT, TEXT_LIMIT
+from deadletter.core.failure.fingerprint import fingerprint
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.letter_mail import NAMES as OWN
-from deadletter.core.letter_mail import claims_letter, from_message, is_copy
 from deadletter.core.message import Lineage, Message, trace_id
 from deadletter.core.origin import (
     LINEAGE,
@@ -48,7 +47,6 @@ from deadletter.core.origin import (
     words,
 )
 from deadletter.core.redact import redact
-from deadletter.core.rules import DEFAULT
 from deadletter.core.signing import Keys, is_lineage_signed
 from deadletter.core.text import cut, plain, plain_line
 
