@@ -51,6 +51,7 @@ from deadletter.server.idempotency import HEADER, METHODS
 from deadletter.server.problems import MEDIA_TYPE, Problem
 
 from .archive import LINES
+from .moves import VERB_ROUTES
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 _ID: Final = letter_id("orders", "", "o-17")
@@ -205,8 +206,6 @@ _TOKEN: Final = TokenView(
 )
 _SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
 
-_VERBS: Final = ("review", "close", "reopen", "discard", "restore", "purge")
-
 EXAMPLES: Final[dict[str, Example]] = {
     "count_letters": Example(LetterCount(10_000, is_all=False)),
     "search_letters": Example(Page((_HEAD,), after="e6f1b2c3d4e50.2a", looked_at=1)),
@@ -227,8 +226,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "edit_letter": Example(
         _LETTER, {"json": {"order": 17, "amount": 42}, "reason": "amount was text"}
     ),
-    **{f"{verb}_letter": Example(_ONE, _WHY) for verb in _VERBS},
-    **{f"{verb}_letters": Example(_MOVED, _SOME) for verb in _VERBS},
+    **{
+        name: Example(_MOVED, _SOME) if name.endswith("_letters") else Example(_ONE, _WHY)
+        for name in (route.operation_id for route in VERB_ROUTES)
+        if isinstance(name, str)
+    },
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
