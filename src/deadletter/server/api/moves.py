@@ -1,4 +1,4 @@
-"""Routes that change letters: review, close, reopen, note, discard, restore, purge."""
+"""Routes that change letters: review, close, reopen, note, discard, restore, purge, edit."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial

@@ -1,8 +1,8 @@
 """
-The API described: OpenAPI 3.1, with what each route needs and says.
+The description of the API as OpenAPI 3.1, with an example of every request and response.
 
-Paths and parameters are Litestar's; bodies are described by msgspec, which reads and
-writes them, so that the description is as strict as the server.
+Paths and parameters come from Litestar. Bodies are described by msgspec, which also reads
+and writes them, so that the description is as strict as the server.
 """
 
 import inspect
