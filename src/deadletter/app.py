@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
-from deadletter.core.classify import Rule
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
+from deadletter.core.failure.classify import Rule
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.observers import fan_out

@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 
 from deadletter.core.backoff import Backoff
 from deadletter.core.brake import BrakePolicy
-from deadletter.core.clues import described
 from deadletter.core.errors import ConfigError
+from deadletter.core.failure.clues import described
 from deadletter.core.policy import DLQPolicy
 from deadletter.intake.dialects import Trusted
 from deadletter.runtime.handlers import Middleware, typed

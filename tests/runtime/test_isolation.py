@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 
-from deadletter.core.capture import capture
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Delivery, Lineage, Message
-from deadletter.core.rules import DEFAULT
 from deadletter.runtime.attempt import TimeLimitExceeded
 from deadletter.runtime.deliveries import HandlerNote, Held
 from deadletter.runtime.handlers import Context

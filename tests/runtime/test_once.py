@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Event
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
 from deadletter.runtime.availability import Availability, RuntimeContext

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from deadletter.core.failure.classify import ErrorClassifier, Rule
 
 from deadletter.core.backoff import Fixed, NoBackoff
-from deadletter.core.classify import ErrorClassifier, Rule
 from deadletter.core.events import PolicyFailed, Retried
 from deadletter.core.failure import Trouble
 from deadletter.core.message import Message

@@ -85,7 +85,7 @@ RUN: Final = Group("Run", sort_key=3)
 CHECK: Final = Group("Check and keep", sort_key=4)
 GLOBAL: Final = Group("Everywhere", sort_key=9)
 
-_ITEMS: Final = "deadletter.queue_server.item_commands"
+_ITEMS: Final = "deadletter.queue_server.queue_commands"
 _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
     ("groups", "groups:app", LOOK, "List problems: letters grouped by cause."),

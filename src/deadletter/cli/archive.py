@@ -17,7 +17,7 @@ from typing import Annotated, BinaryIO, Final, Literal
 from cyclopts import Parameter
 
 from deadletter.core.errors import ConfigError, Conflict, Unavailable
-from deadletter.office.repro import repro as files_of
+from deadletter.office.exports import repro as files_of
 from deadletter.wiring.engines import default_settings
 
 from .app import ExitCode

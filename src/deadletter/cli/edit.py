@@ -15,9 +15,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from rich.text import Text
 
-from deadletter.core.editing import Changes, check_revision
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import LetterHead
+from deadletter.core.letter import Changes, LetterHead, check_revision
 from deadletter.core.message import Headers
 from deadletter.core.text import clean
 from deadletter.office.diff import Difference, Sign, differences

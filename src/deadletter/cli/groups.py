@@ -13,8 +13,8 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, GroupStatus
 from deadletter.core.query.fields import duration
 from deadletter.core.text import clean
-from deadletter.core.variants import ValueCount, Variants
 from deadletter.office.groups import GroupLine, Regrouped
+from deadletter.office.variants import ValueCount, Variants
 
 from .desk import AtDesk, Desk
 from .options import AtMost, Flag, Reason

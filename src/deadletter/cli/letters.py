@@ -22,8 +22,7 @@ from deadletter.core.replay_rules import OUT
 from deadletter.core.text import attempts_of, clean, clean_lines
 from deadletter.intake.dialects import unmarked
 from deadletter.office.letters import LetterCount, LetterDetails
-from deadletter.office.story import Kind, Moment
-from deadletter.office.view import LetterView, MessageView, OriginView
+from deadletter.office.view import Kind, LetterView, MessageView, Moment, OriginView
 from deadletter.wiring.foreign import Ways
 
 from .desk import AtDesk, Desk

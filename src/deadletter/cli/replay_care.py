@@ -19,9 +19,8 @@ from deadletter.core.campaign import (
     unsent,
     unsettled,
 )
-from deadletter.core.durations import parse_duration
 from deadletter.core.errors import ConfigError
-from deadletter.core.text import clean
+from deadletter.core.text import clean, parse_duration
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.outcomes import ITSELF, RESENT
 

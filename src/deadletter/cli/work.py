@@ -21,7 +21,7 @@ from rich.text import Text
 from deadletter.app import App
 from deadletter.core.errors import BackendError, ConfigError, NotFound, StoreLost
 from deadletter.core.events import Observer
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.text import clean
 from deadletter.loading import load_app
 from deadletter.observe.logs import Log, log_events

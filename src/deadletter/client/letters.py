@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, structs
 
-from deadletter.core.editing import Changes
-from deadletter.core.letter import By, LetterHead, State
+from deadletter.core.letter import By, Changes, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query import show
 from deadletter.core.query.ast import Node
@@ -16,8 +15,7 @@ from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
 from deadletter.office.batches import batched
 from deadletter.office.diff import differences
 from deadletter.office.letters import LetterCount, LetterDetails, Moved
-from deadletter.office.story import Moment
-from deadletter.office.view import LetterView, view_message
+from deadletter.office.view import LetterView, Moment, view_message
 from deadletter.ports import Page
 
 from .connection import API, Connection, part

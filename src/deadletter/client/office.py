@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from deadletter.core.campaign import Unsettled
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import AuditEntry, By, GroupStatus
-from deadletter.core.variants import Variants
 from deadletter.office.archive import MOST_NAMED, ArchiveHead, read_letters, small_archives
 from deadletter.office.archive_import import TakenIn, checked, taken_before
+from deadletter.office.exports import write_sheet
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
-from deadletter.office.sheet import write_sheet
 from deadletter.office.stats import Stats
+from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .letters import RemoteLetters

@@ -15,15 +15,13 @@ from msgspec.structs import replace
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.backoff import Exponential
-from deadletter.core.capture import capture, safe_text
-from deadletter.core.clues import described
-from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry, checked_decision
 from deadletter.core.errors import Ignore
 from deadletter.core.events import HandlerStuck, PolicyFailed
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Decision, Fail, Failure, Retry, checked_decision
+from deadletter.core.failure.capture import capture, safe_text
+from deadletter.core.failure.clues import described
 from deadletter.core.message import Delivery, Message, mark, marked, reply
-from deadletter.core.policy import DLQPolicy, Situation
-from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.policy import DLQPolicy, Situation, refusal, refused_history
 from deadletter.ports import Fate
 
 from .availability import RuntimeContext

@@ -22,10 +22,9 @@ from deadletter.core.brake import (
     on_time,
     released,
 )
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Reason, Retry
 from deadletter.core.errors import BackendError, GiveUp, Signal
 from deadletter.core.events import BrakeClosed, BrakeOpened
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Failure, Reason, Retry
 from deadletter.core.message import Delivery
 from deadletter.ports import Clock, LetterStore
 

@@ -21,9 +21,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from deadletter.core.attempts import append, attempt_of, last_number
-from deadletter.core.capture import capture
-from deadletter.core.classify import ErrorClassifier
-from deadletter.core.decision import Ack, Retry
+from deadletter.core.burial import claims_letter, from_message
 from deadletter.core.errors import BackendError, ConfigError, Signal
 from deadletter.core.events import (
     ACTIONS,
@@ -33,11 +31,12 @@ from deadletter.core.events import (
     LetterRefused,
     Observer,
 )
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Ack, Failure, Retry, Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.classify import ErrorClassifier
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import claims_letter, from_message
 from deadletter.core.message import Delivery
-from deadletter.core.rules import DEFAULT
 from deadletter.core.signing import Keys
 from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, Settlement, Source
 

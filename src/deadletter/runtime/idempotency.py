@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery
-from deadletter.core.refusal import id_conflict
+from deadletter.core.policy import id_conflict
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .availability import Availability

@@ -23,9 +23,9 @@ from types import FrameType
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from deadletter.core.backoff import Exponential
-from deadletter.core.clues import plain_name, text_of
 from deadletter.core.errors import StoreLost
 from deadletter.core.events import LoopDied, Observer
+from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.redact import redact
 from deadletter.output import dropped_note
 from deadletter.ports import Clock

@@ -17,8 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from msgspec import Struct, structs
 
 from deadletter.core.burial import burial as letter_of
-from deadletter.core.clues import described
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.burial import sign_copy
 from deadletter.core.errors import ConfigError, Conflict, DeadLetterError, NotFound, Refused
 from deadletter.core.events import (
     Buried,
@@ -31,9 +30,9 @@ from deadletter.core.events import (
     Retried,
     Succeeded,
 )
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Failure, Retry
+from deadletter.core.failure.clues import described
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import sign_copy
 from deadletter.core.message import Delivery, Message, bad_news, error_reply
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.signing import Keys

@@ -10,9 +10,9 @@ from msgspec import UNSET, Struct, structs
 
 from deadletter.core.backoff import Backoff
 from deadletter.core.brake import BrakePolicy
-from deadletter.core.classify import Rule
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Failure
+from deadletter.core.failure.classify import Rule
 from deadletter.core.message import Message
 from deadletter.core.policy import DLQPolicy
 

@@ -16,10 +16,10 @@ from typing import Final
 
 from deadletter.core.attempts import last_number
 from deadletter.core.campaign import Outcome
-from deadletter.core.capture import capture
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.errors import BackendError
 from deadletter.core.events import HandlerNoted, Observer, OutOfReach
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.failure.capture import capture
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import OPEN, By, DeadLetter, State
 from deadletter.core.message import Delivery

@@ -14,14 +14,13 @@ from typing import Final
 from msgspec import Struct, structs
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.decision import Bury, Fail
-from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError
 from deadletter.core.events import ClockJumped, Observer, OutOfReach, SuspectsFound
+from deadletter.core.failure import Bury, Fail
 from deadletter.core.message import Delivery
-from deadletter.core.policy import DLQPolicy
-from deadletter.core.refusal import doom, refusal, refused_history
+from deadletter.core.policy import DLQPolicy, doom, refusal, refused_history
 from deadletter.core.signing import Keys
+from deadletter.core.text import format_duration
 from deadletter.ports import (
     PROCESS_KEYS,
     Acked,

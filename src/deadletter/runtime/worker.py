@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.clues import plain_name, text_of
 from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, Unavailable
 from deadletter.core.events import Observer, Received, WorkerStarted, WorkerStopped
+from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.message import Delivery
 from deadletter.core.signing import Keys
 from deadletter.ports import (

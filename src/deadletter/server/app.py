@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from deadletter.core.documents import encode_document
+from deadletter.core.text import encode_document
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.routes import Lifespan, queue_server_routes
 from deadletter.runtime.loop_group import KeptAlive

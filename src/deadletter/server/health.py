@@ -27,9 +27,9 @@ from prometheus_client.exposition import choose_encoder
 
 from deadletter.core.access import Role
 from deadletter.core.campaign import LONG_WAIT, together
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
+from deadletter.core.text import encode_document
 from deadletter.observe.office_metrics import OfficeMetrics
 from deadletter.office.stats import waiting
 from deadletter.office.verify import mismatch

@@ -12,8 +12,8 @@ import uvicorn
 from litestar.exceptions import HTTPException
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError
+from deadletter.core.text import encode_document
 from deadletter.server.auth.hosts import OF_ANSWERS, bind_problem, proxy_problem
 from deadletter.settings import Serve
 

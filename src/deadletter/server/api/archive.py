@@ -11,7 +11,7 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.fingerprint import of_head
+from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
 from deadletter.office.archive import archive_lines

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import AuditEntry, State
+from deadletter.core.text import encode_document
 from deadletter.ports import LetterStore
 from deadletter.server.api.audit import LAST, visible
 from deadletter.server.auth.guards import caller, door, is_still_known, needs

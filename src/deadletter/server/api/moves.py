@@ -11,9 +11,8 @@ from litestar.params import HeaderParameter, JSONBody
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict
-from deadletter.core.letter import By
+from deadletter.core.letter import By, Changes
 from deadletter.core.message import LONGEST_TEXT, Headers, Message
 from deadletter.office.diff import Difference, differences
 from deadletter.office.letters import LONGEST_NOTE, Letters, Moved

@@ -26,12 +26,10 @@ from deadletter.core.access import IssuedToken, Role, TokenView
 from deadletter.core.attempts import Attempt
 from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem, Verdict
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import AuditEntry, DeadLetter, GroupStatus, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.variants import Trait, ValueCount, Variants
 from deadletter.office.archive import ArchiveHead, small_archives
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.diff import Difference, Line, Sign
@@ -42,8 +40,8 @@ from deadletter.office.outcomes import Confirmed
 from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
 from deadletter.office.selection import ReplayPage
 from deadletter.office.stats import Arrivals, MailboxLine, Stats
-from deadletter.office.story import Kind, Moment
-from deadletter.office.view import LetterView, MessageView
+from deadletter.office.variants import Trait, ValueCount, Variants
+from deadletter.office.view import Kind, LetterView, MessageView, Moment
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 from deadletter.server.auth.guards import Needs
 from deadletter.server.auth.routes import Whoami

@@ -19,9 +19,8 @@ from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
 from deadletter.ports import Clock as PortsClock
-from deadletter.ports.time import Clock
-from deadletter.queue_server.errors import TryAgain
-from deadletter.queue_server.request_batcher import RequestBatcher
+from deadletter.ports.features import Clock
+from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 
 from .hosts import Connection, refuse_tokens_in_urls
 from .keys import session_hash, token_hash
