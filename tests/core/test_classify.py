@@ -207,7 +207,7 @@ def test_a_rule_without_a_code_takes_it_from_what_matched(
         ({"statuses": 503}, "list of numbers"),
         ({"pattern": "a+"}, r"re.compile\('a\+'\)"),
         ({"statuses": {42}}, "42 is not an HTTP status"),
-        ({"grpc": {"BUSY"}}, "no status BUSY"),
+        ({"grpc": {"BUSY"}}, "unknown gRPC status BUSY"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_with_advice(
