@@ -159,10 +159,6 @@ def _number(hash_: blake2b, value: bytes) -> int:
     return int.from_bytes(hash_.digest()) & MASK
 
 
-PLAIN_MARKS: Final = Marks()
-"""Marks made without a key."""
-
-
 def item_changes(
     moves: ItemMoves, marks: Callable[[int, Outcome], Marks]
 ) -> list[tuple[int, Outcome, int, int, bytes]]:
