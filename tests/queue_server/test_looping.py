@@ -9,7 +9,7 @@ import pytest
 from deadletter.core.events import Event, ItemMoved, LoopDied
 from deadletter.queue_server import service as module
 from deadletter.queue_server.model import SOURCE_MEMORY, Item
-from deadletter.runtime.loop import AGAIN
+from deadletter.runtime.loop_group import AGAIN
 from queue_server.lending_rig import JOBS, Rig, in_virtual_time, lending
 
 

@@ -11,8 +11,8 @@ from deadletter.core.events import BrakeClosed, BrakeOpened, Buried, Event, Retr
 from deadletter.core.failure import Failure, Retry, Trouble
 from deadletter.core.letter import By
 from deadletter.core.message import Delivery, Message
+from deadletter.runtime.availability import RuntimeContext
 from deadletter.runtime.brake_gate import BrakeGate, cause_of
-from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 from rig import Rig
 

@@ -12,8 +12,8 @@ from deadletter.core.text import clean
 from deadletter.office.audit import Wanted, anchor, append_anchor, head, newest
 from deadletter.ports import Examining, Reconciles
 
+from .app import ExitCode
 from .desk import AtDesk
-from .exit_codes import ExitCode
 from .options import Reason, Shown
 from .ui import cell, local, many, table, text_column
 

@@ -18,13 +18,12 @@ from deadletter.office.office import Office
 from deadletter.office.outcomes import settle_all
 from deadletter.ports import Drain, Foreign, Hidden, Hides, OutcomeProbe, loss_of
 from deadletter.runtime.drain_loop import Intake, TakenIn
-from deadletter.runtime.loop import Loop
-from deadletter.runtime.loop_group import LoopGroup
+from deadletter.runtime.loop_group import Loop, LoopGroup
 from deadletter.wiring.chores import Chore
 from deadletter.wiring.foreign import dead_places, opened_foreign
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
 from .options import AtMost, Flag, Reason
 from .streams import never_wait
 from .ui import (

@@ -21,8 +21,8 @@ from deadletter.office.replay_steps import PATIENCE
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol
 from deadletter.office.selection import WIDEST, Chosen
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
 from .options import AtMost, Flag, FreeText, Reason, Seconds, Yes, choose
 from .replay_care import (
     Caring,

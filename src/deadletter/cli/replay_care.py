@@ -24,8 +24,8 @@ from deadletter.core.text import clean, parse_duration
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.outcomes import ITSELF, RESENT
 
+from .app import ExitCode
 from .desk import Desk
-from .exit_codes import ExitCode
 from .options import Flag
 from .ui import Bar, many, span
 

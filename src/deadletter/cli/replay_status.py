@@ -28,8 +28,8 @@ from deadletter.office.letters import LettersProtocol
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.preflight import Plan
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
 from .options import AtMost, Flag, Reason
 from .replay_care import resume_command, same_way, tell_doubles, tell_why
 from .ui import (

@@ -19,9 +19,9 @@ from deadletter.observe.logs import Log, line, log_events
 from deadletter.office.doctor import Check, Health
 from deadletter.settings import Settings
 
+from .app import ExitCode
 from .checks import show_checks
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
 from .options import Flag
 from .streams import never_wait
 from .work import log_lines

@@ -42,8 +42,7 @@ from deadletter.office.view import view_message
 from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 from deadletter.wiring.foreign import server_label
 
-from .letters import PAGE
-from .replays import Planned
+from .letters import PAGE, Planned
 
 if TYPE_CHECKING:
     from .client import Client

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -430,3 +430,28 @@ def together(waits: Iterable[Unsettled]) -> tuple[int, datetime | None]:
     every = tuple(waits)
     times = [one.since for one in every if one.since is not None]
     return sum(one.letters for one in every), min(times, default=None)
+
+
+# Campaigns and their items as rows, the columns in the order of the fields.
+
+_TOLD: Final = tuple(name for name in Campaign.__struct_fields__ if name != "counts")
+
+
+def campaign_row(campaign: Campaign) -> list[Any]:
+    """Return the columns of a campaign, without its counts."""
+    told = {name: getattr(campaign, name) for name in _TOLD}
+    told |= {"state": campaign.state.value, "care": written(campaign.care)}
+    return list(told.values())
+
+
+def campaign_of(row: Iterable[Any], counts: dict[Outcome, int]) -> Campaign:
+    """Return the campaign in the columns of `campaign_row`."""
+    told: dict[str, Any] = dict(zip(_TOLD, row, strict=True))
+    told |= {"state": CampaignState(told["state"]), "care": read(told["care"])}
+    return Campaign(**told, counts=counts)
+
+
+def item_of(row: Iterable[Any]) -> ReplayItem:
+    """Return the item in columns that follow the order of its fields."""
+    told: dict[str, Any] = dict(zip(ReplayItem.__struct_fields__, row, strict=True))
+    return ReplayItem(**told | {"outcome": Outcome(told["outcome"])})

@@ -128,52 +128,87 @@ def is_done_with(outcome: Outcome, state: State) -> bool:
     return outcome in HANDLED
 
 
-Moved: TypeAlias = Counter[tuple[str, str, str]]
-"""The number of letters taken, by source, group and previous state."""
-
 READY: Final = frozenset(state for state in State if take(state, 0, 1)[0] is Outcome.SENDING)
 """States of letters that may be sent, if they are not past the cap."""
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A letter whose turn in a campaign has come."""
+
+    seq: int
+    id: str
+    source: str
+    fingerprint: str
+    state: str  # as it is stored
+    replays: int
+    ordinal: int
+    contents: Any = None  # what its copy is made of, as the store has it
+
+
+class Interrupted(Struct, frozen=True):
+    """An item that was taken but never reported as sent; the state is None without a letter."""
+
+    ordinal: int
+    letter: int
+    generation: int
+    state: State | None
+    replays: int
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether the letter still waits for this very copy."""
+        return self.state is not None and is_out(self.state, self.replays, self.generation)
+
+    def is_needed(self, cap: int) -> bool:
+        """Return whether what follows by its key waits, once the item is skipped."""
+        return self.state is not None and still_needed(self.state, self.replays, cap)
 
 
 class Going(Struct, frozen=True):
     """The planned items that may be sent, and those that may not."""
 
     ordinals: Sequence[int]  # of all
-    rows: list[Sequence[Any]]  # that may go
+    letters: list[Candidate]  # that may go
     left: dict[int, None]  # ordinals that stay, also those whose letter is gone
-    past_cap: list[str]
-    moved: Moved
+    held: set[int]  # numbers of letters that stay, and hold back what follows by their key
+    past_cap: list[Candidate]
+    shifts: Counter[tuple[str, str, State]]  # letters by source, group and state
 
 
 def judge(
-    ordinals: Sequence[int],
-    rows: Iterable[Sequence[Any]],
-    cap: int,
-    leave_out: Collection[str] = (),
+    ordinals: Sequence[int], letters: Iterable[Candidate], cap: int, leave_out: Collection[str] = ()
 ) -> Going:
     """
-    Select the rows that may be sent: seq, id, source, fingerprint, state, replays, ordinal.
+    Decide which letters of planned items may go.
 
     Letters with ids in `leave_out` are skipped, whatever their state.
     """
-    going: list[Sequence[Any]] = []
+    going: list[Candidate] = []
     left = dict.fromkeys(ordinals)
-    past_cap: list[str] = []
-    # Many letters are alike: decide each case once.
+    held: set[int] = set()
+    past_cap: list[Candidate] = []
+    # Letters are much alike: each question is answered once.
     verdicts = cache(lambda state, replays: take(State(state), replays, cap))
-    moved: Moved = Counter()
-    for row in rows:
-        _, id_, source, fingerprint, before, replays, ordinal = row[:7]
-        if id_ in leave_out:
+    moved: Counter[tuple[str, str, str]] = Counter()
+    for one in letters:
+        if one.id in leave_out:
             continue
-        outcome, after = verdicts(before, replays)
+        before = one.state
+        outcome, after = verdicts(before, one.replays)
         if outcome is Outcome.SENDING:
-            going.append(row)
-            del left[ordinal]
-            moved[source, fingerprint, before] += 1
-        elif after is State.QUARANTINED and before != after:
-            past_cap.append(id_)
-    return Going(ordinals, going, left, past_cap, moved)
+            going.append(one)
+            del left[one.ordinal]
+            moved[one.source, one.fingerprint, before] += 1
+            continue
+        if still_needed(State(before), one.replays, cap):
+            held.add(one.seq)
+        if after is State.QUARANTINED and before != after:
+            past_cap.append(one)
+    shifts: Counter[tuple[str, str, State]] = Counter()
+    for (source, fingerprint, before), n in moved.items():
+        shifts[source, fingerprint, State(before)] -= n
+        shifts[source, fingerprint, State.REPLAYING] += n
+    return Going(ordinals, going, left, held, past_cap, shifts)
 
 
 def copied(message: Message, lineage: Lineage, now: datetime) -> Message:

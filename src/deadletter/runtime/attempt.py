@@ -24,12 +24,12 @@ from deadletter.core.message import Delivery, Message, mark, marked, reply
 from deadletter.core.policy import DLQPolicy, Situation, refusal, refused_history
 from deadletter.ports import Fate
 
-from .attempt_result import Finished
+from .availability import RuntimeContext
 from .brake_gate import BrakeGate
+from .deliveries import HandlerNote, Held, InterruptReason
 from .handlers import Context, Handler, encode, encode_result
-from .lease_keeper import HandlerNote, Held, InterruptReason
+from .outcomes import Finished
 from .registration import CauseOf, WorkerOptions
-from .runtime_context import RuntimeContext
 from .settlement import Settler
 from .watchdog import StarvationCheck, is_wreck
 

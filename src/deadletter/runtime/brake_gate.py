@@ -28,8 +28,7 @@ from deadletter.core.failure import Ack, Bury, Continue, Decision, Failure, Reas
 from deadletter.core.message import Delivery
 from deadletter.ports import Clock, LetterStore
 
-from .availability import Calls
-from .runtime_context import RuntimeContext
+from .availability import Calls, RuntimeContext
 
 PAUSE: Final = 0.5  # seconds between looks while nothing may be fetched
 MEMORY: Final = 0.02  # how much the latest attempt weighs in the error rate

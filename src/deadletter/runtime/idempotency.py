@@ -17,7 +17,7 @@ from deadletter.core.policy import id_conflict
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .availability import Availability
-from .lease_keeper import Held
+from .deliveries import Held
 from .registration import KeyOf
 
 BUSY_PAUSE = 5.0  # seconds until a key that somebody else is working on is tried again

@@ -20,7 +20,7 @@ from deadletter.core.failure.classify import ErrorClassifier
 from deadletter.core.failure.clues import ancestors, lineage, qualified_name, text_of
 from deadletter.core.message import Delivery
 
-from .lease_keeper import HandlerNote
+from .deliveries import HandlerNote
 
 Plain: TypeAlias = str | int | float | bool | None
 

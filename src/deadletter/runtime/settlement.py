@@ -42,12 +42,21 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .attempt_result import Finished, as_kept, report
-from .availability import Availability
-from .burial import Unkept, burial_of, bury, copy_letters, keeper, send_reply, worded
+from .availability import Availability, RuntimeContext
+from .deliveries import HandlerNote, Held
 from .idempotency import Once
-from .lease_keeper import HandlerNote, Held
-from .runtime_context import RuntimeContext
+from .outcomes import (
+    Finished,
+    Unkept,
+    as_kept,
+    burial_of,
+    bury,
+    copy_letters,
+    keeper,
+    report,
+    send_reply,
+    worded,
+)
 
 _MOST: Final = 10_000  # that are not written yet; more are dropped
 

@@ -38,13 +38,21 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .attempt_result import Finished, as_kept, report
 from .availability import Calls
-from .burial import AT_ONCE, burial_of, bury, copy_letters, keeper, send_reply, worded
-from .delivery_trust import Trust
-from .exclusive_gate import ExclusiveGate
+from .deliveries import ExclusiveGate, Heartbeat, Held, Trust
 from .idempotency import ledger_key, ledger_state
-from .lease_keeper import Heartbeat, Held
+from .outcomes import (
+    AT_ONCE,
+    Finished,
+    as_kept,
+    burial_of,
+    bury,
+    copy_letters,
+    keeper,
+    report,
+    send_reply,
+    worded,
+)
 
 TOLERANCE: Final = 2.0  # seconds; clocks that are only being corrected drift by less
 _RENEWED: Final = 600.0  # seconds after which slow drift is forgotten

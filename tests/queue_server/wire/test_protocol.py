@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from deadletter.core.errors import Refused, Unavailable
-from deadletter.server.listening import listen
+from deadletter.server.listener import listen
 from deadletter.testing.fakes import eventually
 from queue_server.wire.wire_rig import Said, Served, Wire
 

@@ -20,7 +20,7 @@ from deadletter.office.letters import of_sources
 from deadletter.office.selection import MOST
 from deadletter.server.auth.guards import needs, while_known
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import Query, Searches
+from deadletter.server.search import Query, Searches
 
 LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"

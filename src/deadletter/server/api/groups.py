@@ -15,7 +15,7 @@ from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.variants import Variants
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import After, Limit, Searches
+from deadletter.server.search import After, Limit, Searches
 
 from .letters import Reason
 

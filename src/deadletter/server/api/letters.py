@@ -20,7 +20,7 @@ from deadletter.office.view import LetterView, Moment, view
 from deadletter.ports import Page
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import After, Id, Limit, Query, Searches, Searching
+from deadletter.server.search import After, Id, Limit, Query, Searches, Searching
 
 READ: Final = [needs(Role.READER)]
 REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]

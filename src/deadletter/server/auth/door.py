@@ -20,11 +20,10 @@ from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
 from deadletter.ports import Clock as PortsClock
 from deadletter.ports.features import Clock
-from deadletter.queue_server.errors import TryAgain
-from deadletter.queue_server.request_batcher import RequestBatcher
+from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 
+from .hosts import Connection, refuse_tokens_in_urls
 from .keys import session_hash, token_hash
-from .refusing import Connection, refuse_tokens_in_urls
 
 _ADDRESS_BURST: Final = 10
 _ADDRESS_EVERY: Final = 30.0  # seconds until one more is allowed
