@@ -26,7 +26,7 @@ from deadletter.brokers.rabbitmq.engine import FEATURES as RABBITMQ
 from deadletter.brokers.redis.engine import FEATURES as REDIS
 from deadletter.brokers.sqs.engine import FEATURES as SQS
 from deadletter.cli.app import NAMES, ExitCode, build, code_for
-from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.core import campaign, errors, events, failure, letter
 from deadletter.core import campaign as verdicts
 from deadletter.core.alerts import RULES
 from deadletter.core.policy import DISPOSITIONS, DLQPolicy
@@ -283,7 +283,7 @@ def troubles_table() -> str:
 
 def reasons_table() -> str:
     """Why a message became a dead letter."""
-    return ", ".join(f"`{reason}`" for reason in decision.Reason)
+    return ", ".join(f"`{reason}`" for reason in failure.Reason)
 
 
 def states_table() -> str:

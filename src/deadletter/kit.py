@@ -10,22 +10,28 @@ Parts that every backend is built from: its errors, its URL, its client library.
 
 `ErrorTable` translates the errors of a client library. `UrlForm` reads URLs, with the
 options of a `msgspec.Struct`. `client_library` explains how to install a missing client.
+`MailboxEngine` is the base of engines that keep no letters.
 """
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deadletter.core.errors import ConfigError, DeadLetterError, PartlySent, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.redact import unreadable
+from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Features
+from deadletter.ports.letters import LetterStore
 
 
 def check_files(kind: str, named: Mapping[str, str]) -> None:
@@ -407,6 +413,38 @@ def _expected(kind: msgspec.inspect.Type) -> str:
     return "a text"
 
 
+# --- Engines ---
+
+
+class MailboxEngine:
+    """An engine of mailboxes; it keeps no letters, and a ledger only if it sets one."""
+
+    letters: LetterStore | None = None
+    ledger: Ledger | None = None
+    undertaker: Undertaker | None = None
+    postman: Postman | None = None
+
+    def __init__(self, broker: Broker, features: Features) -> None:
+        self.broker = broker
+        self.features = features
+
+
+# --- Times ---
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Return a time as whole microseconds since 1970."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def when(at: int) -> datetime:
+    """Return the time at a number of microseconds since 1970."""
+    return EPOCH + timedelta(0, 0, at)
+
+
 # --- Clients, names, sending ---
 
 
@@ -444,6 +482,19 @@ def is_called_dead(name: str) -> bool:
     """Return whether a topic or stream is named like one for dead letters."""
     lower = name.lower()
     return lower.startswith(_DEAD_STARTS) or lower.endswith(_DEAD_ENDS)
+
+
+def with_expiry(
+    messages: Sequence[Message], expire_after: float | None, now: datetime
+) -> Sequence[Message]:
+    """Return messages with the expiry of their mailbox, unless they have their own."""
+    if expire_after is None:
+        return messages
+    end = now + timedelta(seconds=expire_after)
+    return [
+        structs.replace(message, expires_at=end) if message.expires_at is None else message
+        for message in messages
+    ]
 
 
 async def send_in_turn(

@@ -13,7 +13,7 @@ import redis.asyncio as redis_client
 from deadletter.app import App
 from deadletter.brokers.nats import messages as nats_packing
 from deadletter.brokers.rabbitmq import messages as rabbitmq_packing
-from deadletter.brokers.redis import packing as redis_packing
+from deadletter.brokers.redis import engine as redis_packing
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
 from deadletter.system import SystemClock

@@ -15,7 +15,7 @@ from deadletter.brokers.kafka.records import (
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
-from deadletter.testing.queue_delivering import messages
+from deadletter.testing.queue_contract import messages
 
 _any_text = st.text(st.characters(exclude_categories=()), max_size=20)
 _trails = st.builds(

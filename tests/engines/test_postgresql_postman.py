@@ -11,9 +11,8 @@ import pytest
 from msgspec import structs
 
 from deadletter.core.campaign import Campaign, Outcome
-from deadletter.core.editing import Edit
 from deadletter.core.errors import ConfigError
-from deadletter.core.letter import By, DeadLetter, State
+from deadletter.core.letter import By, DeadLetter, Edit, State
 from deadletter.core.message import Message
 from deadletter.office.transactions.letters import edit, move
 from deadletter.ports import Move, Posted

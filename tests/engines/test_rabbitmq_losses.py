@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from deadletter.brokers.amqp import frames
-from deadletter.brokers.rabbitmq import delays
+from deadletter.brokers.rabbitmq import mailbox, queues
 from deadletter.brokers.rabbitmq.engine import RabbitEngine, connect
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
@@ -245,7 +245,8 @@ async def test_what_is_being_settled_is_still_ours(
 async def test_a_delay_too_long_for_the_broker_is_taken_in_turns(
     rabbitmq_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delays, "LONGEST", 300)
+    monkeypatch.setattr(queues, "LONGEST_DELAY", 300)
+    monkeypatch.setattr(mailbox, "LONGEST_DELAY", 300)
     loop = asyncio.get_running_loop()
     async with opened(rabbitmq_server.url) as engine:
         await engine.broker.sink("orders").send([a_message()], delay=0.8)

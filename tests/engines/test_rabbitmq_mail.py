@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 
 from deadletter.brokers.amqp import frames
-from deadletter.brokers.rabbitmq import delays
-from deadletter.brokers.rabbitmq import properties as table
+from deadletter.brokers.rabbitmq import messages as table
+from deadletter.brokers.rabbitmq import queues
 from deadletter.brokers.rabbitmq.engine import RabbitEngine
 from deadletter.brokers.rabbitmq.messages import NEW, Story, Unpacked, packed, unpacked
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
 from deadletter.testing.queue_bench import a_message, release
-from deadletter.testing.queue_delivering import messages
+from deadletter.testing.queue_contract import messages
 from engines.rabbitmq_rig import opened, usual
 from servers import Server
 
@@ -140,13 +140,13 @@ def test_acks_name_each_delivery_once_and_no_other(data: st.DataObject) -> None:
     assert forgotten == tags
 
 
-@given(st.integers(1, 10 * delays.LONGEST))
+@given(st.integers(1, 10 * queues.LONGEST_DELAY))
 def test_a_delay_waits_among_those_that_wait_less_than_twice_as_long(delay: int) -> None:
-    at = delays.bucket(delay)
+    at = queues.delay_bucket(delay)
 
-    assert at in delays.buckets()
-    assert at <= max(delay, delays.SHORTEST)
-    assert delay < 2 * at or at * 2 > delays.LONGEST
+    assert at in queues.delay_buckets()
+    assert at <= max(delay, queues.SHORTEST_DELAY)
+    assert delay < 2 * at or at * 2 > queues.LONGEST_DELAY
 
 
 async def test_a_message_of_somebody_else_comes_whole(

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.brokers.sqs.engine import SqsEngine
-from deadletter.brokers.sqs.mailboxes import SqsBroker
+from deadletter.brokers.sqs.engine import SqsBroker, SqsEngine
 from deadletter.brokers.sqs.registry import Redrive, conflict
 from deadletter.core.errors import ConfigError
 from deadletter.ports import QueueOptions

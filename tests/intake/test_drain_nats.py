@@ -8,8 +8,8 @@ import pytest
 from nats.js import api
 
 from deadletter.brokers.nats.drain import ADVISORIES, STREAM, Nats
-from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
+from deadletter.core.failure import Reason
 from deadletter.core.letter import State
 from deadletter.stores.memory import MemoryEngine
 from deadletter.testing.fakes import eventually

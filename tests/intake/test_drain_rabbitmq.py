@@ -14,8 +14,8 @@ from pamqp.header import ContentHeader
 
 from deadletter.brokers.rabbitmq import drain_properties as amqp_properties
 from deadletter.brokers.rabbitmq.drain import RabbitMQ, near_names
-from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
+from deadletter.core.failure import Reason
 from deadletter.core.letter import State
 from deadletter.core.message import Message
 from deadletter.core.origin import marked

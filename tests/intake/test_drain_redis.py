@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from deadletter.brokers.redis.drain import Frameworks
-from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError, Unavailable
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.stores.memory import MemoryEngine
 from deadletter.system import SystemClock

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from deadletter.brokers.sqs.drain import SqsAccount
-from deadletter.core.decision import Reason
 from deadletter.core.errors import NotFound
+from deadletter.core.failure import Reason
 from deadletter.core.letter import State
 from deadletter.stores.memory import MemoryEngine
 from deadletter.wiring.foreign import opened_foreign

@@ -6,9 +6,8 @@ import pytest
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound, Refused, Unavailable
 from deadletter.queue_server import service as desk
-from deadletter.queue_server.errors import TryAgain
 from deadletter.queue_server.model import Completion, NewItem
-from deadletter.queue_server.request_batcher import RequestBatcher
+from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 from queue_server.lending_rig import in_virtual_time, lending
 
 

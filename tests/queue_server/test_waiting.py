@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
-from deadletter.queue_server.errors import TryAgain
 from deadletter.queue_server.model import Completion, ItemRetry, LeaseQueue, NewItem, RetryBatch
+from deadletter.queue_server.waiting_requests import TryAgain
 from queue_server.lending_rig import JOBS, in_virtual_time, lending
 
 DEAD = LeaseQueue(name="dead", lease_timeout=60.0, expire_timeout=3600.0)

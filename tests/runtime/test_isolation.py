@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from deadletter.core.failure.capture import capture
-from deadletter.core.failure.rules import DEFAULT
 
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.runtime.attempt import TimeLimitExceeded
 from deadletter.runtime.deliveries import HandlerNote, Held

@@ -1,12 +1,12 @@
 """Errors of isolated handlers are raised here as what they were there."""
 
 import pytest
-from deadletter.core.failure.capture import capture
-from deadletter.core.failure.rules import DEFAULT
 
 import isolated_handlers
 from deadletter.core.errors import Ignore, Malformed, Signal
 from deadletter.core.failure import Bury, Continue, Reason, Retry, Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.runtime.isolation_wire import RemoteError
 from isolation_rig import delivery, running
 

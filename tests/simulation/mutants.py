@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from pytest import MonkeyPatch  # noqa: PT013 -- this is no test file
 
 from deadletter.core import letter_filing as keeping
-from deadletter.core.decision import Ack, Bury, Reason, Retry
 from deadletter.core.errors import BackendError
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Failure, Reason, Retry
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.ports import Burial, Fate, Kept, LedgerState, LetterStore, Settlement, Source

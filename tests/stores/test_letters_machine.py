@@ -7,12 +7,12 @@ from shutil import rmtree
 import pytest
 from hypothesis import settings
 
+from contracts.letters_machine import LettersMachine
 from deadletter.ports import Durability, Features
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.sqlite.engine import Database
 from deadletter.stores.sqlite.letters import SqliteLetters
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.letters_machine import LettersMachine
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from shutil import rmtree
 import pytest
 from hypothesis import settings
 
+from contracts.queue_machine import QueueMachine
 from deadletter.ports import Engine
 from deadletter.stores import memory, sqlite
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.queue_machine import QueueMachine
 
 pytestmark = pytest.mark.slow
 

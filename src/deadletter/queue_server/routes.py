@@ -29,7 +29,6 @@ from deadletter.server.context import Place
 
 from . import administration, limits, wire
 from .administration import AuditedChange, reason_of
-from .errors import TryAgain
 from .formats import WireFormat, format_of_body, format_of_reply, read, write
 from .limits import KILO, LISTED, MEGA
 from .model import (
@@ -43,6 +42,7 @@ from .model import (
     queue_not_found,
 )
 from .service import QueueService
+from .waiting_requests import TryAgain
 from .wire import (
     BAD,
     DONE,

@@ -11,9 +11,10 @@ from itertools import count
 from typing import Final
 
 from deadletter.core.message import Delivery, Message
+from deadletter.kit import micros
 
 from .partitions import WINDOW, Assignment, Entry, Place
-from .records import Raw, Trail, micros
+from .records import Raw, Trail
 
 MAX_BYTES: Final = (
     64 * 1024 * 1024

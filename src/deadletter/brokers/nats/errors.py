@@ -61,8 +61,6 @@ _ANSWERS: Final[Mapping[int, str]] = {
     10023: "the account has no resources left: raise its JetStream limits",
 }
 _TEMPORARY: Final = frozenset({10077, 10047, 10023})  # full now
-
-
 translated: Final = ERRORS.translate
 
 

@@ -7,7 +7,7 @@ Left out is what is about the death, or would make the broker send a copy elsewh
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
 from struct import Struct as Layout
@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from deadletter.core.message import Message
 from deadletter.intake.dialects import lineage_headers, origin_of, unmarked
 from deadletter.intake.dialects.brokers import Way
+from deadletter.kit import EPOCH
 
 _FIXED: Final = 12  # bytes of a content header before its flags
 _NAMES: Final = (
@@ -35,7 +36,6 @@ _DEATH: Final = (
 _LEADS_AWAY: Final = frozenset({"CC", "BCC"})
 _ABOUT_DELIVERY: Final = frozenset({"x-delivery-count", "x-acquired-count"})
 _DEEPEST: Final = 50  # tables within tables that are shown to people
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARK: Final = b"\x01"  # before `_Kept`: letters of older versions have a header here
 
 _length: Final = Layout(">I")
@@ -307,7 +307,7 @@ def _piece(data: bytes, at: int, size: int) -> bytes:
 
 def _time(seconds: int) -> datetime | None:
     with suppress(OverflowError):
-        return _EPOCH + timedelta(seconds=seconds)
+        return EPOCH + timedelta(seconds=seconds)
     return None
 
 
