@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from cli.conftest import Command
-from deadletter.cli.exit_codes import ExitCode
+from deadletter.cli.app import ExitCode
 from engines.conftest import every_server_is_back_afterwards
 from intake.rig import raw, recorded
 from office.making import make_letter

@@ -72,7 +72,7 @@ def test_an_empty_id_is_refused(dlq: Command) -> None:
     ran = dlq("send", "orders", "{}", "--id", "")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "--id is empty" in ran.err
+    assert "--id must not be empty" in ran.err
 
 
 @pytest.mark.parametrize(

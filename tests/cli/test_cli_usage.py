@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Command
-from deadletter.cli.app import NAMES, build
+from deadletter.cli.app import NAMES, ExitCode, build, code_for
 from deadletter.cli.desk import Desk
-from deadletter.cli.exit_codes import ExitCode, code_for
 from deadletter.core import errors
 from office.making import make_letter
 

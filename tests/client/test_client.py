@@ -12,9 +12,8 @@ from deadletter.client import Client
 from deadletter.client.client import Happening
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import CampaignState, Outcome, unsent
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError, Refused
-from deadletter.core.letter import AuditEntry, GroupStatus, State
+from deadletter.core.letter import AuditEntry, Changes, GroupStatus, State
 from deadletter.office.groups import GroupPage
 from deadletter.office.letters import LetterCount
 from deadletter.office.selection import ReplayPage

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.burial import burial, wish_of
-from deadletter.core.decision import Bury, Reason
-from deadletter.core.failure import Failure, Trouble
-from deadletter.core.fingerprint import fingerprint
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
+from deadletter.core.failure.fingerprint import fingerprint
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery, Lineage, Message, trace_id
-from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.policy import refusal, refused_history
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct, field
 
-from deadletter.core.environment import with_choices
+from deadletter.core.errors import with_choices
 
 
 class Colour(StrEnum):

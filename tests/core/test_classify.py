@@ -5,10 +5,10 @@ from enum import Enum
 
 import pytest
 
-from deadletter.core.classify import ErrorClassifier, Rule
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure import Trouble
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.classify import ErrorClassifier, Rule
+from deadletter.core.failure.rules import DEFAULT
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 PERMANENT, TRANSIENT = Trouble.PERMANENT, Trouble.TRANSIENT
@@ -207,7 +207,7 @@ def test_a_rule_without_a_code_takes_it_from_what_matched(
         ({"statuses": 503}, "list of numbers"),
         ({"pattern": "a+"}, r"re.compile\('a\+'\)"),
         ({"statuses": {42}}, "42 is not an HTTP status"),
-        ({"grpc": {"BUSY"}}, "no status BUSY"),
+        ({"grpc": {"BUSY"}}, "unknown gRPC status BUSY"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_with_advice(

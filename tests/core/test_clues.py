@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.classify import ErrorClassifier, Rule
 from deadletter.core.failure import Trouble
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.classify import ErrorClassifier, Rule
+from deadletter.core.failure.rules import DEFAULT
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 PERMANENT, TRANSIENT = Trouble.PERMANENT, Trouble.TRANSIENT

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.burial import burial
-from deadletter.core.decision import Bury, Reason
 from deadletter.core.errors import Malformed
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
 from deadletter.profiles import courier

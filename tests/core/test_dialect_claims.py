@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from core.dialect_rig import KEYS, NOW, found, read, theirs
+from deadletter.core.burial import to_message
 from deadletter.core.ids import letter_id
-from deadletter.core.letter_mail import to_message
 from deadletter.core.message import Lineage, Message
 from deadletter.core.origin import is_dead_queue_of, is_named_after
 from deadletter.core.signing import Keys, sign_lineage

@@ -8,11 +8,10 @@ import pytest
 from msgspec import structs
 
 from core.dialect_rig import KEYS, NOW, THEN, found, read, theirs
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.burial import NAMES, sign_copy, to_message
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_filing import file
-from deadletter.core.letter_mail import NAMES, sign_copy, to_message
 from deadletter.core.message import Lineage, Message
 from deadletter.core.signing import sign_lineage
 from deadletter.intake.dialects import (

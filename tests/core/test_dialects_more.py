@@ -6,8 +6,7 @@ from base64 import b64encode
 import pytest
 
 from core.dialect_rig import NOW, THEN, dialect, kept, read, said, theirs
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 
 MILLIS = str(int(THEN.timestamp() * 1000))
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deadletter.core.failure import Failure, Trouble
-from deadletter.core.fingerprint import (
+from deadletter.core.failure.fingerprint import (
     current,
     fingerprint,
     fingerprint_of,

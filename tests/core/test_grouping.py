@@ -96,11 +96,11 @@ def test_a_snooze_is_over_when_its_time_has_come() -> None:
 @pytest.mark.parametrize(
     ("standing", "says"),
     [
-        (Standing(), "by itself"),
-        (Standing(status=GroupStatus.REGRESSED), "by itself"),
-        (Standing(status=GroupStatus.SNOOZED), "until some time"),
-        (Standing(status=GroupStatus.MUTED, until=LATER), "until some time"),
-        (replace(RESOLVED, note="x" * 4_001), "4,000 characters"),
+        (Standing(), "follows from events"),
+        (Standing(status=GroupStatus.REGRESSED), "follows from events"),
+        (Standing(status=GroupStatus.SNOOZED), "needs `until`"),
+        (Standing(status=GroupStatus.MUTED, until=LATER), "needs `until`"),
+        (replace(RESOLVED, note="x" * 4_001), "up to 4,000 are allowed"),
         (replace(RESOLVED, owner="x" * 201), "200 characters"),
         (replace(RESOLVED, version="x" * 201), "200 characters"),
     ],

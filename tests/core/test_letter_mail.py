@@ -9,11 +9,10 @@ from msgspec import structs
 
 from contracts.generate import letters
 from deadletter.core.attempts import Attempt, append
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.burial import BUDGET, NAMES, from_message, sign_copy, to_message
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.letter_mail import BUDGET, NAMES, from_message, sign_copy, to_message
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 

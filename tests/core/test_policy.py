@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.backoff import Fixed, Linear, NoBackoff
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import GiveUp, Ignore, LogicalFailure, RetryLater
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry, Trouble
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DISPOSITIONS, LONGEST_WISH, Disposition, DLQPolicy, LimitMode
 from situations import NOW, SlowTimeout, Timeout, decide, delivery

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.backoff import NoBackoff
-from deadletter.core.decision import Bury, Fail, Reason, Retry
 from deadletter.core.errors import ConfigError, GiveUp, RetryLater
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Bury, Fail, Reason, Retry, Trouble
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.policy import Disposition, DLQPolicy, ErrorBudgetPolicy, Route
 from situations import NOW, Timeout, decide, delivery, failure

@@ -7,9 +7,17 @@ import pytest
 from msgspec import structs
 
 from deadletter.core.backoff import Exponential, Fixed, Linear, NoBackoff
-from deadletter.core.decision import Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
-from deadletter.core.failure import ErrorCategory, Trouble
+from deadletter.core.failure import (
+    Bury,
+    Continue,
+    Decision,
+    ErrorCategory,
+    Fail,
+    Reason,
+    Retry,
+    Trouble,
+)
 from deadletter.core.policy import LimitMode
 from deadletter.profiles import DAY, PROFILES, Profile
 from situations import decide

@@ -10,8 +10,6 @@ import msgspec
 import pydantic
 import pytest
 
-from deadletter.core.classify import ErrorClassifier, Rule
-from deadletter.core.clues import GRPC_STATUSES
 from deadletter.core.errors import (
     GiveUp,
     LogicalFailure,
@@ -21,7 +19,9 @@ from deadletter.core.errors import (
     Unavailable,
 )
 from deadletter.core.failure import ErrorCategory, Trouble, Verdict
-from deadletter.core.rules import DEFAULT, GENERAL, GRPC, HTTP, NETWORK
+from deadletter.core.failure.classify import ErrorClassifier, Rule
+from deadletter.core.failure.clues import GRPC_STATUSES
+from deadletter.core.failure.rules import DEFAULT, GENERAL, GRPC, HTTP, NETWORK
 from deadletter.profiles.courier import COURIER
 from deadletter.profiles.mailbox import AGENT
 from deadletter.profiles.pipeline import PIPELINE

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of, read
-from deadletter.core.capture import capture
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import SpanId, mark, marked, span_of, trace_id
-from deadletter.core.rules import DEFAULT
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"

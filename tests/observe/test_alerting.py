@@ -27,7 +27,7 @@ Make = Callable[..., Alerting]
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerting, "TRIES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(alerting, "PAUSES", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

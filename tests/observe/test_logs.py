@@ -11,7 +11,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.decision import Reason
 from deadletter.core.events import (
     AnyEvent,
     Buried,
@@ -21,7 +20,7 @@ from deadletter.core.events import (
     Succeeded,
     WorkerStarted,
 )
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
 from deadletter.observe.logs import LEVELS, fields_of, line, log_events, name_of
 
 FAILURE = Failure(

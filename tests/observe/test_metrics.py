@@ -6,7 +6,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deadletter.core.brake import BrakeKind
-from deadletter.core.decision import Reason
 from deadletter.core.events import (
     Alerted,
     AlertFailed,
@@ -34,7 +33,7 @@ from deadletter.core.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
 from deadletter.observe.metrics import Metrics
 
 

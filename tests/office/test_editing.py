@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from deadletter.core.editing import Changes
 from deadletter.core.errors import Conflict
-from deadletter.core.letter import State
+from deadletter.core.letter import Changes, State
 from deadletter.core.message import Message
 from deadletter.office.archive import check, write_archive
 from deadletter.office.archive_import import TakenIn, take_in_archive

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, Conflict, NotFound
-from deadletter.core.fingerprint import of_head
+from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import DeadLetter
 from deadletter.office.groups import get_group, list_rules, merge_groups, split_group, undo_grouping
 from deadletter.ports import LetterStore

@@ -10,9 +10,8 @@ import pytest
 
 from deadletter.core.letter import DeadLetter
 from deadletter.core.redact import MASK
-from deadletter.core.variants import Trait, Variants
-from deadletter.office import group_variants as office
-from deadletter.office.group_variants import group_variants
+from deadletter.office import variants as office
+from deadletter.office.variants import Trait, Variants, group_variants
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine

@@ -10,7 +10,7 @@ from deadletter.core.events import Event, HeadersIgnored
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.signing import Keys, sign_lineage
 from deadletter.ports import Durability, Features
-from deadletter.runtime.delivery_trust import Trust
+from deadletter.runtime.deliveries import Trust
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 KEYS = Keys(b"k" * 32)

@@ -12,7 +12,7 @@ from deadletter.core.events import LeaseLost, LetterHandled, LetterRefused
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.runtime.loop import Loop
+from deadletter.runtime.loop_group import Loop
 from deadletter.system import SystemClock
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import DLQ, Rig, Wrapped, noting, refusing, virtually

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deadletter import App
 from deadletter.core.events import Event, WorkerStopped
-from deadletter.runtime.exclusive_gate import (
+from deadletter.runtime.deliveries import (
     LONGEST_PATIENCE,
     SHORTEST_PATIENCE,
     ExclusiveGate,

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from deadletter.core.decision import Reason
 from deadletter.core.events import Buried
+from deadletter.core.failure import Reason
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Delivery

@@ -3,8 +3,8 @@
 import asyncio
 
 from deadletter import DLQPolicy, NoBackoff
-from deadletter.core.decision import Reason
 from deadletter.core.events import Buried, Succeeded
+from deadletter.core.failure import Reason
 from deadletter.core.message import Delivery
 from deadletter.ports import QueueOptions
 from deadletter.testing.fakes import FakeClock, eventually

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Event
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
-from deadletter.runtime.availability import Availability
+from deadletter.runtime.availability import Availability, RuntimeContext
+from deadletter.runtime.deliveries import Held
 from deadletter.runtime.idempotency import Once, keyed, ledger_key
-from deadletter.runtime.lease_keeper import Held
-from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.stores.memory.ledger import MemoryLedger
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from deadletter.core.errors import Unavailable
-from deadletter.runtime.availability import Calls
-from deadletter.runtime.lifeline import EVERY, Hopeless, NoProgress, Progress
+from deadletter.runtime.availability import EVERY, Calls, Hopeless, NoProgress, Progress
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import virtually
 

@@ -9,7 +9,7 @@ import pytest
 
 from deadletter.core.message import Delivery, Message
 from deadletter.runtime.attempt import Running
-from deadletter.runtime.lease_keeper import Held, InterruptReason
+from deadletter.runtime.deliveries import Held, InterruptReason
 from deadletter.testing.fakes import eventually
 from rig import Rig
 

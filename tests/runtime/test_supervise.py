@@ -236,7 +236,7 @@ def test_children_end_with_a_supervisor_that_is_killed(rig: Rig) -> None:
 GROUP = """
     import asyncio
     from deadletter.runtime.loop_group import LoopGroup
-    from deadletter.runtime.lease_keeper import Heartbeat
+    from deadletter.runtime.deliveries import Heartbeat
     from deadletter.system import SystemClock
     class Waiting:
         name, heartbeat = "waiting", Heartbeat(SystemClock())

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
-from deadletter.runtime import supervisor_health as module
+from deadletter.runtime import supervisor as module
 from deadletter.runtime.health import Complaint, HealthServer
 from deadletter.runtime.lifeline import LISTENER_FD, inherited_listener
-from deadletter.runtime.supervisor_health import Children, answer_probes
+from deadletter.runtime.supervisor import Children, answer_probes
 
 
 def joined(texts: Mapping[str, bytes]) -> bytes:

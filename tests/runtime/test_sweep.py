@@ -15,7 +15,7 @@ from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Disposition
 from deadletter.ports import Engine, Fate, LedgerKey, LedgerState, QueueOptions
-from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.deliveries import ExclusiveGate
 from deadletter.runtime.sweep import Sweep
 from deadletter.stores.memory import open_engine
 from deadletter.testing.fakes import FakeClock, SeededDice

@@ -134,7 +134,7 @@ STUCK = """
     import asyncio, re, sys, time
     from deadletter.core.events import Stalled
     from deadletter.runtime.loop_group import LoopGroup
-    from deadletter.runtime.lease_keeper import Heartbeat
+    from deadletter.runtime.deliveries import Heartbeat
     from deadletter.system import SystemClock
 
     clock = SystemClock()

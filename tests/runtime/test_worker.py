@@ -19,9 +19,9 @@ from deadletter import (
     RetryLater,
     Trouble,
 )
-from deadletter.core.decision import Reason
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Buried, Retried, Succeeded
+from deadletter.core.failure import Reason
 from rig import Rig, fails
 
 QUICK = DLQPolicy(max_attempts=3, backoff=NoBackoff())

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from deadletter import Delivery, DLQPolicy, Failure, NoBackoff, Route, State
-from deadletter.core.decision import Decision
 from deadletter.core.events import Succeeded
+from deadletter.core.failure import Decision
 from deadletter.core.letter import By
 from deadletter.office.replay import Replay
 from deadletter.system import SystemClock, SystemDice

@@ -10,8 +10,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, OutOfReach, WorkerStopped
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Engine
-from deadletter.runtime.exclusive_gate import ExclusiveGate
-from deadletter.runtime.lease_keeper import LeaseKeeper
+from deadletter.runtime.deliveries import ExclusiveGate, LeaseKeeper
 from deadletter.runtime.registration import WorkerOptions
 from deadletter.runtime.worker import Worker
 from deadletter.stores.memory import open_engine

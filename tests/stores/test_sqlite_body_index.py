@@ -8,9 +8,8 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from deadletter.core.editing import Edit
 from deadletter.core.grouping import GroupLimit
-from deadletter.core.letter import DeadLetter
+from deadletter.core.letter import DeadLetter, Edit
 from deadletter.core.query import Meter, parse
 from deadletter.core.seals import PLAIN
 from deadletter.office.transactions.letters import edit, purge

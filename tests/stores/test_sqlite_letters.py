@@ -15,7 +15,7 @@ from deadletter.office.letters import Letters
 from deadletter.ports import Durability, Features, Move
 from deadletter.stores.sqlite.engine import Database
 from deadletter.stores.sqlite.letters import SqliteLetters
-from deadletter.stores.sqlite.letters_replay import _SENT
+from deadletter.stores.sqlite.replays import _SENT
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_bench import ANNA, a_campaign, a_letter, tried_again
 from deadletter.testing.letters_contract import LetterStoreContract

@@ -10,7 +10,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query import parse
-from deadletter.core.query.trigrams import trigrams
+from deadletter.core.query.filters import trigrams
 from deadletter.core.seals import PLAIN
 from deadletter.office.transactions.letters import purge
 from deadletter.office.transactions.operations import run_now

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from deadletter import App
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.packing import UNREADABLE
 from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message

@@ -24,7 +24,7 @@ from deadletter import (
     Trouble,
     open_engine,
 )
-from deadletter.core.decision import Fail
+from deadletter.core.failure import Fail
 from office.making import NOW
 
 SECRET = "hunter2"

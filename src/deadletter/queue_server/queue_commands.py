@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from deadletter.cli.desk import AtDesk, Desk
-from deadletter.cli.options import AtMost, Count, Flag, Reason, Text, Yes, given_body
+from deadletter.cli.options import AtMost, Count, Flag, OptionalText, Reason, Yes, given_body
 from deadletter.cli.ui import (
     NARROW,
     Name,
@@ -57,9 +57,9 @@ async def produce(
     file: Annotated[
         Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)
     ] = None,
-    reference: Text = "",
-    encoding: Text = "",
-    kind: Text = "",
+    reference: OptionalText = "",
+    encoding: OptionalText = "",
+    kind: OptionalText = "",
     delay: Delay = 0.0,
     desk: AtDesk,
 ) -> None:
@@ -426,7 +426,7 @@ async def create(
     dead_queue: str | None = None,
     max_attempts: Count = None,
     partitions: Partitions = None,
-    reference: Text = "",
+    reference: OptionalText = "",
     reason: Reason = "",
     desk: AtDesk,
 ) -> None:

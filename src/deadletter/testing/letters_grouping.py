@@ -66,7 +66,7 @@ class GroupingContract(OfficeBench):
     ) -> None:
         await self.kept(store)
 
-        with pytest.raises(ConfigError, match="by itself"):
+        with pytest.raises(ConfigError, match="follows from events"):
             await store.set_group("f-1", Standing(status=status), ANNA)
 
     async def test_a_later_death_shows_that_a_group_was_not_resolved(

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from deadletter.server.listener import listen
 
 from deadletter.core.errors import Refused, Unavailable
+from deadletter.server.listener import listen
 from deadletter.testing.fakes import eventually
 from queue_server.wire.wire_rig import Said, Served, Wire
 

@@ -12,7 +12,6 @@ from typing import Any
 import grpc_tools
 import httpx
 import uvicorn
-from deadletter.server.listener import Connection
 from google.protobuf import json_format
 from grpc_tools import protoc
 from litestar import Litestar
@@ -23,6 +22,7 @@ from deadletter.core.events import Event
 from deadletter.ports import ItemStore
 from deadletter.queue_server.routes import queue_server_routes
 from deadletter.server.context import Place
+from deadletter.server.listener import Connection
 
 PROTO = Path(deadletter.queue_server.routes.__file__).parent / "querator.proto"
 REPLIES = {  # what has data; everything else is answered by a status

@@ -13,9 +13,9 @@ from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry
 from deadletter.ports import Engine
+from deadletter.server.api.events import Counted, Live, last_act
 from deadletter.server.app import build
 from deadletter.server.context import Place
-from deadletter.server.live import Counted, Live, last_act
 from deadletter.testing.fakes import eventually
 from office.making import BY, make_letter, make_letters
 from queue_server.wire.wire_rig import running
@@ -83,7 +83,7 @@ async def test_all_listeners_share_one_look(live: Live, place: Place) -> None:
 async def test_a_listener_that_is_too_slow_is_sent_away(
     live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.server.live._WAITING", 2)
+    monkeypatch.setattr("deadletter.server.api.events._WAITING", 2)
     letters = make_letters(3)
     await place.store.keep(letters)
     async with live.listening() as listener:

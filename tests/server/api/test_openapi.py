@@ -9,17 +9,16 @@ import pytest
 from litestar import Response
 
 from deadletter.office.archive import check, read_letters
-from deadletter.server.api import nodes
-from deadletter.server.api.examples import EXAMPLES
-from deadletter.server.api.openapi import describe
+from deadletter.server.api.openapi import EXAMPLES, describe
+from deadletter.server.api.replays import node_routes
 from deadletter.server.app import _TOPICS, API, routes
 from deadletter.server.auth import routes as auth
 from server.api.conftest import Api
 
 HANDLERS = {
     handler.operation_id or handler.fn.__name__: handler
-    for topic in (*_TOPICS, nodes, auth)
-    for handler in topic.routes
+    for handlers in (*(topic.routes for topic in _TOPICS), node_routes, auth.routes)
+    for handler in handlers
 }
 NOTHING = {"sign_out", "revoke_token"}  # is answered, nor asked
 TEXT = {"download_body", "export_letters", "listen"}  # bytes, lines, a stream

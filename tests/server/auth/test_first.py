@@ -7,7 +7,7 @@ import pytest
 from deadletter.core.access import Pass, Role
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore
-from deadletter.server.auth.binding import bind_problem
+from deadletter.server.auth.hosts import bind_problem
 from deadletter.server.auth.keys import Keys, first_token
 from deadletter.server.context import Place
 from deadletter.testing.fakes import FakeClock

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deadletter.core.access import Role
 from deadletter.core.events import Stalled
 from deadletter.observe.metrics import Metrics
-from deadletter.server import metrics
+from deadletter.server import health
 from deadletter.server.app import build
 from deadletter.server.context import Place
 from deadletter.server.startup import opened_place
@@ -72,7 +72,7 @@ async def test_the_office_is_not_asked_for_every_scrape(
     await api.get("/metrics")
     await place.store.keep([make_letter(1)])
     soon = values((await api.get("/metrics")).text)
-    monkeypatch.setattr(metrics, "FRESH", 0.0)
+    monkeypatch.setattr(health, "METRICS_AGE", 0.0)
     later = values((await api.get("/metrics")).text)
 
     assert ("dlq_messages", "orders,pending") not in soon

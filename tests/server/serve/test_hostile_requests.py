@@ -209,8 +209,8 @@ class TestHeads:
 
 
 _HURRIED = """
-from deadletter.server import connections
-connections.HEAD_WITHIN = 0.5
+from deadletter.server import listener
+listener.HEAD_WITHIN = 0.5
 from deadletter.cli import main
 main()
 """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deadletter.core.access import Pass, Role
-from deadletter.server.access_log import AccessLog
+from deadletter.server.server import AccessLog
 from deadletter.testing.fakes import FakeClock
 from server.serve.conftest import Served
 

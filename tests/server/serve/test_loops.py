@@ -11,7 +11,7 @@ import pytest
 
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.service import ItemSweep
-from deadletter.server.listening import listen, url_of
+from deadletter.server.listener import listen, url_of
 from deadletter.server.server import Ending, Server
 from deadletter.server.startup import opened_place
 from deadletter.settings import Serve, Settings

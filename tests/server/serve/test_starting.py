@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.cli.running import run
+from deadletter.cli.app import run
 from deadletter.core.letter import DeadLetter
 from deadletter.wiring.engines import opened
 from office.making import make_letter

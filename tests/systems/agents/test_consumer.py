@@ -14,7 +14,7 @@ from agents.telemetry import Telemetry
 from deadletter.core.events import LetterHandled, LetterRefused
 from deadletter.core.letter import By
 from deadletter.office.letters import Letters
-from deadletter.runtime.lease_keeper import Heartbeat
+from deadletter.runtime.deliveries import Heartbeat
 from deadletter.testing.fakes import FakeClock
 from systems.agents.rig import Rig, running, until
 from systems.agents.spy import Spy

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from deadletter import PROFILES, ConfigError, ErrorCategory, Trouble
-from deadletter.core.capture import capture
-from deadletter.core.decision import Fail, Retry
+from deadletter.core.failure import Fail, Retry
+from deadletter.core.failure.capture import capture
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Situation
 from deadletter.system import SystemClock

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from deadletter import State
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.testing.fakes import eventually
 from relayer.settings import DEAD_QUEUE, QUEUE
 from stage import Stage

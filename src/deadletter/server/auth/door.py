@@ -19,11 +19,11 @@ from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
 from deadletter.ports import Clock as PortsClock
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 
+from .hosts import Connection, refuse_tokens_in_urls
 from .keys import session_hash, token_hash
-from .refusing import Connection, refuse_tokens_in_urls
 
 _ADDRESS_BURST: Final = 10
 _ADDRESS_EVERY: Final = 30.0  # seconds until one more is allowed

@@ -23,7 +23,7 @@ from deadletter.office.replay_sender import Denied
 from deadletter.ports import AccessStore, Clock
 
 from .door import Caller, Door, shows_proof
-from .refusing import Connection, refuse_being_sent
+from .hosts import Connection, refuse_being_sent
 
 OPEN: Final = frozenset(
     {

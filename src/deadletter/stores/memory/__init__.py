@@ -10,13 +10,10 @@ from typing import Literal
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Lineage
 from deadletter.core.replay_rules import copied
-from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker, Burial, Posted, Postman, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.items import ItemStore
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import AccessStore, ItemStore, Ledger
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import Kept, LetterStore
-from deadletter.ports.time import Clock, Dice
 
 from .access import MemoryAccess
 from .items import MemoryItems

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from deadletter.core.access import Answer, Session, Token, to_the_hour
 from deadletter.core.errors import Conflict, NotFound
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 
 class MemoryAccess:

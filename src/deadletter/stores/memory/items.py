@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from deadletter.core.run_now import run_now
-from deadletter.ports.time import Clock, Dice
+from deadletter.office.transactions.operations import run_now
+from deadletter.ports.features import Clock, Dice
 from deadletter.queue_server.item_store import SteppedItems, Transaction
 from deadletter.queue_server.plans import StoredQueue
 from deadletter.queue_server.transactions import LeaseOperations

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from deadletter.core.text import stored
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 from deadletter.queue_server.model import (
     SOURCE_MEMORY,
     Item,

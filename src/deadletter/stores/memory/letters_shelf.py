@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
-from deadletter.core.audit import DIED_AGAIN, act, seal
-from deadletter.core.examination import SealedLetter, SealedMessage, Sums
+from deadletter.core.audit import DIED_AGAIN, SealedLetter, SealedMessage, Sums, act, seal
 from deadletter.core.grouping import (
     Asked,
     GroupLimit,
@@ -23,8 +22,8 @@ from deadletter.core.grouping import (
 from deadletter.core.letter import AuditEntry, By, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.letter_filing import Filed, Known, message_seal, story_seal
 from deadletter.core.packing import pack_rest
+from deadletter.core.query.versions import first_seen
 from deadletter.core.seals import MASK, Sealing
-from deadletter.core.versions import first_seen
 from deadletter.office.transactions.operations import Brief
 
 

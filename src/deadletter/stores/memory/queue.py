@@ -22,8 +22,7 @@ from deadletter.ports.broker import (
     Settlement,
     Swept,
 )
-from deadletter.ports.features import Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
 
 # One mailbox, as plain objects: what is in it, and whose it is.
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from pymongo import errors as theirs
 
 from deadletter.core.errors import ConfigError, DeadLetterError, Refused, Unavailable
-from deadletter.tls import check_files
+from deadletter.kit import check_files
 
 _DATABASE: Final = "deadletter"
 _FILES: Final = ("tlsCAFile", "tlsCertificateKeyFile", "tlsCRLFile")

@@ -24,7 +24,7 @@ from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
 from deadletter.core.letter import OPEN, AuditEntry, By, LetterHead, State
 from deadletter.core.seals import MASK, PLAIN, Marks, Sealing
 from deadletter.core.text import stored
-from deadletter.ports.time import Dice
+from deadletter.ports.features import Dice
 
 from .address import TROUBLE, Address, explained, is_passing, is_unsure, while_running
 from .audit import document_of

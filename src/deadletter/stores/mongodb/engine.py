@@ -16,10 +16,9 @@ from deadletter.ports.broker import (
     Swept,
     Undertaker,
 )
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock, Dice
 
 from .address import TROUBLE, Address, explained, read_url
 from .database import Client, Database, connect

@@ -13,10 +13,9 @@ from typing import Any, Final, overload
 from msgspec.structs import replace
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.decision import Reason
+from deadletter.core.audit import SealedLetter, SealedMessage
 from deadletter.core.errors import Refused
-from deadletter.core.examination import SealedLetter, SealedMessage
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal

@@ -12,8 +12,8 @@ from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_filing import Filed, Known, failed_copies, filing, reopened
 from deadletter.core.packing import pack_rest
+from deadletter.core.query.versions import first_seen
 from deadletter.core.text import stored
-from deadletter.core.versions import first_seen
 from deadletter.office.transactions.outcomes import settle
 from deadletter.ports.letters import Kept, ReplaySettled
 

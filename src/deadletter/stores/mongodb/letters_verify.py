@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from deadletter.core.examination import Examination, ItemSum, SealedLetter, Sums
+from deadletter.core.audit import Examination, ItemSum, SealedLetter, Sums
 from deadletter.core.seals import MASK, NAMED, Ends, Sealing, Start
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import Seals

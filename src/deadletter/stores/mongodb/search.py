@@ -13,11 +13,18 @@ from msgspec import Struct
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.paging import cursor
-from deadletter.core.paging import place as cursor_place
 from deadletter.core.query import All, Like, Meter, Node, is_costly, needs_contents, split
 from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, leads_of
-from deadletter.core.query.search_step import Bottom, Contents, Heads, Sizes, Wanted, search_step
+from deadletter.core.query.search_step import (
+    Bottom,
+    Contents,
+    Heads,
+    Sizes,
+    Wanted,
+    cursor,
+    search_step,
+)
+from deadletter.core.query.search_step import place as cursor_place
 from deadletter.core.text import stored
 from deadletter.ports.letters import Names, Page, run_step
 

@@ -9,7 +9,7 @@ Mailboxes, office and ledger in one PostgreSQL database.
 
 from deadletter.core.errors import ConfigError
 from deadletter.ports.engine import Engine
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice, make: bool = True) -> Engine:

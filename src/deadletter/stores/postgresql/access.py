@@ -6,7 +6,7 @@ from typing import Any, Final
 from deadletter.core.access import Answer, Pass, Role, Session, Token, to_the_hour
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.text import shown, stored
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .database import Again, Connection, Database
 from .rows import legible, storable

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, DeadLetterError, Refused, Unavailable
 from deadletter.core.redact import unreadable
-from deadletter.tls import check_files, disagreement
+from deadletter.kit import check_files, disagreement
 
 _POOL: Final = 4
 _MOST: Final = 100

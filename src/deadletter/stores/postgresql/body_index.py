@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from deadletter.core.query.trigrams import body_text, trigrams
+from deadletter.core.query.filters import body_text, trigrams
 
 from .database import Connection
 from .text_index import MOST, numbers

@@ -7,13 +7,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, no_office
-from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker, Postman, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.items import ItemStore
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import AccessStore, ItemStore, Ledger
+from deadletter.ports.features import Clock, Durability, Features
 from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock
 
 from .access import PostgresqlAccess
 from .address import TROUBLE, Address, explained, read_url

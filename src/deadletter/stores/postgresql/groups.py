@@ -25,8 +25,8 @@ from deadletter.core.grouping import (
     versions_to_compare,
 )
 from deadletter.core.letter import DeadLetter, Group, GroupStatus, LetterHead, Standing, State
+from deadletter.core.query.versions import Seen
 from deadletter.core.text import shown, stored
-from deadletter.core.versions import Seen
 
 from .audit import append
 from .database import Connection

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.fingerprint import current
+from deadletter.core.failure.fingerprint import current
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_filing import (
@@ -20,9 +20,9 @@ from deadletter.core.letter_filing import (
     reopened,
     story_seal,
 )
+from deadletter.core.query.versions import first_seen
 from deadletter.core.seals import MASK
 from deadletter.core.text import stored
-from deadletter.core.versions import first_seen
 from deadletter.office.transactions.operations import Shifts
 from deadletter.office.transactions.outcomes import settle
 from deadletter.ports.letters import Kept, ReplaySettled

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.letter_filing import Known, message_seal, story_seal

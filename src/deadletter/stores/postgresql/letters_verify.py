@@ -3,14 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from deadletter.core.examination import (
-    Examination,
-    Examined,
-    ItemSum,
-    SealedLetter,
-    SealedMessage,
-    Sums,
-)
+from deadletter.core.audit import Examination, Examined, ItemSum, SealedLetter, SealedMessage, Sums
 from deadletter.core.seals import MASK, NAMED, Ends, Start
 from deadletter.office.transactions.operations import Seals
 from deadletter.office.transactions.verification import Counts, miscounted

@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import LetterHead
-from deadletter.core.paging import cursor, place
 from deadletter.core.query import All, Like, Meter, Node, is_costly, needs_contents, split
-from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, leads_of
+from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, hints, leads_of
 from deadletter.core.query.search_step import (
     CUT,
     Bottom,
@@ -23,9 +22,10 @@ from deadletter.core.query.search_step import (
     Heads,
     Sizes,
     Wanted,
+    cursor,
+    place,
     search_step,
 )
-from deadletter.core.query.trigrams import hints
 from deadletter.core.text import MARK, shown, stored
 from deadletter.ports.letters import Names, Page, run_step
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 from zlib import crc32
 
-from deadletter.core.query.trigrams import Hint, trigrams
+from deadletter.core.query.filters import Hint, trigrams
 from deadletter.core.text import shown
 
 from .database import Connection

@@ -12,13 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact, sqlite_file
-from deadletter.ports.access import AccessStore
 from deadletter.ports.broker import Broker, Postman, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.items import ItemStore
-from deadletter.ports.ledger import Ledger
+from deadletter.ports.engine import AccessStore, ItemStore, Ledger
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock, Dice
 
 from .access import SqliteAccess
 from .atomic import SqlitePostman, SqliteUndertaker

@@ -9,7 +9,7 @@ need not be text, and to take one out FTS5 has to know what it put in.
 import sqlite3
 from typing import Final
 
-from deadletter.core.query.trigrams import body_text
+from deadletter.core.query.filters import body_text
 
 from . import trigram_tables
 from .sql import fetch, numbers

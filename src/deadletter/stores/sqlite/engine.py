@@ -18,7 +18,7 @@ from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.query import Meter
 from deadletter.core.seals import Sealing
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .connection import Synchronous, patiently
 from .files import OpenFile

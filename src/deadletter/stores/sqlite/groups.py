@@ -32,7 +32,7 @@ from deadletter.core.grouping import (
     versions_to_compare,
 )
 from deadletter.core.letter import OPEN, DeadLetter, Group, GroupStatus, LetterHead, Standing, State
-from deadletter.core.versions import Seen
+from deadletter.core.query.versions import Seen
 from deadletter.office.transactions.operations import Shifts
 
 from .audit import ADD, append, office_marks

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from deadletter.core.run_now import run_now
+from deadletter.office.transactions.operations import run_now
 from deadletter.queue_server.item_store import SteppedItems, Transaction
 from deadletter.queue_server.model import Completion, Item, Rejection, item_id, item_number
 from deadletter.queue_server.plans import StoredQueue, item_numbers

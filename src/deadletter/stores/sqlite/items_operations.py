@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from deadletter.core.text import shown, stored
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 from deadletter.queue_server.model import (
     SOURCE_MEMORY,
     Item,

@@ -10,8 +10,8 @@ from deadletter.core.campaign import Outcome
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.letter import DeadLetter
 from deadletter.core.letter_filing import Filed, Known, failed_copies, file, reopened, story_seal
+from deadletter.core.query.versions import first_seen
 from deadletter.core.replay_rules import sortable_position
-from deadletter.core.versions import first_seen
 from deadletter.office.transactions.operations import Shifts, run_now
 from deadletter.office.transactions.outcomes import settle
 from deadletter.ports.letters import Kept, ReplaySettled

@@ -8,9 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from deadletter.core.decision import Reason
 from deadletter.core.errors import Refused
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest
 from deadletter.core.letter import DeadLetter, LetterHead, State, error_name
 from deadletter.core.letter_filing import Known, message_seal, story_seal

@@ -15,9 +15,8 @@ from msgspec import Struct
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Message
-from deadletter.core.paging import cursor, place
 from deadletter.core.query import All, Like, Meter, Node, needs_contents, split
-from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, leads_of
+from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, hints, leads_of
 from deadletter.core.query.search_step import (
     CUT,
     Bottom,
@@ -27,9 +26,10 @@ from deadletter.core.query.search_step import (
     Sizes,
     Step,
     Wanted,
+    cursor,
+    place,
     search_step,
 )
-from deadletter.core.query.trigrams import hints
 from deadletter.ports.letters import Names, Page
 
 from .body_index import largest

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.query.trigrams import Hint
+from deadletter.core.query.filters import Hint
 
 from . import body_index, trigram_tables
 from .sql import fetch, stored

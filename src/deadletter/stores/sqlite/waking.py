@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from deadletter.core.errors import BackendError
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .link import Link
 from .sql import micros
