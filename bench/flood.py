@@ -23,8 +23,7 @@ from datetime import datetime, timedelta
 
 from deadletter.core.alerts import Alerts, about_groups
 from deadletter.core.burial import burial
-from deadletter.core.decision import Bury, Reason
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
 from deadletter.observe.alerts import GROUPS

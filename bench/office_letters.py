@@ -8,8 +8,7 @@ import msgspec
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.burial import burial
-from deadletter.core.decision import Bury, Reason
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery, Message
 from workload import ATTEMPTS, body

@@ -25,9 +25,8 @@ from deadletter.brokers.nats.engine import FEATURES as NATS
 from deadletter.brokers.rabbitmq.engine import FEATURES as RABBITMQ
 from deadletter.brokers.redis.engine import FEATURES as REDIS
 from deadletter.brokers.sqs.engine import FEATURES as SQS
-from deadletter.cli.app import NAMES, build
-from deadletter.cli.exit_codes import ExitCode, code_for
-from deadletter.core import campaign, decision, errors, events, failure, letter
+from deadletter.cli.app import NAMES, ExitCode, build, code_for
+from deadletter.core import campaign, errors, events, failure, letter
 from deadletter.core import campaign as verdicts
 from deadletter.core.alerts import RULES
 from deadletter.core.policy import DISPOSITIONS, DLQPolicy
@@ -284,7 +283,7 @@ def troubles_table() -> str:
 
 def reasons_table() -> str:
     """Why a message became a dead letter."""
-    return ", ".join(f"`{reason}`" for reason in decision.Reason)
+    return ", ".join(f"`{reason}`" for reason in failure.Reason)
 
 
 def states_table() -> str:
@@ -313,8 +312,8 @@ def statuses_table() -> str:
 
 def exit_codes_table() -> str:
     """Every exit code, from the page that promises them."""
-    doc = inspect.getdoc(inspect.getmodule(ExitCode)) or ""
-    rows = re.findall(r"^ +(\d+) +(.*)$", doc, re.MULTILINE)
+    doc = inspect.getdoc(ExitCode) or ""
+    rows = re.findall(r"^(\d+) +(.*)$", doc, re.MULTILINE)
     assert {int(code) for code, _ in rows} == set(ExitCode)
     return table(["code", "meaning"], rows)
 

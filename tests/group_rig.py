@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from deadletter.core.events import Event
-from deadletter.runtime.lease_keeper import Heartbeat
+from deadletter.runtime.deliveries import Heartbeat
 from deadletter.runtime.loop_group import LoopGroup
 from deadletter.testing.fakes import FakeClock
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deadletter.core.message import Delivery, Message
-from deadletter.runtime.isolation import ProcessRunner
-from deadletter.runtime.orphan_guard import OrphanGuard
+from deadletter.runtime.isolation import OrphanGuard, ProcessRunner
 from deadletter.system import SystemClock
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

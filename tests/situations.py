@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime
 
-from deadletter.core.decision import Decision
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Decision, Failure, Trouble
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy, Situation
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.runtime.dlq_consumer import DLQConsumer as Consumer
-from deadletter.runtime.loop import Loop as Member
+from deadletter.runtime.loop_group import Loop as Member
 from deadletter.runtime.registration import LetterHandler
 
 from .letters import DeadLetter, dead_letter

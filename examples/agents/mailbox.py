@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 from deadletter import NotFound
-from deadletter.core.letter_mail import from_message
+from deadletter.core.burial import from_message
 from deadletter.core.message import Delivery
 from deadletter.observe.traces import carried
 from deadletter.ports import PROCESS_KEYS, Acked, Fate, Released, Settlement, Source

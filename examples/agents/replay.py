@@ -13,10 +13,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import structlog
 
-from deadletter.core.editing import Changes
 from deadletter.core.events import LetterHandled
 from deadletter.core.ids import letter_id
-from deadletter.core.letter import OPEN, By, State
+from deadletter.core.letter import OPEN, By, Changes, State
 from deadletter.core.letter import DeadLetter as Kept
 from deadletter.office.letters import Letters
 from deadletter.office.replay import CAP, Replay

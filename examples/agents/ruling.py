@@ -10,9 +10,8 @@ from deadletter import PROFILES, Delivery, Failure, Malformed, Route
 from deadletter import DLQPolicy as Patience
 from deadletter.core.attempts import read
 from deadletter.core.backoff import Backoff
-from deadletter.core.decision import Bury, Decision, Reason, Retry
 from deadletter.core.errors import Signal
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Bury, Decision, Reason, Retry, Trouble
 from deadletter.core.policy import Situation
 
 from .mailbox import PostMailbox

@@ -7,9 +7,9 @@ from threading import Event as Signal
 from typing import Any, Self
 
 from deadletter.core.errors import ConfigError
-from deadletter.runtime.lease_keeper import Heartbeat
-from deadletter.runtime.loop import Loop as Member
+from deadletter.runtime.deliveries import Heartbeat
 from deadletter.runtime.loop_factory import LoopFactory
+from deadletter.runtime.loop_group import Loop as Member
 from deadletter.runtime.loop_group import LoopGroup as Group
 from deadletter.runtime.loop_group import on_termination
 from deadletter.runtime.registration import LetterHandler, Registration

@@ -5,8 +5,7 @@ from typing import Final
 
 from deadletter import App, BackendError, Message, Profile
 from deadletter.core.errors import Refused
-from deadletter.queue_server.errors import TryAgain
-from deadletter.queue_server.request_batcher import RequestBatcher
+from deadletter.queue_server.waiting_requests import RequestBatcher, TryAgain
 from deadletter.system import SystemClock, SystemDice
 
 from .event import Event, encoded

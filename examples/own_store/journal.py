@@ -19,8 +19,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from deadletter.core.errors import DeadLetterError
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.stores.memory.letters import MemoryLetters
 
 CHANGES = (

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from deadletter import App, DeadLetter, Failure, Trouble
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import By
 from deadletter.ports import Clock
 from deadletter.profiles.projection import taken

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from deadletter import App, Context, DLQPolicy, ErrorCategory, Fixed, Ignore
-from deadletter.core.capture import capture
+from deadletter.core.failure.capture import capture
 from deadletter.ports import Clock
 
 from .downstream import Downstream

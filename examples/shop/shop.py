@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from deadletter import App, BrakePolicy, Context, DLQPolicy, Exponential, Rule, Trouble
 from deadletter.core.events import Event
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure.rules import DEFAULT
 
 HERE = Path(os.environ.get("SHOP_DIR", "."))
 OUTAGE = HERE / "outage"  # while this file exists, the carrier is down

@@ -19,7 +19,7 @@ _HOMES = {
     ".client": ("Client",),
     ".core.backoff": ("Exponential", "Fixed", "Linear", "NoBackoff"),
     ".core.brake": ("BrakePolicy",),
-    ".core.classify": ("ErrorClassifier", "Rule", "rules_from_toml"),
+    ".core.failure.classify": ("ErrorClassifier", "Rule", "rules_from_toml"),
     ".core.errors": (
         "BackendError",
         "ConfigError",

@@ -8,9 +8,6 @@ from .core.backoff import Fixed as Fixed
 from .core.backoff import Linear as Linear
 from .core.backoff import NoBackoff as NoBackoff
 from .core.brake import BrakePolicy as BrakePolicy
-from .core.classify import ErrorClassifier as ErrorClassifier
-from .core.classify import Rule as Rule
-from .core.classify import rules_from_toml as rules_from_toml
 from .core.errors import BackendError as BackendError
 from .core.errors import ConfigError as ConfigError
 from .core.errors import Conflict as Conflict
@@ -26,6 +23,9 @@ from .core.errors import Unavailable as Unavailable
 from .core.failure import ErrorCategory as ErrorCategory
 from .core.failure import Failure as Failure
 from .core.failure import Trouble as Trouble
+from .core.failure.classify import ErrorClassifier as ErrorClassifier
+from .core.failure.classify import Rule as Rule
+from .core.failure.classify import rules_from_toml as rules_from_toml
 from .core.letter import By as By
 from .core.letter import DeadLetter as DeadLetter
 from .core.letter import State as State

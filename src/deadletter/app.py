@@ -10,39 +10,107 @@ The application of a consumer developer: its handlers, and the engine they run o
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from deadletter.core.brake import BrakePolicy
-from deadletter.core.classify import Rule
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import Observer
+from deadletter.core.failure.classify import Rule
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import DLQPolicy
 from deadletter.observe.observers import fan_out
 from deadletter.office.office import Office
-from deadletter.runtime.definition_checks import check_bodies, check_mailbox
 from deadletter.runtime.handlers import Middleware, can_read
 from deadletter.runtime.health import DEPTH_THRESHOLD, Exposition, open_letters
-from deadletter.runtime.lifecycle import Lifespan
 from deadletter.runtime.lifeline import progress_observers
-from deadletter.runtime.loop import Loop
 from deadletter.runtime.loop_factory import LoopFactory, call_handler
-from deadletter.runtime.loop_group import EndDeadline, LoopGroup
+from deadletter.runtime.loop_group import EndDeadline, Loop, LoopGroup
 from deadletter.runtime.outgoing import Item, SendOptions, due_in, new_message, new_messages
-from deadletter.runtime.registration import BRAKE, select
+from deadletter.runtime.registration import BRAKE, check_bodies, check_mailbox, select
 from deadletter.wiring.chores import anchoring, indexing
 from deadletter.wiring.engines import check_url, default_settings, key_ring, open_engine
 from deadletter.wiring.foreign import Ways, intakes
-from deadletter.wiring.home import Home
 
-from .handler_registry import HandlerRegistry
-from .ports import Clock, Dice, Engine, LetterStore, Sink, loss_of
+from .handler_registry import HandlerRegistry, Lifespan
+from .ports import AnyLoop, Clock, Dice, Engine, LetterStore, Sink, loss_of
 from .settings import OfficeDurability
 from .system import SystemClock, SystemDice
+
+_CLOSING: Final = 5.0  # seconds that an engine of an ended loop is given
+_abandoned: Final[list[Engine]] = []  # kept, so that nothing closes them
+
+
+class Home:
+    """
+    The engine of an App, opened when it is first needed.
+
+    Connections belong to one event loop, and never to a forked child: what the child
+    sends or closes, it sends or closes for its parent.
+    """
+
+    def __init__(self, opener: Callable[[], Awaitable[Engine]]) -> None:
+        self._opener = opener
+        self._engine: Engine | None = None
+        self._process = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    async def engine(self) -> Engine:
+        """
+        Return the engine, open for this event loop and this process.
+
+        Raises ConfigError while it is open in another loop that still runs.
+        """
+        engine, loop = self._engine, asyncio.get_running_loop()
+        if engine is not None and self._is_here(engine, loop):
+            return engine
+        async with self._lock(loop):
+            engine = self._engine
+            if engine is not None and self._is_here(engine, loop):
+                return engine
+            await self.close()
+            self._engine = await self._opener()
+            self._process, self._loop = os.getpid(), loop
+            return self._engine
+
+    async def close(self) -> None:
+        """Let go of the engine, if there is one."""
+        engine = self._engine
+        if engine is None:
+            return
+        if self._process != os.getpid():
+            self._engine = None
+            _abandoned.append(engine)
+            return
+        if self._is_here(engine, asyncio.get_running_loop()):
+            self._engine = None
+            await engine.close()
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise ConfigError(
+                "this App is open in another event loop, which still runs: give each "
+                "event loop an App of its own, or share one through SyncApp"
+            )
+        self._engine = None
+        with suppress(Exception):  # what belongs to a loop that has ended
+            async with asyncio.timeout(_CLOSING):
+                await engine.close()
+
+    def _is_here(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> bool:
+        if self._process != os.getpid():
+            return False
+        return self._loop is loop or isinstance(engine, AnyLoop)
+
+    def _lock(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
+        if self._opening is None or self._opening[0] is not loop:
+            self._opening = loop, asyncio.Lock()
+        return self._opening[1]
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")

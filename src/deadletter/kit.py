@@ -11,6 +11,7 @@ Parts that every backend is built from: its errors, its URL, its client library,
 `ErrorTable` translates the errors of a client library. `UrlForm` reads URLs, with the
 options of a `msgspec.Struct`. `client_library` explains how to install a missing client.
 `EngineTasks` runs every call to its end, also when the caller stops waiting.
+`MailboxEngine` is the base of engines that keep no letters.
 """
 
 import asyncio
@@ -18,17 +19,63 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deadletter.core.errors import ConfigError, DeadLetterError, PartlySent, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.redact import unreadable
-from deadletter.kit import check_files, disagreement
+from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.engine import Ledger
+from deadletter.ports.features import Features
+from deadletter.ports.letters import LetterStore
+
+
+def check_files(kind: str, named: Mapping[str, str]) -> None:
+    """Raise ConfigError if a file cannot be read; `named` has files by their parameters."""
+    for name, file in named.items():
+        try:
+            with Path(file).open("rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"{name}={file} in the {kind} URL cannot be read: {error.strerror}"
+            ) from error
+
+
+def disagreement(where: str, authority: str, ours: str, said: object) -> ConfigError:
+    """Return the error for a failed TLS handshake, with the parameters to set in the URL."""
+    return ConfigError(
+        f"{where} and we do not agree on TLS: give its authority's certificate as"
+        f" {authority}, and ours as {ours} if it wants one ({said})"
+    )
+
+
+def context(
+    kind: str, cafile: str | None, certfile: str | None, keyfile: str | None
+) -> ssl.SSLContext:
+    """Return the TLS context for a URL's files; without `cafile` the system's authorities."""
+    given = {"cafile": cafile, "certfile": certfile, "keyfile": keyfile}
+    check_files(kind, {name: file for name, file in given.items() if file})
+    if keyfile and not certfile:
+        raise ConfigError(f"keyfile in the {kind} URL needs its certificate: add ?certfile=")
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+        if certfile:
+            context.load_cert_chain(certfile, keyfile)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"cafile, certfile or keyfile of the {kind} URL is not a valid certificate or key,"
+            f" or they do not match: {error}"
+        ) from error
+    return context
+
 
 # --- Errors of client libraries ---
 
@@ -386,6 +433,38 @@ def _expected(kind: msgspec.inspect.Type) -> str:
     return "a text"
 
 
+# --- Engines ---
+
+
+class MailboxEngine:
+    """An engine of mailboxes; it keeps no letters, and a ledger only if it sets one."""
+
+    letters: LetterStore | None = None
+    ledger: Ledger | None = None
+    undertaker: Undertaker | None = None
+    postman: Postman | None = None
+
+    def __init__(self, broker: Broker, features: Features) -> None:
+        self.broker = broker
+        self.features = features
+
+
+# --- Times ---
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Return a time as whole microseconds since 1970."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def when(at: int) -> datetime:
+    """Return the time at a number of microseconds since 1970."""
+    return EPOCH + timedelta(0, 0, at)
+
+
 # --- Clients, names, sending ---
 
 
@@ -423,6 +502,19 @@ def is_called_dead(name: str) -> bool:
     """Return whether a topic or stream is named like one for dead letters."""
     lower = name.lower()
     return lower.startswith(_DEAD_STARTS) or lower.endswith(_DEAD_ENDS)
+
+
+def with_expiry(
+    messages: Sequence[Message], expire_after: float | None, now: datetime
+) -> Sequence[Message]:
+    """Return messages with the expiry of their mailbox, unless they have their own."""
+    if expire_after is None:
+        return messages
+    end = now + timedelta(seconds=expire_after)
+    return [
+        structs.replace(message, expires_at=end) if message.expires_at is None else message
+        for message in messages
+    ]
 
 
 async def send_in_turn(

@@ -6,8 +6,8 @@ import traceback
 from pathlib import Path
 from types import FrameType, ModuleType
 
-from deadletter.core.clues import plain_name, text_of
 from deadletter.core.errors import ConfigError
+from deadletter.core.failure.clues import plain_name, text_of
 
 from .app import App
 

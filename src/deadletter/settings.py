@@ -19,8 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from deadletter.core.alerts import Alerts
-from deadletter.core.environment import with_choices
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, with_choices
 from deadletter.core.grouping import GROUPS_PER_DAY
 from deadletter.core.redact import redact
 

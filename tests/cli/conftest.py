@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.cli.running import run
+from deadletter.cli.app import run
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.wiring.engines import opened

@@ -153,7 +153,7 @@ def test_an_interrupted_export_leaves_nothing_under_its_name(
     place.mkdir()
     script = (
         "import os, signal, sys\n"
-        "from deadletter.cli.running import run\n"
+        "from deadletter.cli.app import run\n"
         "from deadletter.office.archive import Seal\n"
         "def end(seal):\n"
         "    os.kill(os.getpid(), int(sys.argv[1]))\n"

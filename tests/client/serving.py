@@ -12,7 +12,7 @@ from deadletter.ports import Engine
 from deadletter.server.app import build
 from deadletter.server.auth.keys import mint
 from deadletter.server.context import Place
-from deadletter.server.listening import HttpServer, listen, url_of
+from deadletter.server.listener import HttpServer, listen, url_of
 from deadletter.server.startup import opened_place
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice

@@ -11,9 +11,8 @@ from client.serving import Served, beside
 from deadletter.client import Client
 from deadletter.client.office import RemoteOffice
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.editing import Changes
 from deadletter.core.errors import Conflict, NotFound
-from deadletter.core.letter import By, DeadLetter, GroupStatus, State
+from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
 from deadletter.office.letters import LettersProtocol
 from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
 from deadletter.office.replays import ReplayRequest, ReplaysProtocol

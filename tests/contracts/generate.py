@@ -13,8 +13,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from deadletter.core.attempts import Attempt, append
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message

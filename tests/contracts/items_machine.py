@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec import structs
 
+from contracts.side_by_side import SideBySide
 from deadletter.ports import Engine, ItemStore, Lends, SweepResult
 from deadletter.queue_server.model import (
     SOURCE_MEMORY,
@@ -29,7 +30,6 @@ from deadletter.queue_server.model import (
     Rejection,
     RetryBatch,
 )
-from deadletter.testing.side_by_side import SideBySide
 
 T = TypeVar("T")
 Pair: TypeAlias = tuple[str, str, int]

@@ -1,6 +1,6 @@
 """Engines that keep messages in a form of their own: damage stays alone."""
 
-from deadletter.core.decision import Bury, Reason
+from deadletter.core.failure import Bury, Reason
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Engine
 from deadletter.testing.fakes import FakeClock

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.burial import burial, wish_of
-from deadletter.core.decision import Bury, Reason
-from deadletter.core.failure import Failure, Trouble
-from deadletter.core.fingerprint import fingerprint
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
+from deadletter.core.failure.fingerprint import fingerprint
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery, Lineage, Message, trace_id
-from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.policy import refusal, refused_history
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -96,7 +95,7 @@ def test_a_letter_has_the_whole_story() -> None:
     assert letter.retry_wish is True
 
 
-def test_whoever_buries_it_buries_the_same_letter_p2() -> None:
+def test_letter_ids_depend_only_on_source_partition_and_message_id_p2() -> None:
     first = buried(Delivery(message=message(), mailbox="orders", attempt=5))
     again = buried(
         Delivery(message=message(body=b"x"), mailbox="orders", attempt=9), reason=Reason.WORKER_LOST
@@ -167,7 +166,7 @@ def test_a_delivery_that_was_run_is_an_attempt_whatever_the_reason(reason: Reaso
         "-" * 1000,
     ],
 )
-def test_what_is_no_traceparent_names_no_trace(odd: str | None) -> None:
+def test_an_invalid_traceparent_names_no_trace(odd: str | None) -> None:
     assert trace_id(odd) is None
 
 

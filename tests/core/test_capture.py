@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.capture import STACK_LIMIT, TEXT_LIMIT, capture
-from deadletter.core.classify import ErrorClassifier
 from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure.capture import STACK_LIMIT, TEXT_LIMIT, capture
+from deadletter.core.failure.classify import ErrorClassifier
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import Delivery, Message
-from deadletter.core.rules import DEFAULT
 from deadletter.runtime.handlers import typed
 from hostile_errors import hostile_errors
 
@@ -69,7 +69,7 @@ def test_a_hostile_error_raised_for_real_is_harmless_as_well(name: str) -> None:
     assert 0 < len(failure.stack.encode()) <= STACK_LIMIT
 
 
-def test_what_was_raised_is_described() -> None:
+def test_raised_errors_are_described() -> None:
     failure = capture(caught(charge), DEFAULT)
 
     assert failure.error_type == "ValueError"
@@ -276,7 +276,7 @@ def called_from(filename: str) -> BaseException:
         r"C:\app\venv\Lib\site-packages\httpx\_client.py",
         re.__file__,
         "<frozen importlib._bootstrap>",
-        sys.modules["deadletter.core.capture"].__file__,
+        sys.modules["deadletter.core.failure.capture"].__file__,
     ],
 )
 def test_libraries_are_not_the_application(filename: str) -> None:

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import (
     ConfigError,
     DeadLetterError,
@@ -14,6 +13,7 @@ from deadletter.core.errors import (
     RetryLater,
     Signal,
 )
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 
 DECISIONS: list[Decision] = [
     Ack("seen before"),

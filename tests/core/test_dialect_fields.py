@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.dialect_rig import THEN, read, said
-from deadletter.core.capture import TEXT_LIMIT
+from deadletter.core.failure.capture import TEXT_LIMIT
 from deadletter.intake.dialects import origin_of
 
 AT = int(THEN.timestamp() * 1000)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.core.fingerprint import fingerprint_of
+from deadletter.core.failure.fingerprint import fingerprint_of
 
 CORPUS = Path(__file__).parent / "error_texts"
 FILES = ("tuned.txt", "held_out.txt")

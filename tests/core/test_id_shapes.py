@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deadletter.core.fingerprint import normalise
+from deadletter.core.failure.fingerprint import normalise
 
 DRAWN = 500
 ALPHANUMERIC = string.ascii_letters + string.digits

@@ -9,11 +9,10 @@ from msgspec import structs
 
 from contracts.generate import letters
 from deadletter.core.attempts import Attempt, append
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.burial import BUDGET, NAMES, from_message, sign_copy, to_message
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import DeadLetter, LetterHead
-from deadletter.core.letter_mail import BUDGET, NAMES, from_message, sign_copy, to_message
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 
@@ -76,7 +75,7 @@ def our_size(message: Message, original: Message) -> int:
     return sum(len(name) + len(value) for name, value in ours)
 
 
-def test_what_matters_about_a_death_arrives() -> None:
+def test_the_main_facts_of_a_letter_survive_mailing() -> None:
     letter = a_letter(stack='  File "shop.py", line 3, in charge')
 
     there = back(sent(letter))

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.backoff import Fixed, Linear, NoBackoff
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import GiveUp, Ignore, LogicalFailure, RetryLater
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry, Trouble
 from deadletter.core.message import Delivery
 from deadletter.core.policy import DISPOSITIONS, LONGEST_WISH, Disposition, DLQPolicy, LimitMode
 from situations import NOW, SlowTimeout, Timeout, decide, delivery
@@ -95,7 +94,7 @@ def test_every_trouble_leads_where_its_disposition_says(
             assert decision == Retry(7.0, charged=False)
 
 
-def test_what_is_not_said_is_as_usual() -> None:
+def test_unset_options_keep_their_defaults() -> None:
     policy = DLQPolicy(dispositions={Trouble.PERMANENT: Disposition.FAIL})
 
     for trouble in set(Trouble) - {Trouble.PERMANENT}:
@@ -112,7 +111,7 @@ def test_what_is_not_said_is_as_usual() -> None:
         (Trouble.EXPIRED, Reason.EXPIRED),
     ],
 )
-def test_what_is_hopeless_is_buried_at_once_with_its_reason(
+def test_permanent_failures_are_buried_at_once_with_their_reason(
     trouble: Trouble, reason: Reason
 ) -> None:
     decision = decide(DLQPolicy(), 1, trouble=trouble)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.backoff import NoBackoff
-from deadletter.core.decision import Bury, Fail, Reason, Retry
 from deadletter.core.errors import ConfigError, GiveUp, RetryLater
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Bury, Fail, Reason, Retry, Trouble
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.core.policy import Disposition, DLQPolicy, ErrorBudgetPolicy, Route
 from situations import NOW, Timeout, decide, delivery, failure
@@ -107,7 +106,9 @@ def test_an_expiry_that_cannot_be_is_refused(seconds: float) -> None:
 
 
 @given(attempt=st.integers(1, 20), spared=st.integers(0, 5))
-def test_what_its_workers_died_over_is_not_run_again(attempt: int, spared: int) -> None:
+def test_messages_that_used_up_their_attempts_by_lost_workers_are_not_run_again(
+    attempt: int, spared: int
+) -> None:
     policy = DLQPolicy(max_attempts=5)
 
     decision = policy.before(delivery(attempt + spared, spared=spared), NOW)
@@ -179,7 +180,7 @@ def test_a_handler_giving_up_is_routed_like_any_other() -> None:
     assert decision == Bury(Reason.REJECTED, "no", "fraud")
 
 
-def test_what_is_retried_takes_no_route() -> None:
+def test_retried_messages_take_no_route() -> None:
     policy = DLQPolicy(routes=ROUTES, backoff=NoBackoff())
 
     assert decide(policy, code="FRAUD") == Retry(0.0)

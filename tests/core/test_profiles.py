@@ -7,9 +7,17 @@ import pytest
 from msgspec import structs
 
 from deadletter.core.backoff import Exponential, Fixed, Linear, NoBackoff
-from deadletter.core.decision import Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import ConfigError, GiveUp, LogicalFailure, Malformed
-from deadletter.core.failure import ErrorCategory, Trouble
+from deadletter.core.failure import (
+    Bury,
+    Continue,
+    Decision,
+    ErrorCategory,
+    Fail,
+    Reason,
+    Retry,
+    Trouble,
+)
 from deadletter.core.policy import LimitMode
 from deadletter.profiles import DAY, PROFILES, Profile
 from situations import decide
@@ -272,8 +280,6 @@ def test_without_its_variables_a_profile_stays_as_it_is(environ: dict[str, str])
         ("DLQ_TTL_DAYS", "0", "a number of at least 1"),
     ],
 )
-def test_what_a_variable_cannot_be_is_refused_by_its_name(
-    name: str, text: str, sentence: str
-) -> None:
+def test_invalid_variables_are_rejected_by_name(name: str, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be {re.escape(sentence)}"):
         COURIER.with_environment({name: text})

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.attempts import append, attempt_of, read
-from deadletter.core.capture import capture
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import SpanId, mark, marked, span_of, trace_id
-from deadletter.core.rules import DEFAULT
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -37,7 +37,7 @@ def test_a_traceparent_names_a_span_of_a_trace() -> None:
         f"00-{TRACE}-{SPAN}-01-" + "x" * 10_000,
     ],
 )
-def test_what_is_none_names_nothing(odd: str | None) -> None:
+def test_invalid_trace_contexts_name_no_trace(odd: str | None) -> None:
     assert span_of(odd) is None
 
 
@@ -65,7 +65,7 @@ def test_an_unmarked_error_tells_none_and_its_attempt_stays_as_short() -> None:
 
 
 @pytest.mark.parametrize("told", ["not one", 7, PARENT.encode(), "x" * 10**6])
-def test_what_others_wrote_there_is_not_believed(told: object) -> None:
+def test_trace_fields_of_others_are_not_trusted(told: object) -> None:
     error = ValueError("no")
     error.dlq_trace = told  # type: ignore[attr-defined]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.versions import compare
+from deadletter.core.query.versions import compare
 
 MONDAY = datetime(2030, 1, 7, tzinfo=UTC)
 SEEN = {

@@ -26,8 +26,7 @@ from types import ModuleType
 
 import msgspec
 
-from deadletter.cli.app import build
-from deadletter.cli.running import run
+from deadletter.cli.app import build, run
 from docs.reading import ROOT, Block, Command, blocks, commands
 from docs.transcript import difference, ids, missing, seen
 

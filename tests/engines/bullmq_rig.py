@@ -1,7 +1,7 @@
 """Queues of BullMQ on the test server, each test with its own prefix."""
 
 from deadletter.brokers.bullmq.engine import BullEngine, connect
-from deadletter.brokers.redis_common.scripts import micros
+from deadletter.kit import micros
 from deadletter.testing.fakes import FakeClock
 from engines import redis_rig
 

@@ -10,7 +10,7 @@ import pytest
 from redis import exceptions
 
 from deadletter.brokers.redis.engine import RedisEngine, connect
-from deadletter.brokers.redis_common.scripts import micros
+from deadletter.kit import micros
 from deadletter.testing.fakes import FakeClock
 from servers import Missing, Redis
 from servers.fixtures import do_without

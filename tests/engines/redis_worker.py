@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.app import App
-from deadletter.brokers.redis_common.mailbox import MailboxSource
+from deadletter.brokers.redis_common.mailboxes import MailboxSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement

@@ -11,8 +11,7 @@ from uuid import uuid4
 import pytest
 from aiobotocore.session import get_session
 
-from deadletter.brokers.sqs.engine import SqsEngine, connect
-from deadletter.brokers.sqs.mailboxes import SqsBroker
+from deadletter.brokers.sqs.engine import SqsBroker, SqsEngine, connect
 from deadletter.ports import Swept
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import MailboxBench

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deadletter.app import App
-from deadletter.brokers.sqs.queue import SqsSource
+from deadletter.brokers.sqs.engine import SqsSource
 from deadletter.core.backoff import NoBackoff
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Acked, Fate, Settlement

@@ -13,7 +13,7 @@ import redis.asyncio as redis_client
 from deadletter.app import App
 from deadletter.brokers.nats import messages as nats_packing
 from deadletter.brokers.rabbitmq import messages as rabbitmq_packing
-from deadletter.brokers.redis import packing as redis_packing
+from deadletter.brokers.redis import engine as redis_packing
 from deadletter.core.letter import LetterHead
 from deadletter.core.message import Message
 from deadletter.system import SystemClock
@@ -62,7 +62,7 @@ async def tampered(kind: str, app: App, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_stored_changed_is_buried_as_corrupt_and_not_handled(
+async def test_messages_that_were_changed_in_storage_are_buried_as_corrupt(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[bytes] = []

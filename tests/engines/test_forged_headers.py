@@ -9,11 +9,11 @@ import pytest
 
 from deadletter import App, DLQPolicy
 from deadletter.core.backoff import NoBackoff
+from deadletter.core.burial import to_message
 from deadletter.core.campaign import Outcome
 from deadletter.core.events import Event
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
 from deadletter.core.letter_filing import FINISHED
-from deadletter.core.letter_mail import to_message
 from deadletter.core.message import Lineage
 from deadletter.core.query.parse import parse
 from deadletter.office.replay import Replay

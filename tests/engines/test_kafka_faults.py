@@ -13,7 +13,7 @@ import pytest
 from deadletter.app import App
 from deadletter.brokers.kafka.engine import KafkaEngine
 from deadletter.core.backoff import Fixed
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import DeadLetter
 from deadletter.core.policy import DLQPolicy
 from deadletter.system import SystemClock

@@ -15,7 +15,7 @@ from deadletter.brokers.kafka.records import (
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
-from deadletter.testing.queue_delivering import messages
+from deadletter.testing.queue_contract import messages
 
 _any_text = st.text(st.characters(exclude_categories=()), max_size=20)
 _trails = st.builds(
@@ -113,7 +113,7 @@ def test_a_delay_needs_no_signature() -> None:
     )
 
 
-def test_somebody_elses_record_is_known_by_its_place() -> None:
+def test_foreign_records_are_identified_by_their_position() -> None:
     message, trail = read(Raw(key=b"\xff", value=None, headers=[("a", None)]))
 
     assert message.id == "orders/3/42"

@@ -4,12 +4,12 @@ from typing import ClassVar
 
 import pytest
 
+from contracts.ledger_machine import LedgerMachine
+from contracts.letters_machine import LettersMachine
 from deadletter.ports import Engine, LetterStore
 from deadletter.stores import memory
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.ledger_machine import LedgerMachine
-from deadletter.testing.letters_machine import LettersMachine
 from engines.machines import runs
 from engines.mongodb_rig import emptied, on_clock
 from servers import Server

@@ -129,7 +129,7 @@ async def test_offices_with_different_prefixes_do_not_meet(url: str) -> None:
     await two.close()
 
 
-async def test_what_the_server_promises_is_told(engine: MongodbEngine) -> None:
+async def test_features_state_the_durability_of_the_server(engine: MongodbEngine) -> None:
     three = features_of({"hosts": ["a", "b"], "passives": ["c"]})
     unknown = features_of({"msg": "isdbgrid"})
 
@@ -244,7 +244,7 @@ async def test_a_url_that_makes_no_sense_says_why(url: str, saying: str) -> None
         await opened(url)
 
 
-def test_what_is_ours_in_a_url_is_taken_out_of_it() -> None:
+def test_our_url_options_are_not_passed_to_the_client() -> None:
     address = read_url("mongodb://me:secret@a:1,b:2/shop?prefix=p_&replicaSet=rs0")
     plain = read_url("mongodb+srv://cluster.example.org")
 
@@ -253,7 +253,7 @@ def test_what_is_ours_in_a_url_is_taken_out_of_it() -> None:
     assert (plain.url, plain.database) == ("mongodb+srv://cluster.example.org/", "deadletter")
 
 
-async def test_it_has_no_mailboxes_and_says_what_to_do(engine: MongodbEngine) -> None:
+async def test_using_mongodb_for_mailboxes_explains_what_to_do(engine: MongodbEngine) -> None:
     broker, options = engine.broker, QueueOptions(name="orders")
 
     assert await broker.queues() == []
@@ -270,7 +270,7 @@ async def test_it_has_no_mailboxes_and_says_what_to_do(engine: MongodbEngine) ->
             await asked
 
 
-async def test_it_is_the_office_of_an_engine_with_mailboxes(url: str) -> None:
+async def test_mongodb_can_be_the_office_of_another_engine(url: str) -> None:
     clock, dice = SystemClock(), SystemDice()
     office = await mongodb.open_engine(url, clock=clock, dice=dice)
     queue = await memory.open_engine("memory://", clock=clock, dice=dice)

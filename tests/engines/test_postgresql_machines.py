@@ -7,13 +7,13 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from contracts.items_machine import ItemsMachine
+from contracts.letters_machine import LettersMachine
+from contracts.queue_machine import QueueMachine
 from deadletter.ports import Engine, LetterStore
 from deadletter.stores import memory
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.postgresql.engine import open_database
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.letters_machine import LettersMachine
-from deadletter.testing.queue_machine import QueueMachine
 from engines.machines import runs
 from engines.postgresql_time import ToldTime, told_database, told_time
 

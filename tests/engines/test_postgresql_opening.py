@@ -64,7 +64,7 @@ async def test_looking_does_not_make_the_tables(url: str) -> None:
     await (await open_engine(url, make=False)).close()
 
 
-async def test_what_the_server_promises_is_told(url: str) -> None:
+async def test_features_state_the_durability_of_the_server(url: str) -> None:
     safe = await prepare(read_url(url))
     hasty = await prepare(read_url(f"{url}?synchronous_commit=off"))
 
@@ -133,7 +133,7 @@ async def test_a_server_that_is_not_there_may_come(postgresql_server: Server) ->
         await prepare(read_url("postgresql://postgres@127.0.0.1:1/postgres"))
 
 
-async def test_who_may_not_make_tables_is_told_what_to_grant(url: str) -> None:
+async def test_a_missing_permission_to_create_tables_says_what_to_grant(url: str) -> None:
     parts = urlsplit(url)
     connection = await asyncpg.connect(url)
     role = f"guest_{parts.path[1:]}"

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from deadletter.core.query import parse
-from deadletter.core.query.trigrams import Hint, trigrams
+from deadletter.core.query.filters import Hint, trigrams
 from deadletter.stores.postgresql import body_index
 from deadletter.stores.postgresql.engine import open_database
 from deadletter.stores.postgresql.letters import PostgresqlLetters

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deadletter.brokers.rabbitmq.management import Policy, _problem
+from deadletter.brokers.rabbitmq.engine import Policy, _problem
 
 NONE: dict[str, object] = {}
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 
 from deadletter.brokers.amqp import frames
-from deadletter.brokers.rabbitmq import delays
-from deadletter.brokers.rabbitmq import properties as table
+from deadletter.brokers.rabbitmq import messages as table
+from deadletter.brokers.rabbitmq import queues
 from deadletter.brokers.rabbitmq.engine import RabbitEngine
 from deadletter.brokers.rabbitmq.messages import NEW, Story, Unpacked, packed, unpacked
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
 from deadletter.testing.fakes import START
 from deadletter.testing.queue_bench import a_message, release
-from deadletter.testing.queue_delivering import messages
+from deadletter.testing.queue_contract import messages
 from engines.rabbitmq_rig import opened, usual
 from servers import Server
 
@@ -69,7 +69,7 @@ async def publish(server: Server, body: bytes, **properties: object) -> None:
 
 
 @given(message=messages, story=stories)
-def test_what_is_packed_is_unpacked_the_same(message: Message, story: Story) -> None:
+def test_packed_messages_are_unpacked_unchanged(message: Message, story: Story) -> None:
     read = read_back(sent(message, story), message.body)
 
     assert (read.message, read.story, read.lost) == (message, story, 0)
@@ -111,7 +111,7 @@ def test_times_that_no_calendar_has_do_not_stop_the_worker(at: int) -> None:
 
 
 @given(message=messages, long=st.sampled_from(["id", "content_type", "reply_to"]))
-def test_what_is_too_long_for_amqp_comes_back_whole(message: Message, long: str) -> None:
+def test_values_too_long_for_amqp_properties_are_restored(message: Message, long: str) -> None:
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     stretched = Message(**{**fields, long: "ü" * 500})
 
@@ -140,13 +140,13 @@ def test_acks_name_each_delivery_once_and_no_other(data: st.DataObject) -> None:
     assert forgotten == tags
 
 
-@given(st.integers(1, 10 * delays.LONGEST))
+@given(st.integers(1, 10 * queues.LONGEST_DELAY))
 def test_a_delay_waits_among_those_that_wait_less_than_twice_as_long(delay: int) -> None:
-    at = delays.bucket(delay)
+    at = queues.delay_bucket(delay)
 
-    assert at in delays.buckets()
-    assert at <= max(delay, delays.SHORTEST)
-    assert delay < 2 * at or at * 2 > delays.LONGEST
+    assert at in queues.delay_buckets()
+    assert at <= max(delay, queues.SHORTEST_DELAY)
+    assert delay < 2 * at or at * 2 > queues.LONGEST_DELAY
 
 
 async def test_a_message_of_somebody_else_comes_whole(
@@ -198,7 +198,7 @@ async def test_a_message_without_an_id_keeps_the_one_it_gets(
     assert again.message == one.message
 
 
-async def test_what_died_elsewhere_before_survives_a_delay_unchanged(
+async def test_earlier_x_death_headers_survive_a_delay_unchanged(
     engine: RabbitEngine, rabbitmq_server: Server
 ) -> None:
     # The broker drops what it takes for a circle, and adds to these headers itself.

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+from contracts.ledger_machine import LedgerMachine
+from contracts.queue_machine import QueueMachine
 from deadletter.ports import Engine
 from deadletter.stores import memory
 from deadletter.testing.fakes import SeededDice
-from deadletter.testing.ledger_machine import LedgerMachine
-from deadletter.testing.queue_machine import QueueMachine
 from engines.machines import runs
 from engines.redis_rig import fresh, on_clock
 from servers import Server

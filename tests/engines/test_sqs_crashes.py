@@ -10,8 +10,8 @@ import pytest
 
 from deadletter.app import App
 from deadletter.brokers.sqs.engine import SqsEngine
-from deadletter.core.decision import Reason
 from deadletter.core.errors import Unavailable
+from deadletter.core.failure import Reason
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.system import SystemClock

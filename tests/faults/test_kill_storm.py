@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from deadletter.app import App
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import QueueInfo
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from deadletter.app import App
-from deadletter.cli.running import run
+from deadletter.cli.app import run
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query import parse, show

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pamqp.commands import Basic
 
 from core.dialect_rig import read
+from deadletter.core.burial import to_message
 from deadletter.core.letter import By, DeadLetter, GroupStatus, Standing, State
-from deadletter.core.letter_mail import to_message
 from deadletter.ports import Foreign, Move
 from deadletter.stores.memory import MemoryEngine
 from deadletter.wiring.foreign import opened_foreign

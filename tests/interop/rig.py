@@ -27,8 +27,7 @@ from msgspec import Struct
 from deadletter.cli import drain, replay
 from deadletter.cli import letters as show
 from deadletter.cli import replay_care as way_back
-from deadletter.cli.exit_codes import ExitCode
-from deadletter.cli.running import run
+from deadletter.cli.app import ExitCode, run
 from deadletter.testing.fakes import eventually
 from deadletter.wiring import foreign as foreign_servers
 from deadletter.wiring.foreign import opened_foreign

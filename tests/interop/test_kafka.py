@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from cli.conftest import Command, dlq
-from deadletter.brokers.kafka import copy_search
+from deadletter.brokers.kafka import drain
 from deadletter.core.letter import State
 from deadletter.ports import Arrival, CopyState, CopyTrace
 from deadletter.stores.memory import MemoryEngine
@@ -276,7 +276,7 @@ async def test_another_process_finds_the_copies_that_were_sent(
     assert arrivals == [Arrival.ARRIVED] * 3 + [Arrival.MISSING] * 2
 
 
-async def test_it_is_said_when_nobody_can_tell_whether_a_copy_arrived(
+async def test_copies_that_cannot_be_searched_for_are_reported_with_the_reason(
     kafka_server: Broker, office: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(kafka_server)
@@ -295,7 +295,7 @@ async def test_it_is_said_when_nobody_can_tell_whether_a_copy_arrived(
             return cast(CopyTrace, trace)
 
     before = await traced()
-    monkeypatch.setattr(copy_search, "MOST_READ", 9)
+    monkeypatch.setattr(drain, "MOST_READ", 9)
     too_long = await traced()
     monkeypatch.undo()
     shop.delete_before(5)

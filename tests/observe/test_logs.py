@@ -11,7 +11,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.decision import Reason
 from deadletter.core.events import (
     AnyEvent,
     Buried,
@@ -21,7 +20,7 @@ from deadletter.core.events import (
     Succeeded,
     WorkerStarted,
 )
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Reason, Trouble
 from deadletter.observe.logs import LEVELS, fields_of, line, log_events, name_of
 
 FAILURE = Failure(
@@ -188,7 +187,7 @@ def test_an_outage_does_not_fill_the_disk_f105(clock: Clock) -> None:
     assert sum(name == "retried" for _, name, _ in lines) == 600
 
 
-def test_what_was_left_out_is_counted(clock: Clock) -> None:
+def test_dropped_log_lines_are_counted(clock: Clock) -> None:
     lines: list[Line] = []
     observe = log_events(clock, log=lambda *line: lines.append(line), lines_a_second=2)
     for _ in range(7):

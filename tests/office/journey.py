@@ -17,15 +17,13 @@ from deadletter.app import App
 from deadletter.cli.letters import head_fields
 from deadletter.core.burial import burial
 from deadletter.core.campaign import Care
-from deadletter.core.decision import Bury, Reason
-from deadletter.core.documents import encode_document
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Bury, Failure, Reason, Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import LONGEST_TEXT, RESERVED, Message
 from deadletter.core.query import parse, show
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.fields import literal
-from deadletter.core.text import spelled
+from deadletter.core.text import encode_document, spelled
 from deadletter.office.archive import ArchiveHead, write_archive
 from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.office.letters import Letters

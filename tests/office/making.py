@@ -5,8 +5,7 @@ from typing import Any
 from zlib import crc32
 
 from deadletter.core.attempts import Attempt, append
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.ids import letter_id
 from deadletter.core.letter import By, DeadLetter, LetterHead, State
 from deadletter.core.message import Message, as_headers

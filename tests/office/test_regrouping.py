@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from deadletter.core import grouping as regrouping
 from deadletter.core.errors import NotFound
-from deadletter.core.fingerprint import of_head
+from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import DeadLetter, GroupStatus, Standing
 from deadletter.office.groups import get_group, regroup_all, regroup_some
 from deadletter.ports import LetterStore

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from deadletter.core.letter import LetterHead
-from deadletter.office.sheet import COLUMNS, write_sheet
+from deadletter.office.exports import COLUMNS, write_sheet
 from office.making import make_letter
 
 

@@ -9,7 +9,7 @@ from deadletter.core.message import Lineage
 from deadletter.core.origin import marked
 from deadletter.intake.dialects import Origin
 from deadletter.office.letters import Letters
-from deadletter.office.story import Kind, reveal, tell
+from deadletter.office.view import Kind, reveal, tell
 from deadletter.ports import LetterStore, ReplaySettled, ReplayTaken
 from deadletter.testing.fakes import FakeClock
 from office.making import BY, NOW, make_letter

@@ -10,9 +10,8 @@ import pytest
 
 from deadletter.core.letter import DeadLetter
 from deadletter.core.redact import MASK
-from deadletter.core.variants import Trait, Variants
-from deadletter.office import group_variants as office
-from deadletter.office.group_variants import group_variants
+from deadletter.office import variants as office
+from deadletter.office.variants import Trait, Variants, group_variants
 from deadletter.ports import Engine, LetterStore
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine
@@ -66,7 +65,7 @@ def trait(found: Variants, field: str) -> Trait:
     return one
 
 
-async def test_what_sets_a_group_apart_comes_first(store: LetterStore) -> None:
+async def test_distinguishing_values_are_listed_first(store: LetterStore) -> None:
     await store.keep(
         [failed(n, "JPY", GROUP, version=f"1.{n % 2}") for n in range(40)]
         + [failed(n, "EUR", "1-other", version="1.1") for n in range(40, 60)]

@@ -7,11 +7,10 @@ from typing import Any
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.runtime.availability import Availability
+from deadletter.runtime.availability import Availability, RuntimeContext
+from deadletter.runtime.deliveries import ExclusiveGate
 from deadletter.runtime.dlq_consumer import DLQConsumer
-from deadletter.runtime.exclusive_gate import ExclusiveGate
 from deadletter.runtime.registration import WorkerOptions
-from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.runtime.worker import Worker
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import eventually

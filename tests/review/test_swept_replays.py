@@ -10,7 +10,7 @@ from deadletter.core.letter import By, State
 from deadletter.core.message import Lineage, Message
 from deadletter.core.policy import Disposition
 from deadletter.office.replay import Replay
-from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.deliveries import ExclusiveGate
 from deadletter.runtime.sweep import Sweep
 from deadletter.system import SystemClock, SystemDice
 from rig import Rig

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.errors import Refused, Unavailable
-from deadletter.runtime.burial import bisect_rejected
+from deadletter.runtime.outcomes import bisect_rejected
 
 
 @given(flags=st.lists(st.booleans(), max_size=40))

@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from deadletter import BrakePolicy, DLQPolicy, Fixed, GiveUp, Ignore, Malformed, NoBackoff
 from deadletter.core.brake import BrakeKind, BrakeWindow
-from deadletter.core.decision import Retry
 from deadletter.core.events import BrakeClosed, BrakeOpened, Buried, Event, Retried
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Failure, Retry, Trouble
 from deadletter.core.letter import By
 from deadletter.core.message import Delivery, Message
+from deadletter.runtime.availability import RuntimeContext
 from deadletter.runtime.brake_gate import BrakeGate, cause_of
-from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 from rig import Rig
 

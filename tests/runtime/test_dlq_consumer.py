@@ -12,7 +12,7 @@ from deadletter.core.events import LeaseLost, LetterHandled, LetterRefused
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.runtime.loop import Loop
+from deadletter.runtime.loop_group import Loop
 from deadletter.system import SystemClock
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import DLQ, Rig, Wrapped, noting, refusing, virtually
@@ -150,7 +150,7 @@ async def test_a_handler_has_a_say_in_when_a_letter_comes_back() -> None:
     [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
     ids=lambda error: type(error).__name__,
 )
-async def test_whatever_a_handler_raises_is_the_letters_failure(error: BaseException) -> None:
+async def test_any_error_of_a_handler_fails_its_letter(error: BaseException) -> None:
     async def handle(letter: DeadLetter) -> None:
         raise error
 

@@ -12,7 +12,7 @@ from deadletter.core.events import BackInReach, LetterHandled, LetterRefused, Ou
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
-from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.deliveries import ExclusiveGate
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import eventually
 from deadletter.testing.virtual_time import VirtualClock

@@ -9,7 +9,7 @@ import pytest
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.events import Event, LoopDied
-from deadletter.runtime import loop as kept_alive
+from deadletter.runtime import loop_group as kept_alive
 from deadletter.runtime.loop_group import LoopGroup
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock, eventually

@@ -27,7 +27,7 @@ async def test_the_first_signal_asks_and_the_handlers_are_put_back() -> None:
 STUBBORN = """
     import asyncio, sys, time
     from deadletter.runtime.loop_group import LoopGroup
-    from deadletter.runtime.lease_keeper import Heartbeat
+    from deadletter.runtime.deliveries import Heartbeat
     from deadletter.system import SystemClock
 
     clock = SystemClock()

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deadletter.runtime.lease_keeper import Heartbeat
+from deadletter.runtime.deliveries import Heartbeat
 from deadletter.testing.fakes import FakeClock
 
 

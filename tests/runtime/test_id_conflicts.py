@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from deadletter.core.decision import Reason
 from deadletter.core.events import Buried
+from deadletter.core.failure import Reason
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import By, DeadLetter, State
 from deadletter.core.message import Delivery
@@ -118,7 +118,7 @@ async def test_where_bodies_may_differ_another_body_is_a_duplicate(rig: Rig) -> 
     assert tally["duplicate"] == 1
 
 
-async def test_whoever_replays_the_letter_of_a_conflict_has_it_handled(rig: Rig) -> None:
+async def test_a_replayed_id_conflict_is_handled(rig: Rig) -> None:
     handled = handle_all(rig)
 
     async with rig.working():

@@ -10,17 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deadletter.core.capture import capture
 from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.failure import Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import Delivery, Lineage, Message
-from deadletter.core.rules import DEFAULT
 from deadletter.runtime.attempt import TimeLimitExceeded
+from deadletter.runtime.deliveries import HandlerNote, Held
 from deadletter.runtime.handlers import Context
-from deadletter.runtime.isolation import ProcessRunner
+from deadletter.runtime.isolation import OrphanGuard, ProcessRunner
 from deadletter.runtime.isolation_wire import WorkerLost
-from deadletter.runtime.lease_keeper import HandlerNote, Held
-from deadletter.runtime.orphan_guard import OrphanGuard
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import eventually
 from isolation_rig import NOW, MiB, delivery, is_alive, running
@@ -54,7 +53,7 @@ async def test_bodies_and_answers_pass_unharmed(handler: str, body: bytes, value
         assert await runner(delivery(body)) == value
 
 
-async def test_what_nobody_asked_for_is_not_sent_back() -> None:
+async def test_results_are_not_sent_back_without_a_reply_address() -> None:
     async with running("unsendable") as runner:
         wanted = delivery()
         message = msgspec.structs.replace(wanted.message, reply_to=None)

@@ -3,11 +3,10 @@
 import pytest
 
 import isolated_handlers
-from deadletter.core.capture import capture
-from deadletter.core.decision import Bury, Continue, Reason, Retry
 from deadletter.core.errors import Ignore, Malformed, Signal
-from deadletter.core.failure import Trouble
-from deadletter.core.rules import DEFAULT
+from deadletter.core.failure import Bury, Continue, Reason, Retry, Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.runtime.isolation_wire import RemoteError
 from isolation_rig import delivery, running
 

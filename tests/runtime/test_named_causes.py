@@ -8,7 +8,7 @@ from deadletter import App
 from deadletter.core.errors import ConfigError
 from deadletter.core.events import PolicyFailed
 from deadletter.core.failure import Failure
-from deadletter.core.fingerprint import of_head, own_fingerprint
+from deadletter.core.failure.fingerprint import of_head, own_fingerprint
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Message
 from deadletter.core.policy import DLQPolicy

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.errors import Unavailable
 from deadletter.core.events import Event
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason, Retry
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
-from deadletter.runtime.availability import Availability
+from deadletter.runtime.availability import Availability, RuntimeContext
+from deadletter.runtime.deliveries import Held
 from deadletter.runtime.idempotency import Once, keyed, ledger_key
-from deadletter.runtime.lease_keeper import Held
-from deadletter.runtime.runtime_context import RuntimeContext
 from deadletter.stores.memory.ledger import MemoryLedger
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
 
@@ -93,7 +92,7 @@ async def test_a_claim_is_finished_once_and_let_go() -> None:
     assert desk.once._claims == {}
 
 
-async def test_what_was_never_claimed_is_not_told() -> None:
+async def test_keys_that_were_never_claimed_are_not_finished() -> None:
     desk = Desk()
     (claimed,) = await desk.claimed("a")
     stranger = Held(_delivery("b"), 0.0)

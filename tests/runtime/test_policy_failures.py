@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from deadletter.core.backoff import Fixed, NoBackoff
-from deadletter.core.classify import ErrorClassifier, Rule
 from deadletter.core.events import PolicyFailed, Retried
 from deadletter.core.failure import Trouble
+from deadletter.core.failure.classify import ErrorClassifier, Rule
 from deadletter.core.message import Message
 from deadletter.core.policy import DLQPolicy
 from deadletter.testing.fakes import eventually

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from deadletter.core.errors import ConfigError, NotFound, Unavailable
-from deadletter.runtime import supervisor_health as module
+from deadletter.runtime import supervisor as module
 from deadletter.runtime.health import Complaint, HealthServer
 from deadletter.runtime.lifeline import LISTENER_FD, inherited_listener
-from deadletter.runtime.supervisor_health import Children, answer_probes
+from deadletter.runtime.supervisor import Children, answer_probes
 
 
 def joined(texts: Mapping[str, bytes]) -> bytes:
@@ -47,7 +47,7 @@ def gone() -> tuple[str, int]:
     return address
 
 
-async def test_it_is_ready_when_every_child_is() -> None:
+async def test_the_supervisor_is_ready_when_every_child_is() -> None:
     async with child() as one, child() as two:
         assert await Children([one, two], joined).complaints() == []
 

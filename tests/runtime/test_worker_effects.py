@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from deadletter import Delivery, DLQPolicy, Failure, NoBackoff, Route, State
-from deadletter.core.decision import Decision
 from deadletter.core.events import Succeeded
+from deadletter.core.failure import Decision
 from deadletter.core.letter import By
 from deadletter.office.replay import Replay
 from deadletter.system import SystemClock, SystemDice
@@ -15,7 +15,7 @@ from rig import Rig, fails
 QUICK = DLQPolicy(max_attempts=3, backoff=NoBackoff())
 
 
-async def test_what_a_handler_returns_goes_to_reply_to() -> None:
+async def test_handler_results_are_sent_to_reply_to() -> None:
     rig = Rig()
 
     @rig.app.handler("orders")

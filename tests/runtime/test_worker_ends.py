@@ -10,8 +10,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.events import Event, OutOfReach, WorkerStopped
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Engine
-from deadletter.runtime.exclusive_gate import ExclusiveGate
-from deadletter.runtime.lease_keeper import LeaseKeeper
+from deadletter.runtime.deliveries import ExclusiveGate, LeaseKeeper
 from deadletter.runtime.registration import WorkerOptions
 from deadletter.runtime.worker import Worker
 from deadletter.stores.memory import open_engine
@@ -168,9 +167,7 @@ async def test_a_worker_that_died_works_when_it_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("broken", [AssertionError, IndexError, UnicodeError])
-async def test_what_a_client_library_makes_of_a_bad_answer_is_waited_out(
-    broken: type[Exception],
-) -> None:
+async def test_client_errors_caused_by_bad_answers_are_retried(broken: type[Exception]) -> None:
     failed = asyncio.Event()
 
     async def garbled(**options: Any) -> Sequence[Delivery]:

@@ -9,22 +9,19 @@ from msgspec.structs import replace
 from pytest import MonkeyPatch  # noqa: PT013 -- this is no test file
 
 from deadletter.core import letter_filing as keeping
-from deadletter.core.decision import Ack, Bury, Reason, Retry
 from deadletter.core.errors import BackendError
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Failure, Reason, Retry
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Delivery
 from deadletter.ports import Burial, Fate, Kept, LedgerState, LetterStore, Settlement, Source
-from deadletter.runtime import burial as burying
+from deadletter.runtime import outcomes as burying
 from deadletter.runtime import settlement as settle
 from deadletter.runtime.attempt import Attempts
-from deadletter.runtime.attempt_result import Finished
 from deadletter.runtime.availability import Availability
 from deadletter.runtime.brake_gate import BrakeGate
-from deadletter.runtime.burial import Keep
-from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.deliveries import ExclusiveGate, Held, LeaseKeeper
 from deadletter.runtime.idempotency import Once, ledger_key
-from deadletter.runtime.lease_keeper import Held, LeaseKeeper
+from deadletter.runtime.outcomes import Finished, Keep
 from deadletter.runtime.settlement import Settler
 from deadletter.runtime.worker import Worker
 from deadletter.stores.memory.queue import Box, Row

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import OPEN
 from deadletter.ports import LedgerState
 from simulation.evidence import Evidence, left_in

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from simulation.evidence import Evidence
 from simulation.violation import Violation, told, with_parcels
 from simulation.workload import MAX_ATTEMPTS, Kind, Parcel, Run

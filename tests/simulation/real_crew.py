@@ -6,7 +6,7 @@ from deadletter.core.backoff import Exponential
 from deadletter.core.brake import BrakePolicy
 from deadletter.core.policy import DLQPolicy
 from deadletter.ports import Clock, Dice, Engine
-from deadletter.runtime.exclusive_gate import ExclusiveGate
+from deadletter.runtime.deliveries import ExclusiveGate
 from deadletter.runtime.registration import WorkerOptions
 from deadletter.runtime.sweep import Sweep
 from deadletter.runtime.worker import Worker

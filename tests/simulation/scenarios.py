@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import State
 from simulation.crash_points import Scenario
 from simulation.evidence import Evidence

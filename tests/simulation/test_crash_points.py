@@ -2,7 +2,7 @@
 
 import pytest
 
-from deadletter.core.decision import Reason
+from deadletter.core.failure import Reason
 from deadletter.core.letter import State
 from simulation.crash_points import Scenario, crash_points
 from simulation.operator_crew import is_replayed, operator

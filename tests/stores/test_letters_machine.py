@@ -5,9 +5,9 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from contracts.letters_machine import LettersMachine
 from hypothesis import settings
 
+from contracts.letters_machine import LettersMachine
 from deadletter.ports import Durability, Features
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.sqlite.engine import Database

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from deadletter.stores.memory.campaigns import Campaigns
 from msgspec.structs import replace
 
 from damages import KEY, findings, furnish, sealed_anew, use
 from deadletter.core.campaign import Outcome
+from deadletter.stores.memory.campaigns import Campaigns
 from deadletter.stores.memory.letters import MemoryLetters
 from deadletter.stores.memory.letters_shelf import OnShelf, Shelf
 from deadletter.testing.fakes import FakeClock, SeededDice
@@ -72,7 +72,7 @@ async def test_an_outcome_changed_in_memory_is_noticed() -> None:
         await sealed_anew(engine)
         assert not await findings(engine)
 
-        campaigns: Campaigns = engine.letters._campaigns
+        campaigns: Campaigns = engine.letters._operations
         seq = engine.letters._shelf.by_id[letters["replayed"]].seq
         course = campaigns.courses["c-1"]
         (item,) = [one for one in course.items if one.seq == seq]

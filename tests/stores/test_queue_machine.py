@@ -5,9 +5,9 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from contracts.queue_machine import QueueMachine
 from hypothesis import settings
 
+from contracts.queue_machine import QueueMachine
 from deadletter.ports import Engine
 from deadletter.stores import memory, sqlite
 from deadletter.testing.fakes import SeededDice

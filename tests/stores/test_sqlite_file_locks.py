@@ -79,7 +79,7 @@ async def test_closing_a_file_leaves_the_log_to_us(db: Database, path: Path) -> 
     assert run_elsewhere(VISIT, str(path)) == "first,second"
 
 
-async def test_nobody_else_writes_while_we_do(db: Database, path: Path) -> None:
+async def test_a_write_lock_excludes_other_writers(db: Database, path: Path) -> None:
     write = (
         "import sqlite3, sys\n"
         "connection = sqlite3.connect(sys.argv[1], timeout=0)\n"

@@ -147,7 +147,7 @@ async def test_a_directory_where_no_log_can_be_made_is_named(
         await opened(f"sqlite:///{path}")
 
 
-async def test_nobody_else_may_read_the_files(path: Path) -> None:
+async def test_database_files_are_readable_by_the_owner_only(path: Path) -> None:
     before = os.umask(0)
     try:
         engine = await opened(f"sqlite:///{path}")
@@ -161,7 +161,7 @@ async def test_nobody_else_may_read_the_files(path: Path) -> None:
     assert modes == dict.fromkeys(("q.db", "q.db-wal", "q.db-shm"), 0o600)
 
 
-async def test_what_was_sent_is_there_after_reopening(path: Path) -> None:
+async def test_sent_messages_survive_reopening(path: Path) -> None:
     engine = await opened(f"sqlite:///{path}")
     message = a_message(b"\x00\xff", headers=(("a", b"\xfe"),))
     await engine.broker.sink("orders").send([message])

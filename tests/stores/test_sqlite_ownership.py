@@ -100,7 +100,7 @@ def no_database(path: Path) -> None:
         (no_database, "not a SQLite database"),
     ],
 )
-async def test_what_is_not_ours_is_refused_and_left_as_it_is(
+async def test_foreign_databases_are_rejected_unchanged(
     path: Path, make: Callable[[Path], None], saying: str
 ) -> None:
     make(path)

@@ -24,7 +24,7 @@ from deadletter import (
     Trouble,
     open_engine,
 )
-from deadletter.core.decision import Fail
+from deadletter.core.failure import Fail
 from office.making import NOW
 
 SECRET = "hunter2"
@@ -196,7 +196,7 @@ def test_waits_and_routes(make: Callable[[Any], object], says: str) -> None:
         make("5s")
 
 
-def test_what_expired_messages_lead_to_may_be_its_name() -> None:
+def test_dispositions_can_be_given_by_name() -> None:
     named: Any = {"expired": "fail"}
     sent = Message(id="m", body=b"", sent_at=NOW, expires_at=NOW)
     delivery = Delivery(message=sent, mailbox="orders")

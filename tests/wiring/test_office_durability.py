@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deadletter.app import App
-from deadletter.cli.running import run
+from deadletter.cli.app import run
 from deadletter.core.errors import ConfigError
 from deadletter.ports import Durability
 from deadletter.settings import OfficeDurability, load_settings

@@ -1,16 +1,83 @@
 """
-The table of all commands.
+One run of `dlq`: the table of all commands, errors as sentences, and exit codes.
 
 Commands are imported when they run, so that `dlq --help` and completions are fast. The
 table has the module and the help line of each command.
 """
 
 import asyncio
+import difflib
 import inspect
-from collections.abc import Coroutine, Sequence
-from typing import Annotated, Any, Final
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import Annotated, Any, Final, Literal
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.exceptions import UnusedCliTokensError
+
+from deadletter.core.errors import (
+    BackendError,
+    ConfigError,
+    Conflict,
+    DeadLetterError,
+    Malformed,
+    NotFound,
+    QueryError,
+    StoreLost,
+)
+from deadletter.core.text import clean, clean_lines
+
+from .streams import restored_streams, take_everything
+
+
+class ExitCode(IntEnum):
+    """
+    Exit codes of `dlq`, for scripts.
+
+    0    done
+    1    unexpected error: a defect of deadletter, please report it
+    2    invalid command line or search, or --yes is missing
+    3    letter, mailbox or replay not found
+    4    changed in the meantime, not allowed in its state, or you declined
+    5    broker or database unavailable
+    6    a check failed; or letters of a replay failed again, or have no outcome in time
+    7    the file of the store was removed or replaced while it was in use
+    130  interrupted
+    """
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNAVAILABLE = 5
+    CHECK_FAILED = 6
+    STORE_LOST = 7
+    INTERRUPTED = 130
+
+
+def code_for(error: BaseException) -> ExitCode:
+    """Return the exit code for an error."""
+    match error:
+        case QueryError() | ConfigError() | Malformed():
+            return ExitCode.USAGE
+        case NotFound():
+            return ExitCode.NOT_FOUND
+        case Conflict():
+            return ExitCode.CONFLICT
+        case StoreLost():
+            return ExitCode.STORE_LOST
+        case BackendError():
+            return ExitCode.UNAVAILABLE
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+        case _:
+            return ExitCode.UNEXPECTED
+
 
 LOOK: Final = Group("Look", sort_key=1)
 DECIDE: Final = Group("Decide", sort_key=2)
@@ -18,14 +85,14 @@ RUN: Final = Group("Run", sort_key=3)
 CHECK: Final = Group("Check and keep", sort_key=4)
 GLOBAL: Final = Group("Everywhere", sort_key=9)
 
-_ITEMS: Final = "deadletter.queue_server.item_commands"
+_ITEMS: Final = "deadletter.queue_server.queue_commands"
 _COMMANDS: Final = (
     ("list", "letters:list_", LOOK, "Search the dead letters, newest first."),
     ("groups", "groups:app", LOOK, "List problems: letters grouped by cause."),
     ("show", "letters:show", LOOK, "Show one letter and its whole story."),
-    ("repro", "repro:repro", LOOK, "Write a failing test that reproduces a letter."),
+    ("repro", "archive:repro", LOOK, "Write a failing test that reproduces a letter."),
     ("stats", "overview:stats", LOOK, "Count messages and letters."),
-    ("outages", "outages:app", LOOK, "List outages; release mailboxes."),
+    ("outages", "overview:outages_app", LOOK, "List outages; release mailboxes."),
     ("review", "moves:review", DECIDE, "Mark letters as reviewed."),
     ("note", "moves:note", DECIDE, "Add a note to letters."),
     ("replay", "replay:app", DECIDE, "Send letters back to their mailboxes."),
@@ -39,22 +106,22 @@ _COMMANDS: Final = (
     ("work", "work:work", RUN, "Run the handlers of an App."),
     ("serve", "serve:serve", RUN, "Serve the HTTP API, the queue server and metrics."),
     ("drain", "drain:drain", RUN, "Import letters from a broker's own dead-letter queue."),
-    ("send", "send:send", RUN, "Send a message."),
+    ("send", "queues:send", RUN, "Send a message."),
     ("tokens", "tokens:app", RUN, "Create, list, revoke tokens of the server."),
     ("produce", f"{_ITEMS}:produce", RUN, "Add an item to a queue of the server."),
     ("lease", f"{_ITEMS}:lease", RUN, "Lease items from a queue of the server."),
     ("complete", f"{_ITEMS}:complete", RUN, "Complete leased items."),
     ("retry", f"{_ITEMS}:retry", RUN, "Return leased items to the queue."),
     ("queues", "queues:app", RUN, "List, create, update, delete mailboxes."),
-    ("classify", "classify:classify", RUN, "Show how an error would be classified."),
+    ("classify", "work:classify", RUN, "Show how an error would be classified."),
     ("verify", "checks:verify", CHECK, "Check that no message was lost."),
     ("audit", "audit:app", CHECK, "List who did what, newest first."),
     ("doctor", "checks:doctor", CHECK, "Check for common problems."),
-    ("alarms", "alarms:app", CHECK, "Print Prometheus rules or create CloudWatch alarms."),
+    ("alarms", "checks:alarms_app", CHECK, "Print Prometheus rules or create CloudWatch alarms."),
     ("export", "archive:export", CHECK, "Write letters to a file."),
     ("import", "archive:import_", CHECK, "Import letters from a file."),
-    ("retention", "retention:app", CHECK, "Delete finished letters after their retention."),
-    ("completion", "completion:completion", CHECK, "Print a completion script for your shell."),
+    ("retention", "moves:retention_app", CHECK, "Delete finished letters after their retention."),
+    ("completion", "app:completion", CHECK, "Print a completion script for your shell."),
 )
 _ALIASES: Final = {"replay": ("redrive",)}
 
@@ -130,14 +197,10 @@ def _launcher(app: App) -> Any:
             more["desk"] = Desk(url=url, office=office, server=server, as_json=json, actor=actor)
         result = command(*bound.args, **bound.kwargs, **more)
         if inspect.iscoroutine(result):
-            result = _run(result)
+            result = asyncio.run(result)
         return int(result or 0)
 
     return launch
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(work)
 
 
 async def _overview(*, desk: Annotated[Any, Parameter(parse=False)]) -> None:
@@ -146,7 +209,127 @@ async def _overview(*, desk: Annotated[Any, Parameter(parse=False)]) -> None:
     await overview(desk=desk)
 
 
+async def completion(
+    shell: Literal["bash", "zsh", "fish"],
+    /,
+    *,
+    install: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    desk: Annotated[Any, Parameter(parse=False)],
+) -> None:
+    """
+    Print a script that makes a shell complete `dlq`, or install it.
+
+    Try it: source <(dlq completion bash)
+
+    Args:
+        shell: bash, zsh or fish.
+        install: Install the script where the shell looks for completions.
+    """
+    app = build()
+    if not install:
+        print(app.generate_completion(shell=shell))  # noqa: T201 -- a script, not a message
+        return
+    path = app.install_completion(shell=shell)
+    desk.tell(f"Installed in {path}. Open a new shell to use it.")
+
+
 def _version() -> str:
     from importlib.metadata import version  # noqa: PLC0415 -- for --version only
 
     return f"dlq {version('deadletter')}"
+
+
+_HELP: Final = frozenset({"--help", "-h"})
+
+
+def run(words: Sequence[str]) -> int:
+    """Do what the words say; the exit code tells how it went."""
+    take_everything(sys.stdout, sys.stderr)
+    with restored_streams():
+        return _run(words)
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        app = build(words)
+        _check_command(app, words)
+        code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _nobody_reads()
+    except SystemExit as ended:  # as rich says it, who prints the help
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _nobody_reads()
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except CycloptsError as error:
+        _say(_misunderstood(error))
+        return ExitCode.USAGE
+    except DeadLetterError as error:
+        _debug()
+        _say(_readable(error))
+        return code_for(error)
+    except Exception as error:  # noqa: BLE001 -- never a traceback, always a sentence
+        _debug()
+        _say(
+            f"something unexpected went wrong: {type(error).__name__}: {error} "
+            "(DLQ_DEBUG=1 shows where; please report it)"
+        )
+        return ExitCode.UNEXPECTED
+    return int(code or 0)
+
+
+def _check_command(app: App, words: Sequence[str]) -> None:
+    """Refuse words that are no command, where `--help` would hide the mistake."""
+    if not _HELP.intersection(words):
+        return
+    others = [word for word in words if word not in _HELP]
+    with suppress(CycloptsError):  # something is missing: help says what
+        _, bound, _ = app.meta.parse_args(others, exit_on_error=False, print_error=False)
+        try:
+            app.parse_args(bound.args, exit_on_error=False, print_error=False)
+        except UnusedCliTokensError as error:
+            raise ConfigError(_misunderstood(error)) from error
+
+
+def _no_command(word: str) -> str:
+    near = difflib.get_close_matches(word, NAMES, n=1)
+    hint = f"did you mean `dlq {near[0]}`?" if near else "see `dlq --help`"
+    return f"there is no command {word[:40]!r}; {hint}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"dlq: {clean_lines(text)}\n")
+
+
+def _debug() -> None:
+    if os.environ.get("DLQ_DEBUG"):
+        traceback.print_exc()
+
+
+def _readable(error: DeadLetterError) -> str:
+    if not isinstance(error, QueryError) or not error.query:
+        return str(error)
+    # The pointer must stand under the token, so what is before it is measured as
+    # it is shown.
+    before = clean(error.query[: error.at])
+    shown = clean(error.query)
+    return f"{error.text}\n  {shown}\n  {' ' * len(before)}^"
+
+
+def _misunderstood(error: CycloptsError) -> str:
+    error.verbose = False
+    chain = list(error.command_chain or ())
+    if isinstance(error, UnusedCliTokensError) and not chain and error.unused_tokens:
+        return _no_command(error.unused_tokens[0])
+    text = str(error).strip()
+    return f"{text} See `{' '.join(['dlq', *chain])} --help`."
+
+
+def _nobody_reads() -> int:
+    # The other end of the pipe has seen enough. What Python flushes on its way
+    # out has to go somewhere.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return ExitCode.OK

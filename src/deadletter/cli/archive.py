@@ -1,21 +1,125 @@
-"""dlq export, dlq import: letters into a file and back."""
+"""
+dlq export, import and repro: letters as files.
 
+A file appears under its name only when it is complete.
+"""
+
+import errno
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, Literal
 
 from cyclopts import Parameter
 
-from deadletter.core.errors import ConfigError
+from deadletter.core.errors import ConfigError, Conflict, Unavailable
+from deadletter.office.exports import repro as files_of
+from deadletter.wiring.engines import default_settings
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
-from .files import new_file, readable
-from .options import AtMost, Flag, Reason
+from .options import AtMost, Flag, Reason, letter_id
 from .streams import standard_input
 from .ui import many, reading, writing
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
+
+
+@contextmanager
+def new_file(out: str | Path, *, force: bool) -> Iterator[BinaryIO]:
+    """
+    Write a file that is there as a whole, or not at all.
+
+    It has a temporary name beside its own until it is on the disk. Nobody else may
+    read it. One that is there already is replaced only by `force`; a link is not
+    followed, and a device or pipe is written to as it is.
+    """
+    path = Path(out)
+    if _is_special(path, force=force):
+        with path.open("wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f".{path.name[:100]}.{os.urandom(6).hex()}.part")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _name(temporary, path, force=force)
+        _sync(path.parent)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise Unavailable(
+            f"cannot write {out}: {error.strerror}; nothing was left under that name"
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+@contextmanager
+def readable(file: BinaryIO) -> Iterator[BinaryIO]:
+    """Give the same bytes as a file that can be read twice; a pipe is copied."""
+    if file.seekable():
+        yield file
+        return
+    with tempfile.TemporaryFile(prefix="dlq-") as copy:
+        try:
+            shutil.copyfileobj(file, copy, 1024 * 1024)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot keep what is read in {tempfile.gettempdir()}:"
+                f" {error.strerror}; TMPDIR names another place"
+            ) from error
+        copy.seek(0)
+        yield copy
+
+
+def _is_special(path: Path, *, force: bool) -> bool:
+    """Return whether something is there that is not a file; refuse what may not go."""
+    if path.is_symlink() and force:
+        raise ConfigError(f"cannot write {path}: it is a link; name what it leads to")
+    if not path.exists() and not path.is_symlink():
+        return False
+    if not force:
+        raise Conflict(f"{path} is there already: --force overwrites it")
+    if path.is_dir():
+        raise ConfigError(f"cannot write {path}: it is a directory")
+    return not path.is_file()
+
+
+def _name(temporary: Path, path: Path, *, force: bool) -> None:
+    if not force:
+        try:
+            os.link(temporary, path)  # unlike a rename, it replaces nothing
+        except FileExistsError as error:
+            raise Conflict(f"{path} is there already: --force overwrites it") from error
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        else:
+            return
+    temporary.replace(path)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 STANDARD: Final = "-"
 
@@ -30,20 +134,20 @@ async def export(
     desk: AtDesk,
 ) -> None:
     """
-    Write letters into a file: whole ones as JSON lines, or their heads as CSV.
+    Write letters to a file: complete as JSON lines, or as a table in CSV.
 
-    A JSON lines archive holds every byte, secrets too, and can be imported again. It
-    has a checksum for each letter, and a last line with their number and a digest of
-    all of it. The file appears under its name only when all of it is on the disk.
+    A JSON lines archive is complete, includes secrets, and can be imported again. It has
+    a checksum for each letter, and a last line with their number and a digest of the
+    whole file. The file appears under its name only when it is complete.
 
     In CSV, text that a spreadsheet would run as a formula gets an apostrophe.
 
     Args:
-        query: In the search language; nothing is everything.
-        out: The file; - is standard output.
+        query: A search (default: all letters).
+        out: The file; - means standard output.
         format_: jsonl or csv.
         limit: The maximum number of letters.
-        force: Overwrite the file if it is there.
+        force: Overwrite an existing file.
         reason: Why; recorded in the audit.
     """
     text = " ".join(query)
@@ -66,17 +170,16 @@ async def import_(
     desk: AtDesk,
 ) -> int:
     """
-    Take in the letters of an archive that `dlq export` wrote.
+    Import the letters of an archive that `dlq export` wrote.
 
-    All of it is checked first. If a letter was changed, or letters are missing,
-    nothing is taken in, and the lines that are wrong are named. Letters that are here
-    already are left as they are; importing the same archive again is fine.
+    The whole archive is checked first. If letters were changed or are missing, nothing is
+    imported and the wrong lines are listed. Existing letters do not change, so an archive
+    can be imported again.
 
     Args:
-        file: The archive; - is standard input.
-        salvage: Take the intact letters of a damaged archive, or all of one that an
-            older version wrote without checksums. The exit code is 6 if something
-            was wrong.
+        file: The archive; - means standard input.
+        salvage: Import the intact letters of a damaged archive, or all letters of an
+            archive without checksums. The exit code is 6 if letters were damaged.
         reason: Why; recorded in the audit.
     """
     name = "standard input" if file == STANDARD else Path(file).name
@@ -145,3 +248,63 @@ def _reading(name: str) -> Iterator[BinaryIO]:
         raise ConfigError(f"cannot read {name}: {error.strerror}") from error
     with file:
         yield file
+
+
+_HERE: Final = Path("tests")
+
+
+async def repro(
+    letter: str,
+    app: str | None = None,
+    /,
+    *,
+    into: Path = _HERE,
+    original: Flag = False,
+    reveal: Flag = False,
+    force: Flag = False,
+    reason: Reason = "",
+    desk: AtDesk,
+) -> None:
+    """
+    Write a pytest test that passes the message of a letter to its handler.
+
+    The test fails as the message did, until the handler is fixed. The message is written
+    to a file beside it, with likely secrets masked.
+
+    Args:
+        letter: The id of the letter, or at least the first 6 characters of it.
+        app: The App, as module:name (default: DLQ_APP, or `app` in deadletter.toml).
+        into: The directory of the tests; it is created if it does not exist.
+        original: Use the original message of an edited letter.
+        reveal: Do not mask secrets. Keep the file private.
+        force: Overwrite existing files.
+        reason: Why; recorded in the audit with --reveal.
+    """
+    app = app or default_settings().app
+    if app is None:
+        raise ConfigError("say where the application is, as in: dlq repro ID shop:app")
+    async with desk.office() as office:
+        head, message = await office.letters.message(
+            letter_id(letter), desk.by(reason), original=original, shown=reveal
+        )
+    files = files_of(head, message, app, reveal=reveal)
+    _write(into, files, force=force)
+    *_, test = files
+    if desk.as_json:
+        desk.document({"files": [str(into / name) for name in files]})
+        return
+    desk.tell(f"{' and '.join(str(into / name) for name in files)} written.")
+    desk.hint(f"It fails until it is mended: pytest {into / test}")
+
+
+def _write(into: Path, files: dict[str, str], *, force: bool) -> None:
+    there = [name for name in files if (into / name).exists()]
+    if there and not force:  # before any of them is written
+        raise Conflict(f"{into / there[0]} is there already: --force overwrites it")
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{into} cannot be written to: {error.strerror}") from error
+    for name, text in files.items():
+        with new_file(into / name, force=force) as file:
+            file.write(text.encode())

@@ -1,15 +1,20 @@
-"""dlq verify and dlq doctor."""
+"""dlq verify, doctor and alarms: checks now, and alarms for later."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from cyclopts import App, Parameter
 from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
+from deadletter.core.alerts import RULES
 from deadletter.core.errors import ConfigError
 from deadletter.core.text import clean
+from deadletter.observe.alerts import alarms, prometheus_rules
+from deadletter.observe.dashboard import dashboard
 from deadletter.office.audit import check_anchors
 from deadletter.office.doctor import Check, Health, examine, worst
 from deadletter.office.verify import CONFLICTS, Conflicts, Verified
@@ -17,8 +22,9 @@ from deadletter.office.verify import verify as add_up
 from deadletter.ports import LetterStore
 from deadletter.wiring.engines import key_ring
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
+from .options import Flag
 from .ui import Name, bar, many, name_column, number, number_column, table
 
 _STYLES: Final = {
@@ -31,15 +37,15 @@ _STYLES: Final = {
 
 async def verify(*, anchors: Path | None = None, desk: AtDesk) -> ExitCode:
     """
-    Add everything up: what came in must be what went out and what is still there.
+    Check that no message was lost: messages received = finished + still present.
 
-    Exit code 6 when something is missing, doubled or was changed. Letters whose
-    message id or key was used with another body as well are named; nothing is lost.
-    Says what it could not see.
+    The exit code is 6 if messages are missing, duplicated or were changed. Letters whose
+    message id or key was also used with another body are listed; none of them is lost.
+    What could not be checked is reported.
 
     Args:
-        anchors: A file of lines that `dlq audit head` has printed: the audit must
-            still hold these entries. Without it, the file that the settings name.
+        anchors: A file of lines printed by `dlq audit head`: the audit must still have
+            these entries (default: the file in the settings).
     """
     async with desk.engine() as engine:
         with bar(desk, "adding up", None):
@@ -131,9 +137,9 @@ def _show_conflicts(desk: Desk, found: Conflicts) -> None:
 
 async def doctor(*, desk: AtDesk) -> ExitCode:
     """
-    Look at everything that tends to go wrong, and say what to do about it.
+    Check for common problems, and say what to do about each.
 
-    Exit code 6 when something is broken; warnings alone are 0.
+    The exit code is 6 if a check fails, and 0 if there are only warnings.
     """
     async with desk.engine() as engine:
         keys = None
@@ -163,3 +169,81 @@ def show_checks(desk: Desk, checks: Sequence[Check]) -> ExitCode:
         )
     desk.show(shown)
     return code
+
+
+Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
+
+alarms_app = App(
+    name="alarms",
+    help="Print Prometheus rules or a Grafana dashboard, or create CloudWatch alarms.",
+    help_format="markdown",
+)
+
+
+@alarms_app.command
+def prometheus(*, desk: AtDesk) -> None:
+    """Print the alert rules for Prometheus, for its `rule_files`."""
+    if desk.as_json:
+        for rule in RULES:
+            desk.document(rule)
+    else:
+        sys.stdout.write(prometheus_rules())
+
+
+@alarms_app.command
+def grafana(*, desk: AtDesk) -> None:
+    """Print a dashboard to import into Grafana."""
+    sys.stdout.write(dashboard())
+
+
+@alarms_app.command
+async def cloudwatch(
+    *,
+    source: Names = (),
+    queue: Names = (),
+    topic: str | None = None,
+    put: Flag = False,
+    region: str | None = None,
+    endpoint: str | None = None,
+    desk: AtDesk,
+) -> None:
+    """
+    Print the CloudWatch alarms, one JSON document each, or create them.
+
+    Workers with the observer `CloudWatch` publish the metrics of these alarms.
+
+    Args:
+        source: A mailbox to watch (default: all mailboxes of the office).
+        queue: A dead-letter queue of SQS that should be empty.
+        topic: The ARN of the SNS topic to notify.
+        put: Create or update the alarms in CloudWatch.
+        region: The AWS region (default: from the environment).
+        endpoint: Another URL of the service, such as that of an emulator.
+    """
+    sources = source or await _sources(desk)
+    wanted = alarms(sources=sources, queues=queue, topic=topic)
+    if not put:
+        for alarm in wanted:
+            desk.document(alarm)
+        return
+    try:
+        from deadletter.observe import cloudwatch as cloud  # noqa: PLC0415 -- an extra
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"CloudWatch needs {error.name}: pip install 'deadletter[sqs]'"
+        ) from error
+    async with cloud.cloudwatch(region=region, endpoint=endpoint) as client:
+        names = await cloud.put_alarms(client, sources=sources, queues=queue, topic=topic)
+    if desk.as_json:
+        desk.document({"alarms": names})
+    else:
+        desk.tell(f"{many(len(names), 'alarm')} made or changed.", "green")
+
+
+async def _sources(desk: Desk) -> tuple[str, ...]:
+    async with desk.engine() as engine:
+        queues = [queue.options for queue in await engine.broker.queues()]
+        counts = await engine.letters.counts() if engine.letters is not None else {}
+    dead = {options.dead_queue for options in queues}
+    live = {options.name for options in queues} - dead
+    return tuple(sorted(live | set(counts)))

@@ -22,12 +22,11 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.core.letter import By
 from deadletter.core.message import Message
 from deadletter.core.redact import redact
-from deadletter.core.text import clean, clean_json, is_word
+from deadletter.core.text import clean, clean_json, encode_document, is_word
 from deadletter.office.office import Office, OfficeProtocol
 from deadletter.ports import Clock, Engine
 from deadletter.settings import Settings, load_settings

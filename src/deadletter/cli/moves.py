@@ -1,16 +1,19 @@
-"""dlq review, note, close, reopen, confirm, discard, restore and purge."""
+"""dlq review, note, close, reopen, confirm, discard, restore, purge and retention."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from cyclopts import App
+
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, State
 from deadletter.office.letters import IS_REPLAYING, LettersProtocol, Moved
+from deadletter.wiring.chores import retention_of
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
 from .options import AtMost, Flag, FreeText, Reason, Yes, choose
-from .ui import agreed, many, through
+from .ui import agreed, bar, many, through
 
 _WAITING: Final = f"is:{State.REPLAYING}"
 
@@ -253,3 +256,55 @@ def _report(desk: Desk, result: Moved, done: str) -> None:
             "A replay has sent them, and no outcome has come yet. `close`, `discard`,"
             " `reopen` and `replay` take them with --unconfirmed."
         )
+
+
+retention_app = App(
+    name="retention",
+    help="Delete finished letters after their retention. Unreviewed letters never expire.",
+    help_format="markdown",
+)
+
+
+@retention_app.default
+@retention_app.command
+async def due(*, desk: AtDesk) -> None:
+    """Count the letters whose retention has ended; delete nothing."""
+    async with desk.here() as office:
+        count = await retention_of(office, desk.settings.retention_days).due()
+    if desk.as_json:
+        desk.document({"due": count})
+        return
+    desk.tell(f"{many(count, 'letter')} past their time: {_rules(desk)}.")
+
+
+@retention_app.command
+async def run(
+    *, force: Flag = False, yes: Yes = False, reason: str = "retention", desk: AtDesk
+) -> None:
+    """
+    Delete closed, replayed and discarded letters whose retention has ended.
+
+    Refuses to delete more than half of all letters: the clock may be wrong.
+
+    Args:
+        force: Delete even if that is more than half of all letters.
+        yes: Do not ask for confirmation.
+        reason: Why; recorded in the audit.
+    """
+    async with desk.here() as office:
+        retention = retention_of(office, desk.settings.retention_days)
+        count = await retention.due()
+        if count:
+            what = f"delete {many(count, 'letter')} for good"
+            agreed(desk, what, yes=yes, count=count)
+        with bar(desk, "deleting", count) as advance:
+            swept = await retention.run(desk.by(reason), force=force, on_progress=advance)
+    if desk.as_json:
+        desk.document(swept)
+        return
+    desk.tell(f"{many(swept.letters, 'letter')} and {many(swept.ledger, 'ledger key')} deleted.")
+
+
+def _rules(desk: Desk) -> str:
+    days = desk.settings.retention_days
+    return f"closed {days.closed:g} days, replayed {days.replayed:g}, discarded {days.discarded:g}"

@@ -17,7 +17,7 @@ from .streams import interruptible, standard_input
 Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)]
 Reason: TypeAlias = Annotated[str, Parameter(show_default=False)]
-Text: TypeAlias = Annotated[str, Parameter(show_default=False)]
+OptionalText: TypeAlias = Annotated[str, Parameter(show_default=False)]
 FreeText: TypeAlias = Annotated[bool, Parameter(name="--text", negative="", show_default=False)]
 Shown: TypeAlias = Annotated[int, Parameter(name=["--limit", "-n"], validator=Number(gte=1))]
 AtMost: TypeAlias = Annotated[

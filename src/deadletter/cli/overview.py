@@ -1,30 +1,150 @@
-"""dlq without a command, and dlq stats: what needs attention, and all numbers."""
+"""dlq without a command, dlq stats and dlq outages: open problems, counts, and outages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from cyclopts import App
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from deadletter.core.brake import BrakeKind, WindowState
 from deadletter.core.campaign import Unsettled, together
 from deadletter.core.letter import State, still_open
 from deadletter.core.text import clean
-from deadletter.office.mailboxes import unworked
+from deadletter.office.mailboxes import Outage, unworked
 from deadletter.office.stats import Arrivals, Stats
 from deadletter.ports import QueueInfo
 
 from .desk import AtDesk, Desk
 from .groups import group_table
-from .outages import show_open
-from .ui import Counts, Name, ago, count_tables, indented, many, number, span, state
+from .options import Flag, Reason, Shown, Yes
+from .ui import (
+    Counts,
+    Name,
+    ago,
+    agreed,
+    cell,
+    count_tables,
+    firm_column,
+    indented,
+    many,
+    name_column,
+    number,
+    number_column,
+    span,
+    state,
+    table,
+)
+
+outages_app = App(
+    name="outages",
+    help="List outages, during which workers stopped receiving; end them by hand.",
+    help_format="markdown",
+)
+_STYLES = {WindowState.OPEN: "bold red", WindowState.SILENT: "yellow", WindowState.CLOSED: "dim"}
+
+
+@outages_app.default
+@outages_app.command(name="list")
+async def list_(
+    mailbox: str | None = None, /, *, open: Flag = False, limit: Shown = 20, desk: AtDesk
+) -> None:
+    """
+    List outages, during which workers stopped receiving messages, latest first.
+
+    An *outage* is a series of transient failures: a service is down. *Systemic* means
+    that nearly all messages fail for one cause, such as a bad deploy. During both, no
+    attempts are counted and no messages are buried.
+
+    Args:
+        mailbox: Only outages of this mailbox.
+        open: Only outages that have not ended.
+        limit: The most outages to show.
+    """
+    async with desk.office() as office:
+        found = await office.mailboxes.outages(mailbox=mailbox, only_open=open, limit=limit)
+    if desk.as_json:
+        for outage in found:
+            desk.document(outage)
+        return
+    if not found:
+        desk.tell("No mailbox is held back." if open else "No mailbox was held back.")
+        return
+    now = desk.clock.now()
+    shown = table()
+    firm_column(shown, "state")
+    name_column(shown, "mailbox")
+    for name in ("kind", "since", "lasted"):
+        firm_column(shown, name)
+    number_column(shown, "held")
+    firm_column(shown, "version")
+    for outage in found:
+        window = outage.window
+        end = now if outage.state is WindowState.OPEN else window.until
+        shown.add_row(
+            Text(outage.state, _STYLES[outage.state]),
+            Name(window.mailbox, "cyan"),
+            cell(window.kind),
+            cell(ago(window.opened_at, now)),
+            cell(span((end - window.opened_at).total_seconds())),
+            number(window.held),
+            cell(clean(window.version)),
+        )
+    desk.show(shown)
+    show_open(desk, found)
+
+
+@outages_app.command
+async def release(mailbox: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk) -> None:
+    """
+    End an outage by hand: workers receive messages again, and policies apply.
+
+    Messages that fail permanently are buried. Workers continue within seconds, and do
+    not stop for the same cause for a day.
+
+    Args:
+        mailbox: The mailbox to release.
+        reason: Why; recorded in the audit.
+        yes: Do not ask for confirmation.
+    """
+    agreed(desk, f"let messages of {mailbox} be charged and buried", yes=yes)
+    async with desk.office() as office:
+        done = await office.mailboxes.release(mailbox, desk.by(reason))
+    if desk.as_json:
+        desk.document(done)
+    else:
+        workers = many(done.windows, "worker")
+        desk.tell(f"{workers} of {mailbox} told to go on; {desk.dlq} outages shows it.")
+
+
+def show_open(desk: Desk, outages: Sequence[Outage]) -> None:
+    """Show the open outages, their causes, and what to do."""
+    for outage in outages:
+        window = outage.window
+        if outage.state is not WindowState.OPEN:
+            continue
+        since = span((desk.clock.now() - window.opened_at).total_seconds())
+        desk.tell(
+            f"{window.mailbox} has been held back for {since} ({window.kind}): {window.text}",
+            "bold red",
+        )
+        if window.release is not None:
+            desk.tell(f"  {window.release.actor} has said to go on.", "dim")
+        elif window.kind is BrakeKind.SYSTEMIC:
+            desk.tell(
+                "  It goes on by itself when a probe is handled. To have them buried: "
+                f"{desk.dlq} outages release {window.mailbox}",
+                "dim",
+            )
+
 
 _TOP = 5
 
 
 async def overview(*, desk: AtDesk) -> None:
-    """What is open now, and what to type next."""
+    """Show the open problems and the commands to continue with."""
     file = desk.file() if desk.server is None else None
     if file is not None and not file.exists() and not desk.as_json:
         _welcome(desk)
@@ -76,7 +196,7 @@ async def overview(*, desk: AtDesk) -> None:
 
 
 def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
-    """How many letters wait for an outcome, and for how long."""
+    """Return a sentence about letters that wait for an outcome."""
     letters, since = together(waits)
     text = f"{letters:,} {'letter waits' if letters == 1 else 'letters wait'}"
     text += " for the outcome of a replay"
@@ -87,7 +207,7 @@ def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
 
 
 def said_of_unworked(queue: QueueInfo, now: datetime) -> str:
-    """That nobody seems to work a mailbox, and why we think so."""
+    """Return a sentence about a mailbox that seems to have no worker."""
     ready = f"{queue.ready:,} {'message is' if queue.ready == 1 else 'messages are'}"
     name = clean(queue.options.name)
     text = f"Is a worker running for {name}? {ready} ready, and no worker holds any"
@@ -155,7 +275,7 @@ _COUNTED: Final = {
 
 
 async def stats(*, desk: AtDesk) -> None:
-    """Count what is where: messages by mailbox, letters by state."""
+    """Count messages by mailbox and letters by state."""
     async with desk.office() as office:
         found = await office.stats()
     if desk.as_json:

@@ -1,14 +1,18 @@
-"""dlq queues: list, create, change and delete mailboxes."""
+"""dlq queues and dlq send: list, create, update and delete mailboxes; send a message."""
 
-from typing import Any
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.message import Message, as_seconds, checked, sendable_headers
 from deadletter.ports import QueueOptions
 
 from .desk import AtDesk
-from .options import Count, Flag, Reason, Seconds, Text, Yes
+from .options import Count, Flag, OptionalText, Reason, Seconds, Yes, given_body, header_of
 from .ui import (
     NARROW,
     Name,
@@ -73,7 +77,7 @@ async def create(
     dead_queue: str | None = None,
     max_attempts: Count = None,
     expire_after: Seconds = None,
-    reference: Text = "",
+    reference: OptionalText = "",
     desk: AtDesk,
 ) -> None:
     """
@@ -178,3 +182,71 @@ async def delete(
         desk.document({"mailbox": name, "purged": gone})
     else:
         desk.tell(f"Mailbox {name} is gone, and {many(gone, 'message')} with it.")
+
+
+async def send(
+    mailbox: str,
+    body: str | None = None,
+    /,
+    *,
+    file: Annotated[
+        Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)
+    ] = None,
+    header: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = (),
+    content_type: str | None = None,
+    key: str | None = None,
+    message_id: Annotated[str | None, Parameter(name="--id")] = None,
+    idempotency_key: str | None = None,
+    reply_to: str | None = None,
+    delay: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0,
+    expires_in: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    desk: AtDesk,
+) -> None:
+    """
+    Send a message; print its id when the mailbox has stored it.
+
+    Args:
+        mailbox: The mailbox; it is created if it does not exist.
+        body: The body as text; or use --file.
+        file: A file with the body; - is standard input.
+        header: A header as name=value; can be repeated.
+        content_type: The content type (default: application/json if the body looks like JSON).
+        key: The ordering key.
+        message_id: The id of the message (default: a new one).
+        idempotency_key: Messages with the same key are handled once.
+        reply_to: The mailbox that receives the reply.
+        delay: Seconds until the message can be received.
+        expires_in: Seconds until the message expires (default: never).
+    """
+    if message_id == "":
+        raise ConfigError("--id must not be empty: give an id, or omit the option")
+    data = given_body(body, file)
+    now = desk.clock.now()
+    message = Message(
+        id=message_id or desk.dice.new_id(),
+        body=data,
+        sent_at=now,
+        headers=sendable_headers(header_of(text) for text in header),
+        content_type=content_type or _natural(data),
+        key=key,
+        expires_at=_expiry(now, expires_in),
+        reply_to=reply_to,
+        idempotency_key=idempotency_key,
+    )
+    async with desk.engine(make=True) as engine:
+        sink = engine.broker.sink(mailbox)
+        await sink.send([checked(message)], delay=as_seconds("delay", delay))
+    if desk.as_json:
+        desk.document({"id": message.id, "mailbox": mailbox})
+    else:
+        desk.tell(message.id)
+
+
+def _expiry(now: datetime, within: float | None) -> datetime | None:
+    if within is None:
+        return None
+    return now + timedelta(seconds=as_seconds("expires_in", within))
+
+
+def _natural(body: bytes) -> str | None:
+    return "application/json" if body.lstrip()[:1] in (b"{", b"[") else None

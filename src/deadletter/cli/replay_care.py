@@ -19,14 +19,13 @@ from deadletter.core.campaign import (
     unsent,
     unsettled,
 )
-from deadletter.core.durations import parse_duration
 from deadletter.core.errors import ConfigError
-from deadletter.core.text import clean
+from deadletter.core.text import clean, parse_duration
 from deadletter.office.office import OfficeProtocol
 from deadletter.office.outcomes import ITSELF, RESENT
 
+from .app import ExitCode
 from .desk import Desk
-from .exit_codes import ExitCode
 from .options import Flag
 from .ui import Bar, many, span
 

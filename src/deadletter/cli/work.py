@@ -1,6 +1,7 @@
-"""dlq work: run the handlers of an App."""
+"""dlq work and dlq classify: run the handlers of an App, and classify an error."""
 
 import asyncio
+import builtins
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -19,6 +21,7 @@ from rich.text import Text
 from deadletter.app import App
 from deadletter.core.errors import BackendError, ConfigError, NotFound, StoreLost
 from deadletter.core.events import Observer
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.text import clean
 from deadletter.loading import load_app
 from deadletter.observe.logs import Log, log_events
@@ -26,13 +29,12 @@ from deadletter.observe.observers import fan_out, gathered
 from deadletter.output import drain
 from deadletter.runtime.health import Exposition
 from deadletter.runtime.lifeline import PLACE
-from deadletter.runtime.supervisor import ChildEnded, supervise
-from deadletter.runtime.supervisor_health import answer_probes
+from deadletter.runtime.supervisor import ChildEnded, answer_probes, supervise
 from deadletter.wiring.serving import read_rules
 
+from .app import ExitCode
 from .desk import AtDesk, Desk
-from .exit_codes import ExitCode
-from .options import Flag
+from .options import Flag, OptionalText
 from .streams import never_wait
 
 MISSING: Final = "/metrics needs prometheus-client: pip install 'deadletter[metrics]'"
@@ -73,19 +75,19 @@ def work(
     desk: AtDesk,
 ) -> int:
     """
-    Run the handlers of an App until told to stop, saying what happens.
+    Run the handlers of an App until interrupted, and log what happens.
 
     The first interrupt lets running handlers finish; the second does not wait.
 
     Args:
-        app: Where the App is, as module:name; otherwise `app` in deadletter.toml.
-        processes: How many processes to run, under a supervisor that replaces
-            those that die.
-        only: Run the handlers of these mailboxes only, as in orders,mails.
+        app: The App, as module:name (default: `app` in deadletter.toml).
+        processes: The number of processes. A supervisor replaces processes that
+            die.
+        only: Run the handlers of these mailboxes only, such as orders,mails.
         health_port: Answer /health/live, /health/ready, /health/dlq and /metrics on
-            this port; of several processes, the supervisor answers for all.
-        verbose: Also say what went well.
-        quiet: Say nothing; leave it to the App's own observer.
+            this port; with several processes, the supervisor answers.
+        verbose: Also log successes.
+        quiet: Log nothing; the observer of the App still gets all events.
     """
     desk.check_here()
     never_wait(desk.clock, as_json=desk.as_json)
@@ -241,3 +243,91 @@ def _say(desk: Desk, ended: ChildEnded) -> None:
     code = f" with code {ended.code}" if ended.code > 0 else ""
     again = f"; another starts in {ended.delay:g} s" if ended.delay is not None else ""
     desk.err.print(f"worker {ended.pid} {how}{code}{again}")
+
+
+_ANY: Final = "Exception"  # the type of errors of which none is said
+
+
+async def classify(
+    text: OptionalText = "",
+    /,
+    *,
+    type_: Annotated[str, Parameter(name="--type")] = _ANY,
+    status: int | None = None,
+    code: str | None = None,
+    grpc: str | None = None,
+    rules: Path | None = None,
+    desk: AtDesk,
+) -> None:
+    """
+    Show how an error would be classified: its trouble, code, and matching rule.
+
+    Args:
+        text: The text of the error, such as "connection refused".
+        type_: The type of the error, such as TimeoutError or psycopg.OperationalError.
+        status: The HTTP status of the error.
+        code: The code of the error, such as ECONNREFUSED or 40P01.
+        grpc: The gRPC status of the error, such as UNAVAILABLE.
+        rules: A TOML file of rules that are tried first.
+    """
+    if not text and type_ == _ANY and (status, code, grpc) == (None, None, None):
+        raise ConfigError(
+            'say what to classify: dlq classify "connection refused", or --type,'
+            " --status, --code or --grpc"
+        )
+    classifier = DEFAULT.extended(*read_rules(rules or desk.settings.rules))
+    error = _error(text, type_, status=status, code=code, grpc=grpc)
+    verdict = classifier.classify(error, desk.clock.now())
+    if desk.as_json:
+        desk.document(
+            {
+                "trouble": verdict.trouble,
+                "category": verdict.trouble.category,
+                "code": verdict.code,
+                "rule": verdict.rule,
+                "retry_after": verdict.retry_after,
+            }
+        )
+        return
+    again = "worth" if verdict.trouble.category == "RETRYABLE" else "not worth"
+    desk.tell(f"trouble  {verdict.trouble} ({again} trying again)")
+    desk.tell(f"code     {verdict.code}")
+    desk.tell(f"rule     {verdict.rule or '(none: no rule knows it)'}")
+
+
+def _error(
+    text: str, type_: str, *, status: int | None, code: str | None, grpc: str | None
+) -> BaseException:
+    error = _type(type_)(text)
+    facts: dict[str, Any] = {
+        "status_code": status,
+        "code": code,
+        "grpc_status_code": grpc.upper() if grpc else None,
+    }
+    for name, value in facts.items():
+        if value is not None:
+            setattr(error, name, value)
+    return error
+
+
+def _type(name: str) -> type[Exception]:
+    # Python's own errors have their ancestors; of others only the name is known,
+    # and nothing is imported to find out more.
+    known = getattr(builtins, name, None)
+    if isinstance(known, type) and issubclass(known, Exception):
+        base: type[Exception] = known
+        return base if _is_plain(base) else type(name, (base,), {"__init__": _plainly})
+    module, _, last = name.rpartition(".")
+    return type(last or "Exception", (Exception,), {"__module__": module or "builtins"})
+
+
+def _is_plain(kind: type[Exception]) -> bool:
+    try:
+        kind("")
+    except TypeError:  # UnicodeDecodeError and the like want more than a text
+        return False
+    return True
+
+
+def _plainly(self: Exception, text: str) -> None:
+    self.args = (text,)

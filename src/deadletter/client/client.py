@@ -14,12 +14,12 @@ from deadletter.core.access import IssuedToken, Pass, TokenView
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry, GroupStatus, State
-from deadletter.core.variants import Variants
 from deadletter.office.archive import SealCheck
 from deadletter.office.archive_import import TakenIn
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
 from deadletter.office.stats import Stats
+from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .connection import API, Connected, Connection, decoded, part

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from deadletter.core.backoff import Exponential
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import (
     ConfigError,
     Conflict,
@@ -23,7 +22,7 @@ from deadletter.core.errors import (
     Refused,
     Unavailable,
 )
-from deadletter.core.text import is_word, plain
+from deadletter.core.text import encode_document, is_word, plain
 from deadletter.system import SystemDice
 
 _LATER: Final = frozenset({429, 454, 503})

@@ -1,21 +1,30 @@
-"""Letters behind a server: searched, read, moved along, edited."""
+"""Letters behind a server: search, read, change and edit them."""
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, structs
 
-from deadletter.core.editing import Changes
-from deadletter.core.letter import LetterHead
+from deadletter.core.letter import By, Changes, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.office.letters import LetterCount, Moved
-from deadletter.office.story import Moment
-from deadletter.office.view import LetterView
+from deadletter.core.query import show
+from deadletter.core.query.ast import Node
+from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
+from deadletter.office.batches import batched
+from deadletter.office.diff import differences
+from deadletter.office.letters import LetterCount, LetterDetails, Moved
+from deadletter.office.view import LetterView, Moment, view_message
 from deadletter.ports import Page
 
 from .connection import API, Connection, part
 
+if TYPE_CHECKING:
+    from .client import Client
+
 PAGE: Final = 500  # the most a server gives at once
+_NAMED: Final = 5_000  # letters in one request
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -205,3 +214,144 @@ class Letters:
 
 def _path(id: str, *more: str) -> str:
     return "/".join([f"{API}/letters", part(id), *more])
+
+
+class RemoteLetters:
+    """The letters of an office behind a server."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._letters = client.letters
+
+    async def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
+        """Return one page of letters, newest death first; `after` continues it."""
+        heads: list[LetterHead] = []
+        looked_at = 0
+        until = time.monotonic() + SEARCH_PATIENCE.seconds
+        while True:
+            size = min(PAGE, limit - len(heads))
+            page = await self._letters.search(query, limit=size, after=after)
+            heads += page.heads
+            looked_at += page.looked_at
+            after = page.after
+            is_enough = after is None or len(heads) >= limit
+            if is_enough or looked_at >= SEARCH_PATIENCE.letters or time.monotonic() > until:
+                there = None if is_enough else page.letters
+                return Page(tuple(heads), after, looked_at, page.back_to, there)
+
+    async def select(
+        self, query: str, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[LetterHead, ...]]:
+        """Iterate over all letters that a search finds, up to `limit`."""
+        async for head in self._letters.all(query, limit=limit):
+            yield (head,)
+
+    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
+        """Return the ids of the letters that a search finds now, up to `limit`."""
+        text = query if isinstance(query, str) else show(query)
+        return [head.id async for head in self._letters.all(text, limit=limit)]
+
+    async def count(self, query: str = "") -> LetterCount:
+        """Count the letters that a search finds, as far as that is cheap."""
+        return await self._letters.count(query)
+
+    async def head(self, text: str) -> LetterHead:
+        """Return the list entry of one letter, by its id or the beginning of it."""
+        return (await self._letters.get(text)).head
+
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Return the number of letters in each state, by source."""
+        return (await self._client.stats()).sources
+
+    async def details(
+        self, text: str, by: By, *, reveal: bool = False, capture: bool = False
+    ) -> LetterDetails:
+        """Return one letter and its story; with `reveal` unmasked, which is recorded."""
+        letters = self._letters
+        view = await letters.get(text, capture=capture)
+        message = original = None
+        if reveal:
+            message = await letters.message(view.head.id)
+            shown = view_message(message, reveal=True, capture=capture)
+            view = structs.replace(view, message=shown)
+        if message is not None and view.original is not None:
+            original = await letters.original(view.head.id)
+            view = structs.replace(
+                view,
+                original=view_message(original, reveal=True, capture=capture),
+                differences=differences(original, message, reveal=True),
+            )
+        story = await letters.timeline(view.head.id)
+        return LetterDetails(
+            view=view,
+            moments=story.moments,
+            left_out=story.left_out,
+            message=message,
+            original=original,
+        )
+
+    async def message(
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
+    ) -> tuple[LetterHead, Message]:
+        """Return the complete message of a letter; the server records it in the audit."""
+        letters = self._letters
+        head = (await letters.get(text)).head
+        read = letters.original if original else letters.message
+        return head, await read(head.id)
+
+    async def edit(
+        self, text: str, changes: Changes, by: By, *, revision: int | None = None
+    ) -> LetterHead:
+        """Change the message of an open letter; the original is kept."""
+        if revision is None:
+            head = await self.head(text)
+            text, revision = head.id, head.revision
+        edited = await self._letters.edit(text, changes, revision=revision, reason=by.reason)
+        return edited.head
+
+    async def review(self, ids: Iterable[str], by: By) -> Moved:
+        """Mark pending letters as reviewed."""
+        return await _in_batches(ids, lambda some: self._letters.review(some, reason=by.reason))
+
+    async def close(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Close letters; with `unconfirmed` also those that wait for an outcome."""
+        return await _in_batches(
+            ids, lambda some: self._letters.close(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
+
+    async def reopen(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Make letters pending again; `unconfirmed` as in `close`."""
+        return await _in_batches(
+            ids, lambda some: self._letters.reopen(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
+
+    async def discard(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Discard letters; `unconfirmed` as in `close`."""
+        return await _in_batches(
+            ids, lambda some: self._letters.discard(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
+
+    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+        """Make discarded letters pending again."""
+        return await _in_batches(ids, lambda some: self._letters.restore(some, reason=by.reason))
+
+    async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
+        """Add a note to letters."""
+        return await _in_batches(ids, lambda some: self._letters.note(text, some))
+
+    async def purge(self, ids: Iterable[str], by: By) -> Moved:
+        """Delete letters permanently."""
+        return await _in_batches(ids, lambda some: self._letters.purge(some, reason=by.reason))
+
+
+async def _in_batches(
+    ids: Iterable[str], act: Callable[[Sequence[str]], Awaitable[Moved]]
+) -> Moved:
+    asked = moved = 0
+    skipped: Counter[str] = Counter()
+    for some in batched(ids, _NAMED):
+        part = await act(some)
+        asked += part.asked
+        moved += part.moved
+        skipped.update(part.skipped)
+    return Moved(asked=asked, moved=moved, skipped=dict(skipped))

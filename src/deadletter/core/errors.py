@@ -18,10 +18,13 @@ Errors that this package raises, and signals that handlers raise.
       RetryLater, GiveUp, Ignore, LogicalFailure
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from .decision import Ack, Bury, Continue, Decision, Reason, Retry
+from msgspec import inspect
+
+from .failure import Ack, Bury, Continue, Decision, Reason, Retry
 
 LONGEST_DELAY: Final = 366 * 86_400.0  # seconds: one year
 
@@ -50,10 +53,10 @@ class NotFound(DeadLetterError):
 
 
 def no_office(place: str) -> NotFound:
-    """Return the error of a command that looks where nobody has made an office."""
+    """Return the error for a URL without an office."""
     return NotFound(
-        f"there is no office at {place} yet: `dlq work` and `dlq send` make "
-        "one, --url or DLQ_URL says where another is"
+        f"there is no office at {place} yet: `dlq work` and `dlq send` create one; "
+        "use --url or DLQ_URL to name another"
     )
 
 
@@ -128,7 +131,7 @@ class RetryLater(Signal):
             raise ConfigError(
                 f"RetryLater(delay={delay!r}) is not a time to wait: use a number of seconds"
             )
-        # 0.0 first: a delay that is not a number becomes none at all.
+        # 0.0 comes first, so that NaN becomes 0.
         bounded = min(max(0.0, delay), LONGEST_DELAY)
         super().__init__(Retry(bounded, charged=False), reason)
 
@@ -152,3 +155,56 @@ class LogicalFailure(Signal):
 
     def __init__(self, error: str) -> None:
         super().__init__(Continue(error), error)
+
+
+# Valid choices, for errors about invalid ones.
+
+_NO_CHOICE: Final = "Invalid enum value "  # the beginning of msgspec's error
+_step: Final = re.compile(r"\[\.\.\.\]|[^.\[\]]+").findall
+_place: Final = re.compile(r" - at `\$?\.?(.*)`$").search
+
+
+def with_choices(said: str, kind: Any, place: str | None = None) -> str:
+    """
+    Return a validation error of msgspec with the valid choices appended.
+
+    `place` is the path of the value, such as `targets[0].kind`, if the error does not name it.
+    """
+    if not said.startswith(_NO_CHOICE):
+        return said
+    found = _place(said)
+    where = place if found is None else found[1]
+    there = [inspect.type_info(kind)]
+    for name in _step(where or ""):
+        there = [inner for outer in there for inner in _inside(outer, name)]
+    choices = [str(one) for outer in there for one in _choices(outer)]
+    return f"{said}; it is one of {', '.join(choices)}" if choices else said
+
+
+def _inside(kind: inspect.Type, name: str) -> Iterator[inspect.Type]:
+    """Yield the types of a field, or of the items, of values of this type."""
+    match kind:
+        case inspect.StructType(fields=fields):
+            yield from (one.type for one in fields if one.encode_name == name)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            yield item
+        case inspect.DictType(value_type=value):
+            yield value
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from _inside(one, name)
+        case inspect.Metadata(type=bare):
+            yield from _inside(bare, name)
+
+
+def _choices(kind: inspect.Type) -> Iterator[object]:
+    match kind:
+        case inspect.EnumType(cls=choice):
+            yield from (one.value for one in choice)
+        case inspect.LiteralType(values=values):
+            yield from values
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from _choices(one)
+        case inspect.Metadata(type=bare):
+            yield from _choices(bare)

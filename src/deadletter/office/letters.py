@@ -1,4 +1,4 @@
-"""Dead letters as a person handles them: found, read, moved along, put away."""
+"""Letters of an office: search, read, edit and move them."""
 
 import re
 from collections import Counter
@@ -8,20 +8,18 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from deadletter.core.editing import Changes
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError
-from deadletter.core.letter import OPEN, By, DeadLetter, LetterHead, State
+from deadletter.core.letter import OPEN, By, Changes, DeadLetter, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.core.paging import place
 from deadletter.core.query import parse, resolve
 from deadletter.core.query.ast import All, Node, Op, Term
 from deadletter.core.query.fields import pattern, pieces
+from deadletter.core.query.search_step import place
 from deadletter.ports import Clock, LetterStore, Move, Names, Naming, Page
 
 from .batches import AT_ONCE, BATCH, PATIENCE, Patience, Turn, batched
-from .story import Moment, tell
-from .story import reveal as record_reveal
-from .view import LetterView, view
+from .view import LetterView, Moment, tell, view
+from .view import reveal as record_reveal
 
 SHORTEST_PREFIX: Final = 6
 LONGEST_NOTE: Final = 4_000
@@ -163,8 +161,8 @@ class Letters:
     """
     The letters of one office.
 
-    Every change is compare-and-set, goes into the audit with who and why, and
-    says how many letters it did not touch for what reason.
+    Every change is compare-and-set, is recorded in the audit with actor and reason, and returns
+    how many letters it did not change for what reason.
     """
 
     def __init__(self, store: LetterStore, clock: Clock) -> None:
@@ -515,7 +513,7 @@ def of_sources(node: Node, sources: Sequence[str]) -> Node:
 def counted_by(
     node: Node, counts: Mapping[str, Mapping[State, int]], sources: Sequence[str]
 ) -> int | None:
-    """Return how many letters a search finds, if counts by state and source tell."""
+    """Return how many letters a search finds, if counts by state and source suffice."""
     terms = node.terms if isinstance(node, All) else (node,)
     states, names = frozenset(State), frozenset(sources or counts)
     for term in terms:
@@ -536,7 +534,7 @@ def counted_by(
 
 
 def too_costly(seconds: float, back_to: datetime) -> QueryError:
-    """Choosing letters by this search would take too long."""
+    """Return the error for a search that is too slow to select letters."""
     return QueryError(
         f"this search is too costly to choose letters by: in {seconds:.0f} seconds it"
         f" looked no further back than {back_to:%Y-%m-%d %H:%M:%S} UTC; put an indexed"

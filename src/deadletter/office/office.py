@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 from deadletter.core.campaign import Unsettled
 from deadletter.core.letter import AuditEntry, By, GroupStatus, State
 from deadletter.core.text import many
-from deadletter.core.variants import Variants
+from deadletter.office.variants import Variants
 from deadletter.ports import (
     Broker,
     Clock,
@@ -33,7 +33,7 @@ from deadletter.ports import (
 from . import groups, mailboxes
 from .archive import ArchiveHead, write_archive
 from .archive_import import TakenIn, take_in_archive
-from .group_variants import group_variants
+from .exports import write_sheet
 from .groups import GroupLine, GroupPage, Regrouped, RuleLine
 from .letters import Letters, LettersProtocol
 from .mailboxes import Outage, Released
@@ -41,8 +41,8 @@ from .preflight import Fits
 from .replay import Replay
 from .replays import OtherServers, Replays, ReplaysProtocol
 from .retention import ABANDONED, KEEP, Retention
-from .sheet import write_sheet
 from .stats import Stats, collect, waiting
+from .variants import group_variants
 from .verify import Verified, verify
 
 

@@ -1,21 +1,26 @@
-"""A letter to look at: everything about it, its contents bounded and masked."""
+"""Views of a letter: its contents, bounded and masked, and its story."""
 
 import json
 from collections.abc import Iterator
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
 
 from deadletter.core.attempts import Attempt
-from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.campaign import Outcome, ReplayItem
+from deadletter.core.letter import AuditEntry, By, DeadLetter, LetterHead
 from deadletter.core.message import Headers, Message
 from deadletter.core.redact import MASK, is_secret_name, redact, redact_bytes
+from deadletter.core.replay_rules import OUT, is_out
 from deadletter.core.text import clean, clean_lines
 from deadletter.intake.dialects import origin_of, unmarked
+from deadletter.ports import LetterStore
 
 from .diff import Difference, differences
+from .preflight import target_of
 
 # A message's contents, for a look: bounded, masked, and never run or followed.
 # JSON is laid out as it is, every digit and every duplicate key kept; other text is
@@ -35,11 +40,11 @@ class _Verbatim(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written: in order, duplicates and all."""
+    """An object as it was written: in order, with duplicates."""
 
 
 def preview(body: bytes, *, reveal: bool = False) -> list[str]:
-    """The body in lines that are safe to show."""
+    """Return the body in lines that are safe to show."""
     if not body:
         return ["(empty)"]
     text = _text(body)
@@ -55,7 +60,7 @@ def preview(body: bytes, *, reveal: bool = False) -> list[str]:
 
 
 def header_lines(headers: Headers, *, reveal: bool = False) -> list[str]:
-    """The headers in lines that are safe to show."""
+    """Return the headers in lines that are safe to show."""
     lines = [f"{clean(name)}: {_value(name, value, reveal)}" for name, value in headers]
     shown = [_bounded(line) for line in lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
@@ -149,7 +154,7 @@ def _bounded(line: str) -> str:
 
 
 class MessageView(Struct, frozen=True, kw_only=True):
-    """A message with its secrets masked; `headers` and `preview` are made for eyes."""
+    """A message with its secrets masked; `headers` and `preview` are lines for people."""
 
     id: str
     sent_at: datetime
@@ -164,7 +169,7 @@ class MessageView(Struct, frozen=True, kw_only=True):
 
 
 class OriginView(Struct, frozen=True, kw_only=True):
-    """Where a drained letter was found, and what was written about it there."""
+    """The place where a drained letter was found, and its data there."""
 
     kind: str
     place: str
@@ -192,9 +197,9 @@ class LetterView(Struct, frozen=True, kw_only=True):
 
 def view(letter: DeadLetter, *, reveal: bool = False, capture: bool = False) -> LetterView:
     """
-    A letter as whoever may look at it sees it; `reveal` masks nothing.
+    Return the view of a letter; with `reveal`, nothing is masked.
 
-    With `capture` the header `dlq-found` of a drained letter is shown as well.
+    With `capture`, the header `dlq-found` of a drained letter is included.
     """
     original, origin = letter.original, origin_of(letter.message)
     return LetterView(
@@ -216,7 +221,7 @@ def view(letter: DeadLetter, *, reveal: bool = False, capture: bool = False) -> 
 
 
 def view_message(message: Message, *, reveal: bool = False, capture: bool = False) -> MessageView:
-    """A message as whoever may look at it sees it."""
+    """Return the view of a message."""
     shown = message if capture else unmarked(message)
     return MessageView(
         id=message.id,
@@ -243,3 +248,122 @@ def _origin(message: Message) -> OriginView | None:
         claim=found.claim,
         fields=found.said,
     )
+
+
+MOST_ACTS: Final = 500
+
+
+class Kind(StrEnum):
+    """The kinds of moments."""
+
+    SENT = "sent"
+    RECEIVED = "received"
+    ATTEMPT = "attempt"
+    DIED = "died"
+    ACT = "act"  # what a person or a program did with the letter
+    REPLAY = "replay"  # a campaign took it
+    OUTCOME = "outcome"  # ...and this is what became of that
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """One moment in the life of a letter."""
+
+    at: datetime
+    kind: Kind
+    text: str = ""
+    attempt: Attempt | None = None
+    act: AuditEntry | None = None
+    replay: ReplayItem | None = None
+    given_up: bool = False  # somebody stopped waiting for the outcome of this replay
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """A letter and everything that happened to it, first to last."""
+
+    letter: DeadLetter
+    moments: tuple[Moment, ...]
+    left_out: bool = False  # there are more acts than are told here
+
+
+async def tell(store: LetterStore, letter: DeadLetter) -> Story:
+    """Return everything that is known about a letter."""
+    acts = await _acts(store, letter.id)
+    replays = await store.replays([letter.id])
+    moments = [
+        *_life(letter),
+        *(moment for item in replays for moment in _replay(letter, item)),
+        *(_act(entry) for entry in acts[:MOST_ACTS]),
+    ]
+    # Stable: what is recorded for the same instant stays in the order of telling.
+    moments.sort(key=lambda moment: moment.at)
+    return Story(letter=letter, moments=tuple(moments), left_out=len(acts) > MOST_ACTS)
+
+
+def earlier_deaths(letter: DeadLetter) -> list[datetime]:
+    """Return the deaths of a letter before the latest, as far as its history is kept."""
+    return [m.at for m in _life(letter) if m.kind is Kind.DIED][:-1]
+
+
+async def reveal(store: LetterStore, letter: DeadLetter, by: By) -> None:
+    """Record in the audit that somebody saw unmasked contents."""
+    await store.record("reveal", letter.id, by, "shown unmasked")
+
+
+def _life(letter: DeadLetter) -> list[Moment]:
+    head, message = letter.head, letter.message
+    moments: list[Moment] = []
+    # Of a drained message nobody may know when it was sent: only when it was found.
+    if origin_of(message) is None or message.sent_at <= head.dead_at:
+        moments.append(Moment(at=message.sent_at, kind=Kind.SENT, text=head.source))
+    if letter.first_received_at is not None:
+        moments.append(Moment(at=letter.first_received_at, kind=Kind.RECEIVED, text=head.consumer))
+    attempts = letter.story()
+    last = {one.generation: one for one in attempts if one.outcome != "cut"}
+    for attempt in attempts:
+        moments.append(Moment(at=attempt.at, kind=Kind.ATTEMPT, text=attempt.text, attempt=attempt))
+        # It was replayed afterwards, so it had died of this one.
+        if attempt is last.get(attempt.generation) and attempt.generation < max(last):
+            moments.append(Moment(at=attempt.at, kind=Kind.DIED))
+    text = head.reason_text or head.reason
+    moments.append(Moment(at=head.dead_at, kind=Kind.DIED, text=text))
+    return moments
+
+
+def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
+    """Return when a campaign took the letter, and the outcome if known."""
+    moments: list[Moment] = []
+    if item.taken_at is not None:  # and not when sent: its consumer may be faster
+        head = letter.head
+        waiting = is_out(head.state, head.replays, item.generation)
+        moments.append(
+            Moment(
+                at=item.taken_at,
+                kind=Kind.REPLAY,
+                text=target_of(head, item.to),
+                replay=item,
+                given_up=item.outcome in OUT | {Outcome.UNCONFIRMED} and not waiting,
+            )
+        )
+    outcomes = ((item.confirmed_at, Outcome.CONFIRMED), (item.settled_at, item.outcome))
+    moments += (
+        Moment(at=at, kind=Kind.OUTCOME, text=outcome, replay=item)
+        for at, outcome in outcomes
+        if at is not None and outcome is not Outcome.UNCONFIRMED
+    )
+    return moments
+
+
+def _act(entry: AuditEntry) -> Moment:
+    return Moment(at=entry.at, kind=Kind.ACT, text=entry.detail, act=entry)
+
+
+async def _acts(store: LetterStore, letter_id: str) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    after = 0
+    while len(entries) <= MOST_ACTS:
+        page = await store.audit(target=letter_id, after=after, limit=200)
+        entries += page
+        if len(page) < 200:
+            break
+        after = page[-1].seq
+    return entries

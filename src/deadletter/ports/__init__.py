@@ -1,21 +1,29 @@
 """
 What we need of the world.
 
-Ports are batch-first: every verb takes many and answers for each, and a driver
-turns a batch into one round trip. Dead letters, retries and back-off are decided
-above, once, for all drivers.
+Ports are batch-first: every method takes many and answers for each, and a driver turns a batch
+into one round trip. Dead letters, retries and backoff are decided above, once, for all drivers.
 """
 
 from deadletter.core.replay_rules import Arrival, CopyState
 
-from .access import AccessStore
 from .broker import (
     Acked,
     Broker,
     Burial,
+    CopyFinder,
+    CopyName,
+    CopyTrace,
     Counting,
+    Drain,
     Fate,
+    Foreign,
+    Hidden,
+    Hides,
+    KeepsIds,
     Note,
+    OutcomeProbe,
+    Outlet,
     Overruled,
     Posted,
     Postman,
@@ -25,6 +33,7 @@ from .broker import (
     Reconciles,
     Reconnecting,
     Released,
+    SentCopy,
     Settlement,
     Sink,
     Source,
@@ -32,32 +41,36 @@ from .broker import (
     TakesNotes,
     Timed,
     Undertaker,
-)
-from .drain import (
-    CopyFinder,
-    CopyName,
-    CopyTrace,
-    Drain,
-    Foreign,
-    Hidden,
-    Hides,
-    KeepsIds,
-    OutcomeProbe,
-    Outlet,
-    SentCopy,
     WayBack,
     WaysBack,
 )
-from .engine import AnyLoop, Engine, Guards, Lends, LocksFile, Losable, loss_of
-from .features import Durability, Features
-from .items import ItemStore, ShortenedLeases, SweepResult
-from .ledger import Ledger, LedgerClaim, LedgerInUse, LedgerKey, LedgerState
+from .engine import (
+    AccessStore,
+    AnyLoop,
+    Engine,
+    Guards,
+    ItemStore,
+    Ledger,
+    LedgerClaim,
+    LedgerInUse,
+    LedgerKey,
+    LedgerState,
+    Lends,
+    LocksFile,
+    Losable,
+    ShortenedLeases,
+    SweepResult,
+    loss_of,
+)
+from .features import Clock, Dice, Durability, Features
 from .letters import (
+    PROCESS_KEYS,
     BodyIndexing,
     Examining,
     Indexing,
     Kept,
     KeyProgress,
+    KeyRing,
     LetterStore,
     Move,
     Names,
@@ -67,9 +80,9 @@ from .letters import (
     ReplayNext,
     ReplaySettled,
     ReplayTaken,
+    Seal,
+    Sealed,
 )
-from .signing import PROCESS_KEYS, KeyRing, Seal, Sealed
-from .time import Clock, Dice
 
 __all__ = [
     "PROCESS_KEYS",

@@ -11,9 +11,8 @@ from typing import Final, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from deadletter.core.durations import format_duration
 from deadletter.core.errors import ConfigError
-from deadletter.core.text import many, plain_line
+from deadletter.core.text import format_duration, many, plain_line
 
 from . import limits
 from .model import Item, LeaseQueue

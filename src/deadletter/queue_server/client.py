@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from deadletter.client.connection import Connected, Connection, Later
-from deadletter.core.durations import format_duration, parse_duration
+from deadletter.core.text import format_duration, parse_duration
 from deadletter.system import SystemDice
 
 from .model import Item, ItemRetry, LeaseQueue, NewItem, PartitionStats

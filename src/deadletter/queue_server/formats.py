@@ -1,16 +1,278 @@
-"""JSON and protobuf: the format of a body, and the format of its reply."""
+"""
+JSON and protobuf: the format of a body, and the format of its reply.
 
-from collections.abc import Callable, Iterable
+Readers and writers of protobuf are built once for each type; a difference between a type
+and its protobuf message fails then, and not when a client sends one. Writers put fields
+directly into bytes: making protobuf messages of a hundred leased items takes longer than
+storing them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
-from functools import cache, lru_cache
-from typing import Final, TypeVar
+from functools import cache, lru_cache, partial
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import UNSET, structs
 
-from deadletter.core.documents import encode_document
+from deadletter.core.text import encode_document
 
-from .protobuf import pack, unpack
-from .wire import UnreadableBody, UnsupportedFormat, WireMessage
+from . import querator_pb2 as pb
+from . import wire
+from .wire import LeaseItem, UnreadableBody, UnsupportedFormat, WireMessage
+
+Kind = TypeVar("Kind", bound=wire.WireMessage)
+Getter: TypeAlias = Callable[[Any], Any]
+
+_MESSAGE_NAMES: Final = MappingProxyType(
+    {
+        wire.Reply: "Reply",
+        wire.QueueName: "QueuesInfoRequest",
+        wire.Partition: "Partition",
+        wire.QueueInfo: "QueueInfo",
+        wire.ListQueues: "QueuesListRequest",
+        wire.QueueList: "QueuesListResponse",
+        wire.DeleteQueue: "QueuesDeleteRequest",
+        wire.ProduceItem: "ProduceItem",
+        wire.ProduceRequest: "QueueProduceRequest",
+        wire.LeaseRequest: "QueueLeaseRequest",
+        wire.LeaseItem: "LeaseItem",
+        wire.LeaseReply: "QueueLeaseResponse",
+        wire.CompleteRequest: "QueueCompleteRequest",
+        wire.RetryItem: "RetryItem",
+        wire.RetryRequest: "QueueRetryRequest",
+        wire.PartitionStats: "PartitionStats",
+        wire.LogicalStats: "LogicalStats",
+        wire.Stats: "QueueStatsResponse",
+        wire.ClearRequest: "QueueClearRequest",
+        wire.StorageItem: "StorageItem",
+        wire.ListItems: "StorageItemsListRequest",
+        wire.ItemList: "StorageItemsListResponse",
+        wire.ImportItems: "StorageItemsImportRequest",
+        wire.ImportReply: "StorageItemsImportResponse",
+        wire.DeleteItems: "StorageItemsDeleteRequest",
+    }
+)
+
+"""The protobuf message of each type. All that only name a queue are alike."""
+
+
+def unpack(body: bytes, kind: type[Kind]) -> Kind:
+    """Return the value of a protobuf message; raises ValueError if it is malformed."""
+    try:
+        message = message_of(kind).FromString(body)
+    except DecodeError as error:
+        raise ValueError(f"not a protobuf message of the kind expected: {error}") from error
+    value: Kind = _reader(kind)(message)
+    return value
+
+
+@cache
+def message_of(kind: type[wire.WireMessage]) -> type[Message]:
+    """Return the protobuf message of a type."""
+    found: type[Message] = getattr(pb, _MESSAGE_NAMES[kind])
+    return found
+
+
+@cache
+def fields_of(kind: type[wire.WireMessage]) -> tuple[tuple[str, str], ...]:
+    """Return the names of fields, in our type and in the protobuf message."""
+    known = message_of(kind).DESCRIPTOR.fields
+    by_json = {one.json_name: one.name for one in known} | {one.name: one.name for one in known}
+    return tuple((f.name, by_json[f.encode_name]) for f in structs.fields(kind))
+
+
+def attributes_getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    """Return a function that gets attributes by name, also if there is only one."""
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda thing: (get(thing),)
+
+
+@cache
+def _reader(kind: type[wire.WireMessage]) -> Getter:
+    """Return a reader: it gets all plain fields at once, then the others."""
+    types = [field.type for field in structs.fields(kind)]
+    names = [name for _, name in fields_of(kind)]
+    found = [
+        _getter(name, type_, message_of(kind)) for name, type_ in zip(names, types, strict=True)
+    ]
+    getters = [(at, get) for at, get in enumerate(found) if get is not None]
+    plain = [name for name, get in zip(names, found, strict=True) if get is None]
+    # A plain field takes the place of the others: reading those would create messages.
+    take = attributes_getter([name if name in plain else (plain or names)[0] for name in names])
+
+    def read(message: Any) -> Any:
+        found = [*take(message)]
+        for at, get in getters:
+            found[at] = get(message)
+        return kind(*found)
+
+    return read
+
+
+def _getter(name: str, kind: Any, message: type[Message]) -> Getter | None:
+    """Return how a field is read, or None if its value can be used as it is."""
+    get = attrgetter(name)
+    if get_origin(kind) is list:
+        (inner,) = get_args(kind)
+        if isinstance(inner, type) and issubclass(inner, wire.WireMessage):
+            read = _reader(inner)
+            return lambda message: [read(one) for one in get(message)]
+        return lambda message: [*get(message)]
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if field.message_type is not None and field.message_type.name == "Timestamp":
+        return lambda message: _time(get(message)) if message.HasField(name) else UNSET
+    if field.has_presence:
+        return lambda message: get(message) if message.HasField(name) else UNSET
+    return None
+
+
+def _time(stamp: Any) -> datetime:
+    found: datetime = stamp.ToDatetime(tzinfo=UTC)  # raises ValueError if it is out of range
+    return found
+
+
+Put: TypeAlias = Callable[[Any], bytes]
+Field: TypeAlias = Any  # a FieldDescriptor, whichever of protobuf's it is
+
+_SIZED: Final = 2  # wire type of fields with a length
+
+
+def pack(value: WireMessage) -> bytes:
+    """Return a value as a protobuf message."""
+    return _writer(type(value))(value)
+
+
+@cache
+def _writer(kind: type[WireMessage]) -> Put:
+    known = message_of(kind).DESCRIPTOR.fields_by_name
+    fields = [(known[name], ours) for ours, name in fields_of(kind)]
+    fields.sort(key=lambda field: field[0].number)
+    take = attributes_getter([ours for _, ours in fields])
+    puts = [_put(field) for field, _ in fields]
+    empties = [_sends_empty(field) for field, _ in fields]
+    if any(empties):
+        return lambda value: b"".join(
+            put(one)
+            for one, put, is_sent in zip(take(value), puts, empties, strict=True)
+            if one or (is_sent and one is not UNSET)
+        )
+
+    def write(value: WireMessage) -> bytes:
+        # This runs for every item: it does as little as possible.
+        return b"".join([put(one) for one, put in zip(take(value), puts) if one])  # noqa: B905 -- see above
+
+    return write
+
+
+def _sends_empty(field: Field) -> bool:
+    """Return whether a field is sent although it is empty."""
+    return bool(field.has_presence and field.message_type is None)
+
+
+def _put(field: Field) -> Put:
+    """Return how a value is written as this field."""
+    message = field.message_type
+    if message is None:
+        put = _put_one(field)
+        return (lambda given: b"".join(map(put, given))) if field.is_repeated else put
+    tag = _varint(field.number << 3 | _SIZED)
+    if message.GetOptions().map_entry:
+        names, texts = (_put_one(one) for one in message.fields)
+        return partial(_put_map, tag, names, texts)
+    if message is Timestamp.DESCRIPTOR:
+        return partial(_put_time, tag)
+    if message is message_of(LeaseItem).DESCRIPTOR:
+        return partial(_put_leased, tag)
+    return partial(_put_messages, tag)
+
+
+def _put_one(field: Field) -> Put:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return partial(_put_text, _varint(field.number << 3 | _SIZED))
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return partial(_put_bytes, _varint(field.number << 3 | _SIZED))
+    assert field.type in {FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_BOOL}
+    return partial(_put_number, _varint(field.number << 3))
+
+
+def _put_bytes(tag: bytes, given: bytes) -> bytes:
+    return tag + _varint(len(given)) + given
+
+
+def _put_text(tag: bytes, given: str) -> bytes:
+    text = given.encode()
+    return tag + _varint(len(text)) + text
+
+
+def _put_number(tag: bytes, given: int) -> bytes:
+    return tag + _varint(given)
+
+
+def _put_messages(tag: bytes, given: Sequence[WireMessage]) -> bytes:
+    write = _writer(type(given[0]))
+    parts: list[bytes] = []
+    for one in given:
+        body = write(one)
+        parts += (tag, _varint(len(body)), body)
+    return b"".join(parts)
+
+
+def _put_leased(tag: bytes, given: Sequence[LeaseItem]) -> bytes:
+    """Write items leased together; fields that they share are written once."""
+    put_id, put_payload = _leased_parts()
+    parts: list[bytes] = []
+    known, shared = None, b""
+    for one in given:
+        same = (
+            one.lease_deadline, one.attempts, one.reference, one.kind, one.encoding
+        )  # fmt: skip
+        if same != known:
+            known = same
+            shared = pack(structs.replace(one, id="", payload=b""))
+        if one.id and one.payload:
+            body = shared + put_id(one.id) + put_payload(one.payload)
+        else:  # empty fields are left out
+            body = pack(one)
+        parts += (tag, _varint(len(body)), body)
+    return b"".join(parts)
+
+
+@cache
+def _leased_parts() -> tuple[Put, Put]:
+    fields = message_of(LeaseItem).DESCRIPTOR.fields_by_name
+    return _put_one(fields["id"]), _put_one(fields["bytes"])
+
+
+def _put_map(tag: bytes, name: Put, text: Put, given: Mapping[str, str]) -> bytes:
+    pairs = [name(key) + text(value) for key, value in given.items()]
+    return b"".join([_put_bytes(tag, pair) for pair in pairs])
+
+
+@lru_cache(256)
+def _put_time(tag: bytes, time: datetime) -> bytes:
+    # Items leased together have one deadline, and making a stamp takes long.
+    stamp = Timestamp()
+    stamp.FromDatetime(time)
+    return _put_bytes(tag, stamp.SerializeToString())
+
+
+@lru_cache(4096)
+def _varint(number: int) -> bytes:
+    left = number & 0xFFFF_FFFF_FFFF_FFFF  # two's complement of negative numbers
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
 
 S = TypeVar("S", bound=WireMessage)
 

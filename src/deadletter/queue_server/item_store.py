@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from deadletter.ports.items import ShortenedLeases, SweepResult
+from deadletter.ports.engine import ShortenedLeases, SweepResult
 
 from . import transactions
 from .model import (

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from deadletter.core.durations import parse_duration
 from deadletter.core.errors import ConfigError
+from deadletter.core.text import parse_duration
 
 KILO: Final = 1024
 MEGA: Final = 1024 * KILO

@@ -24,12 +24,11 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.ports import ItemStore, LetterStore
 from deadletter.server.auth.guards import admit, caller, check_seen, check_uses, door
-from deadletter.server.auth.refusing import Connection
+from deadletter.server.auth.hosts import Connection
 from deadletter.server.context import Place
 
 from . import administration, limits, wire
 from .administration import AuditedChange, reason_of
-from .errors import TryAgain
 from .formats import WireFormat, format_of_body, format_of_reply, read, write
 from .limits import KILO, LISTED, MEGA
 from .model import (
@@ -43,6 +42,7 @@ from .model import (
     queue_not_found,
 )
 from .service import QueueService
+from .waiting_requests import TryAgain
 from .wire import (
     BAD,
     DONE,

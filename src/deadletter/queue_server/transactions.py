@@ -3,7 +3,7 @@ Transactions of the queue server, written once for all stores.
 
 Each is a coroutine that decides in Python and changes a store by a few batch operations.
 A store runs it inside one transaction of its own: PostgreSQL awaits it, SQLite and the
-memory store run it at once, since their operations never wait (`deadletter.core.run_now`).
+memory store run it at once, since their operations never wait (`run_now`).
 A transaction checks everything before it changes anything, so that a store without
 rollback can run it as well.
 """
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import NotFound
 from deadletter.core.text import stored
-from deadletter.ports.items import ShortenedLeases, SweepResult
+from deadletter.ports.engine import ShortenedLeases, SweepResult
 
 from .model import (
     Completion,

@@ -23,7 +23,7 @@ from deadletter.core.errors import (
 )
 from deadletter.server.problems import problem_of
 
-from .errors import TryAgain
+from .waiting_requests import TryAgain
 
 Int = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Time = Annotated[datetime, Meta(tz=True)]

@@ -15,23 +15,21 @@ from msgspec.structs import replace
 
 from deadletter.core.attempts import append, attempt_of
 from deadletter.core.backoff import Exponential
-from deadletter.core.capture import capture, safe_text
-from deadletter.core.clues import described
-from deadletter.core.decision import Ack, Bury, Decision, Fail, Retry, checked_decision
 from deadletter.core.errors import Ignore
 from deadletter.core.events import HandlerStuck, PolicyFailed
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Decision, Fail, Failure, Retry, checked_decision
+from deadletter.core.failure.capture import capture, safe_text
+from deadletter.core.failure.clues import described
 from deadletter.core.message import Delivery, Message, mark, marked, reply
-from deadletter.core.policy import DLQPolicy, Situation
-from deadletter.core.refusal import refusal, refused_history
+from deadletter.core.policy import DLQPolicy, Situation, refusal, refused_history
 from deadletter.ports import Fate
 
-from .attempt_result import Finished
+from .availability import RuntimeContext
 from .brake_gate import BrakeGate
+from .deliveries import HandlerNote, Held, InterruptReason
 from .handlers import Context, Handler, encode, encode_result
-from .lease_keeper import HandlerNote, Held, InterruptReason
+from .outcomes import Finished
 from .registration import CauseOf, WorkerOptions
-from .runtime_context import RuntimeContext
 from .settlement import Settler
 from .watchdog import StarvationCheck, is_wreck
 

@@ -2,19 +2,27 @@
 Calls to broker, office and ledger: deadlines, and retries until they are available.
 
 Every call has a deadline as a whole, besides the timeouts of its engine: a server that
-sends half an answer, or one byte a second, counts as unavailable.
+sends half an answer, or one byte a second, counts as unavailable. `RuntimeContext` is the
+clock, the dice and the observer that every part of a loop gets.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from deadletter.core.backoff import Exponential
 from deadletter.core.errors import BackendError, Unavailable
-from deadletter.core.events import BackInReach, OutOfReach
-from deadletter.ports import Clock
+from deadletter.core.events import BackInReach, Observer, OutOfReach
+from deadletter.ports import Broker, Clock, Counting, Dice, Reconnecting
 
-from .runtime_context import RuntimeContext
+
+class RuntimeContext(NamedTuple):
+    """Clock, dice and observer of a loop."""
+
+    clock: Clock
+    dice: Dice
+    observe: Observer
+
 
 T = TypeVar("T")
 
@@ -118,3 +126,98 @@ class Availability:
             seconds = self._clock.monotonic() - since
             self._observe(BackInReach(mailbox=self._mailbox, what=what, seconds=seconds))
         return result
+
+
+EVERY: Final = 5.0  # seconds between two checks
+_ASK: Final = 3  # checks without a message, after which the broker is asked for its count
+_STALLED: Final = 6  # ...after which it is reported, and connections are made anew
+_RESTART: Final = 12  # ...after which the loop restarts, and the next time the process ends
+
+
+class NoProgress(Exception):
+    """The loop receives nothing, and has to start again."""
+
+
+class Hopeless(Exception):
+    """Starting the loop again did not help: the process has to end."""
+
+
+class Progress:
+    """
+    Detection of a worker that receives nothing although its mailbox has messages.
+
+    Such a worker has lost its connection to the broker without noticing. `run` first
+    reports it and makes the connections anew, then raises `NoProgress` so that the loop
+    starts again, then `Hopeless` so that the process ends. Time is counted in checks, so
+    that a process that was paused is not affected.
+    """
+
+    def __init__(
+        self,
+        mailbox: str,
+        broker: Broker,
+        *,
+        calls: Calls,
+        is_free: Callable[[], bool],
+        unstarted: Callable[[], int],
+    ) -> None:
+        self._mailbox = mailbox
+        self._broker = broker
+        self._calls = calls
+        self._is_free = is_free  # whether it may take something now
+        self._unstarted = unstarted  # what it has taken, and not begun with
+        self._taken = 0
+        self._seen = 0
+        self._looks = 0  # in which something was there, and nothing was taken
+        self._waiting = 0  # looks in which something was not begun with
+        self._ready = 0
+        self._restarts = 0
+
+    def taken(self, count: int) -> None:
+        """Note that messages were received."""
+        self._taken += count
+        self._restarts = 0
+
+    def complaint(self) -> str | None:
+        """Return why nothing is received; None if messages are, or if there are none."""
+        if self._looks >= _STALLED:
+            seconds = self._looks * EVERY
+            return f"stalled: {self._ready} ready, nothing claimed for {seconds:.0f} s"
+        if self._waiting >= _STALLED:
+            seconds = self._waiting * EVERY
+            return f"stalled: what was claimed has not begun for {seconds:.0f} s"
+        return None
+
+    async def run(self) -> None:
+        """Check regularly until cancelled; raises `NoProgress` or `Hopeless`."""
+        self._looks = self._waiting = 0
+        while True:
+            await asyncio.sleep(EVERY)
+            self._waiting = self._waiting + 1 if self._unstarted() else 0
+            moved, self._seen = self._taken != self._seen, self._taken
+            if moved or not self._is_free() or not await self._is_something_there():
+                self._looks = 0
+            else:
+                self._looks += 1
+            if self._looks == _STALLED and isinstance(self._broker, Reconnecting):
+                await self._broker.reconnect()
+            if max(self._looks, self._waiting) >= _RESTART:
+                self._give_up()
+
+    async def _is_something_there(self) -> bool:
+        """Return whether the mailbox has messages; assume so during the first checks."""
+        if not isinstance(self._broker, Counting):
+            return False
+        if self._looks < _ASK:
+            return True
+        try:
+            counting = self._broker.ready(self._mailbox)
+            self._ready = await self._calls.limited("count", counting)
+        except BackendError:
+            return False  # reported elsewhere
+        return self._ready > 0
+
+    def _give_up(self) -> None:
+        why = self.complaint() or "stalled"
+        self._restarts += 1
+        raise Hopeless(why) if self._restarts > 1 else NoProgress(why)

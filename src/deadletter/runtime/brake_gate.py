@@ -22,15 +22,13 @@ from deadletter.core.brake import (
     on_time,
     released,
 )
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Reason, Retry
 from deadletter.core.errors import BackendError, GiveUp, Signal
 from deadletter.core.events import BrakeClosed, BrakeOpened
-from deadletter.core.failure import Failure
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Failure, Reason, Retry
 from deadletter.core.message import Delivery
 from deadletter.ports import Clock, LetterStore
 
-from .availability import Calls
-from .runtime_context import RuntimeContext
+from .availability import Calls, RuntimeContext
 
 PAUSE: Final = 0.5  # seconds between looks while nothing may be fetched
 MEMORY: Final = 0.02  # how much the latest attempt weighs in the error rate

@@ -21,9 +21,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from deadletter.core.attempts import append, attempt_of, last_number
-from deadletter.core.capture import capture
-from deadletter.core.classify import ErrorClassifier
-from deadletter.core.decision import Ack, Retry
+from deadletter.core.burial import claims_letter, from_message
 from deadletter.core.errors import BackendError, ConfigError, Signal
 from deadletter.core.events import (
     ACTIONS,
@@ -32,23 +30,28 @@ from deadletter.core.events import (
     LetterHandled,
     LetterRefused,
     Observer,
-    OutOfReach,
 )
-from deadletter.core.failure import Failure, Trouble
+from deadletter.core.failure import Ack, Failure, Retry, Trouble
+from deadletter.core.failure.capture import capture
+from deadletter.core.failure.classify import ErrorClassifier
+from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.letter import DeadLetter
-from deadletter.core.letter_mail import claims_letter, from_message
 from deadletter.core.message import Delivery
-from deadletter.core.rules import DEFAULT
 from deadletter.core.signing import Keys
 from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, Settlement, Source
 
-from .availability import Availability, Calls
-from .delivery_trust import Trust
-from .exclusive_gate import ExclusiveGate
+from .availability import Availability, RuntimeContext
+from .deliveries import (
+    CorruptionCheck,
+    ExclusiveGate,
+    Heartbeat,
+    Held,
+    InterruptReason,
+    LeaseKeeper,
+    Trust,
+)
 from .handlers import as_async, is_async
-from .lease_keeper import Heartbeat, Held, InterruptReason, LeaseKeeper
-from .loop import was_cancelled
-from .runtime_context import RuntimeContext
+from .loop_group import was_cancelled
 
 LetterHandler: TypeAlias = Callable[[DeadLetter], Awaitable[object]]
 
@@ -201,58 +204,6 @@ def _worker_lost(deaths: int) -> Failure:
         error_type="deadletter.WorkerLost",
         text=f"the process that ran its handler died {deaths} times",
     )
-
-
-# What was changed on its way is whole where it is stored, and comes whole the next
-# time. What comes changed in the same way again is stored so, and is handed on: nobody
-# runs it, and it is buried as corrupt.
-
-_REMEMBERED: Final = 1000  # contents that did not match
-_PAUSE: Final = 0.2  # seconds until they are read again
-
-
-class CorruptionCheck:
-    """What one loop has received corrupt, and lets be read again."""
-
-    def __init__(self, source: Source, *, calls: Calls, observe: Observer) -> None:
-        self._source = source
-        self._calls = calls
-        self._observe = observe
-        self._seen: dict[int, None] = {}  # oldest first
-
-    async def sorted_out(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return what can be believed; the rest goes back, unseen and uncharged."""
-        if not any(delivery.corrupt for delivery in deliveries):
-            return deliveries
-        doubtful = [d for d in deliveries if d.corrupt and not self._is_certain(d)]
-        if not doubtful:
-            return deliveries
-        self._observe(
-            OutOfReach(
-                mailbox=self._source.mailbox,
-                what="broker",
-                text=(
-                    f"{len(doubtful)} of {len(deliveries)} messages arrived changed"
-                    " (checksum): they are read again"
-                ),
-                tries=1,
-            )
-        )
-        back = [Released(one, _PAUSE, None, charged=False) for one in doubtful]
-        with suppress(BackendError):  # their leases run out, and they come again
-            await self._calls.limited("broker", self._source.settle(back))
-        returned = {id(one) for one in doubtful}
-        return [one for one in deliveries if id(one) not in returned]
-
-    def _is_certain(self, delivery: Delivery) -> bool:
-        message = delivery.message
-        content = hash((message.id, message.body, message.headers))
-        if content in self._seen:
-            return True
-        while len(self._seen) >= _REMEMBERED:
-            self._seen.pop(next(iter(self._seen)))
-        self._seen[content] = None
-        return False
 
 
 T = TypeVar("T")

@@ -21,10 +21,9 @@ from deadletter.core.signing import Keys
 from deadletter.intake.dialects import NOBODY, Found, Trusted, has_unsigned, letter_of
 from deadletter.ports import Clock, Dice, Drain, Kept, KeyRing, LetterStore
 
-from .availability import Availability
-from .burial import bisect_rejected, report_rejected
-from .lease_keeper import Heartbeat
-from .runtime_context import RuntimeContext
+from .availability import Availability, RuntimeContext
+from .deliveries import Heartbeat
+from .outcomes import bisect_rejected, report_rejected
 
 BATCH: Final = 100
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)

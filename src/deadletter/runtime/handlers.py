@@ -19,7 +19,7 @@ from deadletter.core.errors import ConfigError, Malformed, Unavailable
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Clock, Source
 
-from .lease_keeper import HandlerNote, Held
+from .deliveries import HandlerNote, Held
 from .watchdog import end_if_wrecked, guard_this_thread
 
 Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.ids import body_digest
 from deadletter.core.message import Delivery
-from deadletter.core.refusal import id_conflict
+from deadletter.core.policy import id_conflict
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .availability import Availability
-from .lease_keeper import Held
+from .deliveries import Held
 from .registration import KeyOf
 
 BUSY_PAUSE = 5.0  # seconds until a key that somebody else is working on is tried again

@@ -1,17 +1,23 @@
 """
 Handlers in processes of their own.
 
-A crash, a time limit or a memory limit costs one message, not the worker: the
-process is killed and replaced, its neighbours do not notice. Processes are spawned,
-never forked, and stay warm from one message to the next.
+A crash, a time limit or a memory limit costs one message, not the worker: the process is
+killed and replaced without affecting its neighbours. Processes are spawned, never forked,
+and stay warm from one message to the next.
+
+When a worker is killed, the kernel ends the processes of its handlers, but not what those
+have started. `OrphanGuard` runs a small process that knows their process groups, and kills
+them when the worker's end of a pipe is closed.
 """
 
 import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,6 +28,7 @@ from deadletter.core.message import Delivery
 from deadletter.ports import Clock
 
 from .attempt import TimeLimitExceeded
+from .deliveries import HandlerNote
 from .handlers import JSON, Context
 from .isolation_wire import (
     LENGTH,
@@ -40,8 +47,71 @@ from .isolation_wire import (
     read_answer,
     revive,
 )
-from .lease_keeper import HandlerNote
-from .orphan_guard import OrphanGuard
+
+_PATIENCE: Final = 1.0  # seconds it has to end
+_SCRIPT: Final = str(Path(__file__).with_name("orphan_guard_process.py"))
+
+
+class OrphanGuard:
+    """Process groups that must not outlive this process, however it ends."""
+
+    def __init__(self) -> None:
+        self._groups: set[int] = set()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+
+    def add(self, group: int) -> None:
+        """Kill this group when we are gone."""
+        self._groups.add(group)
+        if not self._tell(f"+{group}\n"):
+            self.close()  # somebody has killed it, or there was none yet
+            self._start()
+            for one in self._groups:
+                self._tell(f"+{one}\n")
+
+    def remove(self, group: int) -> None:
+        """Forget this group: it has ended."""
+        self._groups.discard(group)
+        self._tell(f"-{group}\n")
+
+    def close(self) -> None:
+        """End the guard; groups that are left are killed."""
+        pipe, self._pipe = self._pipe, None
+        process, self.process = self.process, None
+        if pipe is not None:
+            os.close(pipe)
+        if process is not None:
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:  # a fork of ours keeps the pipe open
+                process.kill()
+                process.wait()
+
+    def _start(self) -> None:
+        theirs, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 -- our own
+                [sys.executable, "-I", "-S", _SCRIPT, str(theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+                start_new_session=True,  # whoever signals our group does not mean it
+            )
+        finally:
+            os.close(theirs)
+
+    def _tell(self, line: str) -> bool:
+        if self._pipe is None:
+            return False
+        with suppress(BlockingIOError):
+            try:
+                os.write(self._pipe, line.encode())
+            except BrokenPipeError:
+                return False
+        return True
+
 
 _START_LIMIT: Final = 60.0  # seconds to start and load a handler
 _LAST_WORDS: Final = 2.0  # seconds an idle process has to end by itself

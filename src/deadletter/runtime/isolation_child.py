@@ -27,6 +27,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 from deadletter.output import drain, never_block
 
+from .deliveries import HandlerNote, Held
 from .handlers import JSON, Context, encode, encode_result, is_async, typed
 from .isolation_wire import (
     LENGTH,
@@ -43,7 +44,6 @@ from .isolation_wire import (
     length,
     read_request,
 )
-from .lease_keeper import HandlerNote, Held
 from .lifeline import signal_when_orphaned
 
 _BEATS_APART: Final = 0.1  # seconds; a handler may beat as often as it likes

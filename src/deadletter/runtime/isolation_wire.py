@@ -13,15 +13,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from deadletter.core.capture import RemoteTraceback, capture
-from deadletter.core.classify import ErrorClassifier
-from deadletter.core.clues import ancestors, lineage, qualified_name, text_of
-from deadletter.core.decision import Ack, Decision
 from deadletter.core.errors import DeadLetterError, Ignore, Signal
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Ack, Decision, Trouble
+from deadletter.core.failure.capture import RemoteTraceback, capture
+from deadletter.core.failure.classify import ErrorClassifier
+from deadletter.core.failure.clues import ancestors, lineage, qualified_name, text_of
 from deadletter.core.message import Delivery
 
-from .lease_keeper import HandlerNote
+from .deliveries import HandlerNote
 
 Plain: TypeAlias = str | int | float | bool | None
 

@@ -13,13 +13,11 @@ from deadletter.core.events import Observer
 from deadletter.core.message import Delivery
 from deadletter.ports import PROCESS_KEYS, Clock, Dice, Engine, KeyRing, LetterStore, QueueOptions
 
+from .deliveries import ExclusiveGate, Held
 from .dlq_consumer import DLQConsumer
-from .exclusive_gate import ExclusiveGate
 from .handlers import Context, Handler, around, as_async, is_async, started_threads, typed, wrap
-from .isolation import ProcessRunner
-from .lease_keeper import Held
-from .loop import Loop
-from .orphan_guard import OrphanGuard
+from .isolation import OrphanGuard, ProcessRunner
+from .loop_group import Loop
 from .registration import LetterHandler, Registration, WorkerOptions
 from .sweep import Sweep
 from .worker import Worker

@@ -16,10 +16,10 @@ from typing import Final
 
 from deadletter.core.attempts import last_number
 from deadletter.core.campaign import Outcome
-from deadletter.core.capture import capture
-from deadletter.core.decision import Ack, Bury, Continue, Decision, Fail, Retry
 from deadletter.core.errors import BackendError
 from deadletter.core.events import HandlerNoted, Observer, OutOfReach
+from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Retry
+from deadletter.core.failure.capture import capture
 from deadletter.core.ids import body_digest, letter_id
 from deadletter.core.letter import OPEN, By, DeadLetter, State
 from deadletter.core.message import Delivery
@@ -42,12 +42,21 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .attempt_result import Finished, as_kept, report
-from .availability import Availability
-from .burial import Unkept, burial_of, bury, copy_letters, keeper, send_reply, worded
+from .availability import Availability, RuntimeContext
+from .deliveries import HandlerNote, Held
 from .idempotency import Once
-from .lease_keeper import HandlerNote, Held
-from .runtime_context import RuntimeContext
+from .outcomes import (
+    Finished,
+    Unkept,
+    as_kept,
+    burial_of,
+    bury,
+    copy_letters,
+    keeper,
+    report,
+    send_reply,
+    worded,
+)
 
 _MOST: Final = 10_000  # that are not written yet; more are dropped
 

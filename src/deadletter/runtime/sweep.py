@@ -14,14 +14,13 @@ from typing import Final
 from msgspec import Struct, structs
 
 from deadletter.core.campaign import Outcome
-from deadletter.core.decision import Bury, Fail
-from deadletter.core.durations import format_duration
 from deadletter.core.errors import BackendError
 from deadletter.core.events import ClockJumped, Observer, OutOfReach, SuspectsFound
+from deadletter.core.failure import Bury, Fail
 from deadletter.core.message import Delivery
-from deadletter.core.policy import DLQPolicy
-from deadletter.core.refusal import doom, refusal, refused_history
+from deadletter.core.policy import DLQPolicy, doom, refusal, refused_history
 from deadletter.core.signing import Keys
+from deadletter.core.text import format_duration
 from deadletter.ports import (
     PROCESS_KEYS,
     Acked,
@@ -39,13 +38,21 @@ from deadletter.ports import (
     Undertaker,
 )
 
-from .attempt_result import Finished, as_kept, report
 from .availability import Calls
-from .burial import AT_ONCE, burial_of, bury, copy_letters, keeper, send_reply, worded
-from .delivery_trust import Trust
-from .exclusive_gate import ExclusiveGate
+from .deliveries import ExclusiveGate, Heartbeat, Held, Trust
 from .idempotency import ledger_key, ledger_state
-from .lease_keeper import Heartbeat, Held
+from .outcomes import (
+    AT_ONCE,
+    Finished,
+    as_kept,
+    burial_of,
+    bury,
+    copy_letters,
+    keeper,
+    report,
+    send_reply,
+    worded,
+)
 
 TOLERANCE: Final = 2.0  # seconds; clocks that are only being corrected drift by less
 _RENEWED: Final = 600.0  # seconds after which slow drift is forgotten

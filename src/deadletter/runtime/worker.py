@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from deadletter.core.clues import plain_name, text_of
 from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, Unavailable
 from deadletter.core.events import Observer, Received, WorkerStarted, WorkerStopped
+from deadletter.core.failure.clues import plain_name, text_of
 from deadletter.core.message import Delivery
 from deadletter.core.signing import Keys
 from deadletter.ports import (
@@ -29,18 +29,22 @@ from deadletter.ports import (
 )
 
 from .attempt import Attempts, Running
-from .availability import Availability
+from .availability import Availability, Progress, RuntimeContext
 from .brake_gate import BrakeGate, BrakeLog
-from .delivery_trust import Trust
-from .dlq_consumer import CorruptionCheck
-from .exclusive_gate import ExclusiveGate, next_wait
+from .deliveries import (
+    CorruptionCheck,
+    ExclusiveGate,
+    Heartbeat,
+    Held,
+    InterruptReason,
+    LeaseKeeper,
+    Trust,
+    next_wait,
+)
 from .handlers import Handler
 from .idempotency import Once, keyed
-from .lease_keeper import Heartbeat, Held, InterruptReason, LeaseKeeper
-from .lifeline import Progress
-from .loop import beside, was_cancelled
+from .loop_group import beside, was_cancelled
 from .registration import KeyOf, WorkerOptions
-from .runtime_context import RuntimeContext
 from .settlement import Settler
 
 _TEXT_LIMIT: Final = 500

@@ -16,24 +16,23 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import QueryParameter
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from deadletter.core.documents import encode_document
+from deadletter.core.text import encode_document
 from deadletter.office.replay_sender import ReplaySender
 from deadletter.queue_server.routes import Lifespan, queue_server_routes
-from deadletter.runtime.loop import KeptAlive
+from deadletter.runtime.loop_group import KeptAlive
+from deadletter.server.api.events import Live
 from deadletter.server.api.openapi import openapi_route
-from deadletter.server.auth.binding import security_headers
 from deadletter.server.auth.guards import dependencies, replay_rights
-from deadletter.server.auth.refusing import refuse_odd_hosts, refuse_other_sites
+from deadletter.server.auth.hosts import refuse_odd_hosts, refuse_other_sites, security_headers
 from deadletter.system import process_name
 
-from . import health, metrics
-from .api import archive, audit, edits, events, groups, letters, moves, nodes, queues, replays
+from . import health
+from .api import archive, audit, events, groups, letters, moves, queues, replays
 from .auth import routes as auth
 from .context import Place
 from .idempotency import answers_of, middleware, seen_before
-from .live import Live
 from .problems import HANDLERS, MEDIA_TYPE, Asked, problem_of
-from .searching import dependencies as searching
+from .search import dependencies as searching
 
 
 def check_query(request: Request[Any, Any, Any]) -> None:
@@ -111,7 +110,7 @@ async def _refuse(send: Send, error: HTTPException) -> None:
 
 
 API: Final = "/api/v1"
-_TOPICS: Final = (*(letters, moves, edits, groups, replays, queues), *(audit, archive, events))
+_TOPICS: Final = (letters, moves, groups, replays, queues, audit, archive, events)
 
 
 def build(place: Place) -> Litestar:
@@ -133,7 +132,6 @@ def build(place: Place) -> Litestar:
             *routes(),
             openapi_route(version("deadletter"), routes),
             *health.routes,
-            *metrics.routes,
             *wire,
         ],
         lifespan=[_hours(sender, looking, live), *hours],
@@ -161,7 +159,7 @@ def routes() -> list[Any]:
     topics = [route for topic in _TOPICS for route in topic.routes]
     return [
         _router(API, topics),
-        _router("/", nodes.routes),
+        _router("/", replays.node_routes),
         Router(API, route_handlers=auth.routes),
     ]
 

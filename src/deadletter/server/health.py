@@ -1,36 +1,84 @@
 """
-Health, for probes and people.
+Health for probes and people, and metrics for Prometheus.
 
     GET /health/live     200 while requests are answered
-    GET /health/ready    200, or 503: a loop stands still, or no letter could be kept
+    GET /health/ready    200, or 503 if a loop has stalled or no letter can be stored
     GET /health          health+json: pass, warn or fail, and why; letters that pile up
                          or wait too long for an outcome are a warning
+    GET /metrics         metrics of the server and the office
 
-Nothing is written to find out: an office that answers can keep letters. Anybody may
-ask, so where callers must show a token names of mailboxes are left out.
+Health checks write nothing: an office that answers can store letters. They need no token,
+so names of mailboxes are left out where access is on. Metrics name mailboxes and errors:
+where access is on, they need a token that may read everything, unless `serve.metrics` is
+open.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from litestar import Request, Response, get
+from litestar.exceptions import PermissionDeniedException
 from msgspec import Struct
+from prometheus_client.exposition import choose_encoder
 
+from deadletter.core.access import Role
 from deadletter.core.campaign import LONG_WAIT, together
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import still_open
+from deadletter.core.text import encode_document
+from deadletter.observe.office_metrics import OfficeMetrics
 from deadletter.office.stats import waiting
+from deadletter.office.verify import mismatch
 from deadletter.output import dropped_lines, dropped_note
 from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
+from deadletter.server.auth.guards import admit
 
 from .context import Here, Place
 
+METRICS_AGE: Final = 5.0  # seconds until metrics are computed again
+
+
+class Meter:
+    """The numbers of one place, asked for at most every few seconds."""
+
+    def __init__(self, place: Place) -> None:
+        self._clock = place.clock
+        broker = place.engine.broker
+        adds_up = partial(mismatch, broker) if broker.features.tallies else None
+        self._office = OfficeMetrics(place.metrics, place.store, place.clock, mismatch=adds_up)
+        self._asking = asyncio.Lock()
+        self._asked: float | None = None
+
+    async def refresh(self) -> None:
+        """Ask the office, unless somebody has just done so."""
+        async with self._asking:
+            now = self._clock.monotonic()
+            if self._asked is None or now - self._asked >= METRICS_AGE:
+                await self._office.refresh()
+                self._asked = self._clock.monotonic()
+
+
+@get("/metrics", include_in_schema=False)
+async def metrics(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+    """Everything that is counted, as text."""
+    if place.access is not None and place.settings.serve.metrics == "token":
+        who = await admit(request, Role.READER)
+        if who.sources:
+            raise PermissionDeniedException("metrics are about all mailboxes")
+    state = request.app.state
+    if "meter" not in state:
+        state.meter = Meter(place)
+    await state.meter.refresh()
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(place.metrics), media_type=content_type)
+
+
 PATIENCE: Final = 5.0  # seconds for the office to answer
-FRESH: Final = 1.0  # seconds an answer of it is good for
+CHECK_AGE: Final = 1.0  # seconds until checks run again
 MOST: Final = 20  # mailboxes that are named, the deepest first
 MEDIA_TYPE: Final = "application/health+json"
 UNNAMED: Final = "*"
@@ -96,7 +144,7 @@ class Probe:
         """How the office is, now or a moment ago."""
         async with self._asking:
             now = self._place.clock.monotonic()
-            if self._asked is None or now - self._asked >= FRESH:
+            if self._asked is None or now - self._asked >= CHECK_AGE:
                 self._office = await self._ask(now)
                 self._asked = self._place.clock.monotonic()
             return self._office
@@ -266,4 +314,4 @@ def _said(body: object, status: Status) -> Response[bytes]:
     )
 
 
-routes: Final = [health, live, ready]
+routes: Final = [health, live, ready, metrics]

@@ -17,8 +17,8 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
 from deadletter.core.access import Answer, Pass
-from deadletter.core.documents import encode_document
 from deadletter.core.errors import BackendError
+from deadletter.core.text import encode_document
 from deadletter.ports import Clock, Guards
 from deadletter.server.auth.guards import caller
 

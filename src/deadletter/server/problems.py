@@ -10,8 +10,6 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 from msgspec import Struct, structs
 
-from deadletter.core.documents import encode_document
-from deadletter.core.environment import with_choices
 from deadletter.core.errors import (
     ConfigError,
     Conflict,
@@ -20,7 +18,9 @@ from deadletter.core.errors import (
     QueryError,
     Refused,
     Unavailable,
+    with_choices,
 )
+from deadletter.core.text import encode_document
 from deadletter.system import SystemDice
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -19,13 +19,13 @@ from deadletter.office.doctor import Check, Health, check_durability, check_lock
 from deadletter.office.office import Office
 from deadletter.office.preflight import Fits
 from deadletter.ports import Clock, Dice, KeyRing
-from deadletter.server.auth.binding import is_local
+from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
 from deadletter.wiring.serving import footing
 
 from .context import Place, SearchShares
-from .listening import check_binding, listen
+from .listener import check_binding, listen
 
 
 @asynccontextmanager

@@ -18,9 +18,8 @@ from deadletter.office.audit import Anchoring, NotAnchored, Note, in_file
 from deadletter.office.office import Office
 from deadletter.office.retention import Retention
 from deadletter.ports import AccessStore, BodyIndexing, Clock, Dice, Engine, Indexing, LetterStore
-from deadletter.runtime.exclusive_gate import ExclusiveGate
-from deadletter.runtime.lease_keeper import Heartbeat
-from deadletter.runtime.loop import Loop
+from deadletter.runtime.deliveries import ExclusiveGate, Heartbeat
+from deadletter.runtime.loop_group import Loop
 from deadletter.runtime.sweep import Sweep
 from deadletter.settings import Anchors, RetentionDays, Settings
 

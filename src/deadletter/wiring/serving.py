@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from deadletter.core.classify import Rule, rules_from_toml
 from deadletter.core.errors import ConfigError
+from deadletter.core.failure.classify import Rule, rules_from_toml
 from deadletter.core.redact import redact
 from deadletter.ports import AccessStore, Clock, Dice, Engine, Guards, ItemStore, Lends, LetterStore
 from deadletter.settings import Settings

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from contracts.generate import NOW, letters, queries, terms
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.letter import DeadLetter, LetterHead, State
 from deadletter.core.message import Message
 from deadletter.core.query import (

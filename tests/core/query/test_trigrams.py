@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from contracts.generate import NOW, letters, queries
 from deadletter.core.letter import DeadLetter
 from deadletter.core.query import Node, matches, parse
-from deadletter.core.query.trigrams import Hint, body_text, hints, trigrams
+from deadletter.core.query.filters import Hint, body_text, hints, trigrams
 
 
 def test_trigrams_are_small_and_told_once() -> None:

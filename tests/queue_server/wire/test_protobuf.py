@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from deadletter.queue_server import protobuf, querator_pb2, wire
-from deadletter.queue_server import protobuf as packing
+from deadletter.queue_server import formats, querator_pb2, wire
 from deadletter.queue_server.routes import CALLS
 from queue_server.wire.wire_rig import PROTO
 
-KINDS = list(protobuf._NAMES)
+KINDS = list(formats._MESSAGE_NAMES)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_types_and_messages_have_the_same_fields(kind: type[wire.WireMessage]) -> None:
-    ours = {theirs for _, theirs in protobuf.fields_of(kind)}
-    theirs = {field.name for field in protobuf.message_of(kind).DESCRIPTOR.fields}
+    ours = {theirs for _, theirs in formats.fields_of(kind)}
+    theirs = {field.name for field in formats.message_of(kind).DESCRIPTOR.fields}
 
     assert ours == theirs
 
@@ -38,7 +37,7 @@ def test_every_type_has_a_message() -> None:
     assert {call.request for call in CALLS.values()} <= everything
 
 
-def test_what_is_checked_in_is_what_the_proto_says(messages: ModuleType) -> None:
+def test_the_checked_in_module_matches_the_proto_file(messages: ModuleType) -> None:
     checked_in = querator_pb2.DESCRIPTOR.serialized_pb
 
     assert messages.DESCRIPTOR.serialized_pb == checked_in, f"{PROTO.name} has changed: make proto"
@@ -99,17 +98,17 @@ def _value(kind: Any) -> st.SearchStrategy[Any]:
 def test_nothing_is_lost_on_the_way(kind: type[wire.WireMessage], data: st.DataObject) -> None:
     value = data.draw(_values(kind))
 
-    assert protobuf.unpack(packing.pack(value), kind) == value
+    assert formats.unpack(formats.pack(value), kind) == value
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-def test_what_is_written_is_what_the_library_writes(
+def test_written_bytes_match_the_protobuf_library(
     kind: type[wire.WireMessage], data: st.DataObject
 ) -> None:
-    written = packing.pack(data.draw(_values(kind)))
+    written = formats.pack(data.draw(_values(kind)))
 
-    message = protobuf.message_of(kind).FromString(written)
+    message = formats.message_of(kind).FromString(written)
 
     again = message.SerializeToString(deterministic=True)
     assert len(again) == len(written)
@@ -121,4 +120,4 @@ def test_what_is_written_is_what_the_library_writes(
 def test_empty_is_told_where_it_matters(empty: dict[str, Any]) -> None:
     given = wire.QueueInfo(queue_name="mail", **empty)
 
-    assert protobuf.unpack(packing.pack(given), wire.QueueInfo) == given
+    assert formats.unpack(formats.pack(given), wire.QueueInfo) == given

@@ -22,7 +22,7 @@ from deadletter.core.events import Event
 from deadletter.ports import ItemStore
 from deadletter.queue_server.routes import queue_server_routes
 from deadletter.server.context import Place
-from deadletter.server.listening import Connection
+from deadletter.server.listener import Connection
 
 PROTO = Path(deadletter.queue_server.routes.__file__).parent / "querator.proto"
 REPLIES = {  # what has data; everything else is answered by a status

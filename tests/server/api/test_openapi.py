@@ -9,17 +9,16 @@ import pytest
 from litestar import Response
 
 from deadletter.office.archive import check, read_letters
-from deadletter.server.api import nodes
-from deadletter.server.api.examples import EXAMPLES
-from deadletter.server.api.openapi import describe
+from deadletter.server.api.openapi import EXAMPLES, describe
+from deadletter.server.api.replays import node_routes
 from deadletter.server.app import _TOPICS, API, routes
 from deadletter.server.auth import routes as auth
 from server.api.conftest import Api
 
 HANDLERS = {
     handler.operation_id or handler.fn.__name__: handler
-    for topic in (*_TOPICS, nodes, auth)
-    for handler in topic.routes
+    for handlers in (*(topic.routes for topic in _TOPICS), node_routes, auth.routes)
+    for handler in handlers
 }
 NOTHING = {"sign_out", "revoke_token"}  # is answered, nor asked
 TEXT = {"download_body", "export_letters", "listen"}  # bytes, lines, a stream
@@ -40,7 +39,7 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-async def test_it_is_there_for_everybody(door: Api) -> None:
+async def test_the_openapi_document_needs_no_token(door: Api) -> None:
     answer = await door.get("/api/openapi.json")
 
     assert answer.status_code == 200
@@ -111,7 +110,7 @@ def test_there_is_no_example_of_what_is_not_there() -> None:
     assert EXAMPLES.keys() == HANDLERS.keys() - NOTHING
 
 
-def test_what_is_refused_is_described_as_strictly(document: dict[str, Any]) -> None:
+def test_the_document_describes_the_limits_of_requests(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
 
     assert schemas["Selection"]["additionalProperties"] is False

@@ -17,7 +17,6 @@ from client.serving import Served, served
 from deadletter.core.access import Role
 from deadletter.core.query import Budget, Meter, needs_contents
 from deadletter.ports import Engine
-from deadletter.server import searching
 from deadletter.server.app import build
 from deadletter.server.context import AT_ONCE
 from deadletter.settings import Serve, Settings
@@ -93,7 +92,7 @@ async def test_only_letters_of_ones_own_mailboxes_are_counted(engine: Engine) ->
     assert page["letters"] == 5
 
 
-async def test_who_has_used_up_their_share_is_told_to_wait(hasty: Api) -> None:
+async def test_callers_above_their_search_budget_are_told_to_wait(hasty: Api) -> None:
     assert (await search_for(hasty, COSTLY)).status_code == 200
 
     again = await search_for(hasty, COSTLY)
@@ -172,7 +171,7 @@ async def test_letters_are_chosen_completely_or_not_at_all(
 ) -> None:
     assert engine.letters is not None
     await engine.letters.keep(make_letters(10))
-    monkeypatch.setattr(searching, "CHOOSING", 0.0)
+    monkeypatch.setattr("deadletter.server.search.CHOOSING", 0.0)
 
     answer = await api.post(path, json={search: "body.order:>0"})
 

@@ -3,7 +3,7 @@
 from litestar import Litestar, get
 from litestar.testing import AsyncTestClient
 
-from deadletter.server.auth.binding import PAGES, POLICY, security_headers
+from deadletter.server.auth.hosts import PAGES, POLICY, security_headers
 from deadletter.server.context import Place
 from office.making import make_letter
 from server.auth.conftest import SESSION, Client, bearer

@@ -27,7 +27,7 @@ Client = AsyncTestClient[Litestar]
 
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "FRESH", 0.0)
+    monkeypatch.setattr(health, "CHECK_AGE", 0.0)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ async def test_strangers_learn_how_it_is_and_no_names_s26(
 async def test_many_who_ask_at_once_cost_one_look(
     api: Client, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "FRESH", 60.0)
+    monkeypatch.setattr(health, "CHECK_AGE", 60.0)
     looks = 0
     counts = place.store.counts
 

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deadletter.server import listening as connections
-from deadletter.server.listening import HttpServer, url_of
+from deadletter.server.listener import HttpServer, url_of
 from deadletter.settings import Serve
 from deadletter.testing.fakes import eventually
 from server.serve.test_loops import listener, serving
@@ -29,9 +28,9 @@ LOGIN = (
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_WITHIN", 0.5)
-    monkeypatch.setattr(connections, "BODY_WITHIN", 0.5)
-    monkeypatch.setattr(connections, "TAKEN_WITHIN", 0.5)
+    monkeypatch.setattr("deadletter.server.listener.HEAD_WITHIN", 0.5)
+    monkeypatch.setattr("deadletter.server.listener.BODY_WITHIN", 0.5)
+    monkeypatch.setattr("deadletter.server.listener.TAKEN_WITHIN", 0.5)
 
 
 class Client:
@@ -79,7 +78,7 @@ async def live(listener: socket.socket) -> int:
 @pytest.mark.parametrize(
     "said", [b"", HALF, LOGIN, LOGIN + b"{"], ids=["nothing", "head", "body", "some"]
 )
-async def test_who_does_not_go_on_is_not_waited_for(listener: socket.socket, said: bytes) -> None:
+async def test_stalled_clients_are_disconnected(listener: socket.socket, said: bytes) -> None:
     async with serving(listener), client(listener) as slow:
         await slow.say(said)
 
@@ -153,7 +152,7 @@ async def test_nor_is_waiting_for_leave_to_send(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that asks first is not slow while we take our time to say yes."""
-    monkeypatch.setattr(connections, "BODY_WITHIN", 2.0)
+    monkeypatch.setattr("deadletter.server.listener.BODY_WITHIN", 2.0)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":

@@ -23,7 +23,7 @@ from courier.settings import DLQ, MAIN, Settings, load, profile
 from courier.signing import signed_headers
 from deadletter import App, DeadLetter, State
 from deadletter.core.events import Event, Succeeded
-from deadletter.server.listening import HttpServer, listen, url_of
+from deadletter.server.listener import HttpServer, listen, url_of
 from deadletter.settings import Serve
 from deadletter.testing.fakes import eventually
 

@@ -4,9 +4,8 @@ import pytest
 
 from courier.settings import profile
 from deadletter import State
-from deadletter.core.decision import Reason
 from deadletter.core.events import Retried
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.testing.fakes import eventually
 from servers.common import free_port
 from systems.courier.rig import Rig

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from deadletter import ConfigError, Delivery, DLQPolicy, Message
-from deadletter.core.capture import capture
-from deadletter.core.decision import Bury, Decision, Retry
+from deadletter.core.failure import Bury, Decision, Retry
+from deadletter.core.failure.capture import capture
 from deadletter.core.policy import Situation
 from office.making import NOW
 from pipeline import graph

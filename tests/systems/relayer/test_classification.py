@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from deadletter import PROFILES, ConfigError, ErrorCategory, Trouble
-from deadletter.core.capture import capture
-from deadletter.core.decision import Fail, Retry
+from deadletter.core.failure import Fail, Retry
+from deadletter.core.failure.capture import capture
 from deadletter.core.message import Delivery, Message
 from deadletter.core.policy import Situation
 from deadletter.system import SystemClock
@@ -104,7 +104,7 @@ def test_a_refused_connection_may_pass(error: BaseException) -> None:
     ],
     ids=str,
 )
-def test_what_the_table_does_not_name_has_a_category_too(
+def test_errors_outside_the_table_are_classified(
     error: BaseException, expected: ErrorCategory
 ) -> None:
     assert category(error) is expected

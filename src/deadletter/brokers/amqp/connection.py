@@ -20,7 +20,7 @@ from pamqp import frame as rare
 from pamqp.base import Frame
 from pamqp.header import ProtocolHeader
 
-from deadletter.tls import context
+from deadletter.kit import context
 
 from . import frames
 from .address import Address

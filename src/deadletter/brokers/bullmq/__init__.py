@@ -11,7 +11,7 @@ keeps no letters: pair it with an office. Time is the server's.
 
 from deadletter.kit import client_library
 from deadletter.ports.engine import Engine
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice) -> Engine:

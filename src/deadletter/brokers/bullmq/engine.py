@@ -7,23 +7,25 @@ from typing import Any, ClassVar, Final
 from msgspec.structs import replace
 
 from deadletter.brokers.redis_common.address import ServerOptions, address_of, url_form
-from deadletter.brokers.redis_common.mailbox import (
+from deadletter.brokers.redis_common.job_envelope import sent_at
+from deadletter.brokers.redis_common.mailboxes import (
+    Change,
+    Listed,
     MailboxClient,
+    Mailboxes,
+    MailboxRegistry,
     MailboxSink,
     MailboxSource,
     Settling,
+    encoded,
 )
-from deadletter.brokers.redis_common.mailboxes import Mailboxes
-from deadletter.brokers.redis_common.registry import Change, Listed, MailboxRegistry, encoded
 from deadletter.brokers.redis_common.script_runner import Argument, Now, ScriptRunner, server_time
 from deadletter.brokers.redis_common.server import connect_server, inspect_server
 from deadletter.core.errors import ConfigError
-from deadletter.core.job_envelope import sent_at
 from deadletter.core.message import Delivery, Message
-from deadletter.ports.broker import Broker, Note, Postman, QueueInfo, QueueOptions, Undertaker
+from deadletter.kit import MailboxEngine
+from deadletter.ports.broker import Note, QueueInfo, QueueOptions
 from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
 
 from .jobs import Job, Retention, added_at, arguments, deliveries, read_retention
 from .schedulers import ScheduledJobs
@@ -179,19 +181,14 @@ class Options(ServerOptions, frozen=True, kw_only=True):
 URL: Final = url_form("BullMQ", Options, "bullmq")
 
 
-class BullEngine:
+class BullEngine(MailboxEngine):
     """Queues of BullMQ on one server. It keeps neither letters nor a ledger."""
 
     def __init__(
         self, runner: ScriptRunner, keys: Keys, features: Features, retention: Retention
     ) -> None:
-        self.features = features
-        registry = Registry(runner, keys)
-        self.broker: Broker = BullBroker(runner, registry, features, retention)
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = None
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        broker = BullBroker(runner, Registry(runner, keys), features, retention)
+        super().__init__(broker, features)
         self._runner = runner
 
     async def close(self) -> None:

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from deadletter.brokers.redis_common.scripts import EPOCH, micros, when
-from deadletter.core.documents import encode_document
+from deadletter.brokers.redis_common.job_envelope import opened, sealed
+from deadletter.brokers.redis_common.script_runner import when_stored
 from deadletter.core.errors import ConfigError, Refused
-from deadletter.core.job_envelope import opened, sealed
 from deadletter.core.message import Delivery, Lineage, Message
+from deadletter.core.text import encode_document
+from deadletter.kit import EPOCH, micros
 
 NAME: Final = "bullmq-name"
 OPTIONS: Final = "bullmq-opts"
@@ -86,7 +87,7 @@ def _delivery(mailbox: str, token: str, job: Job) -> Delivery:
         spared=max(0, started - this - int(job.charged)),
         suspect=job.held == _ALONE,
         position=_text(job.id),
-        first_received_at=when(job.first_at) if started else None,
+        first_received_at=when_stored(job.first_at) if started else None,
         history=_text(job.story),
         receipt=(job.id, token),
     )
@@ -96,7 +97,7 @@ def _message(job: Job) -> Message:
     ours = opened(job.envelope, job.data) if job.envelope else None
     message = ours or _foreign(job)
     if message.expires_at is None and job.expires_at:
-        return msgspec.structs.replace(message, expires_at=when(job.expires_at))
+        return msgspec.structs.replace(message, expires_at=when_stored(job.expires_at))
     return message
 
 
@@ -105,7 +106,7 @@ def _foreign(job: Job) -> Message:
     return Message(
         id=_text(job.id),
         body=job.data,
-        sent_at=added_at(job.timestamp) or when(job.first_at),
+        sent_at=added_at(job.timestamp) or when_stored(job.first_at),
         headers=tuple(_headers(job)),
         content_type="application/json",
         traceparent=trace.get("traceparent"),

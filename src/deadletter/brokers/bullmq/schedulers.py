@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec import Struct
 
-from deadletter.brokers.redis_common.mailbox import MailboxClient
+from deadletter.brokers.redis_common.mailboxes import MailboxClient
 from deadletter.brokers.redis_common.script_runner import Argument, retry_unanswered
-from deadletter.brokers.redis_common.scripts import EPOCH
+from deadletter.kit import EPOCH
 
 from .jobs import Job
 from .scripts import SCHEDULE

@@ -6,8 +6,8 @@ from os import getpid
 from socket import gethostname
 from typing import Final
 
-from deadletter.brokers.redis_common.mailbox import WakeSignal
-from deadletter.brokers.redis_common.scripts import Script, Verbs, read
+from deadletter.brokers.redis_common.mailboxes import WakeSignal
+from deadletter.brokers.redis_common.script_runner import Script, Verbs, read
 from deadletter.core.errors import ConfigError
 
 
@@ -28,8 +28,6 @@ NOTE: Final = _of_queue("jobs", "note")
 SCHEDULE: Final = _of_queue("schedule")
 PURGE: Final = _of_queue("finish", "purge")
 REGISTRY: Final = read(__package__, "registry")
-
-
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:{}-]{1,64}\Z")
 
 

@@ -18,7 +18,7 @@ It keeps no letters and no ledger: pair it with an office.
 
 from deadletter.kit import client_library
 from deadletter.ports.engine import Engine
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice) -> Engine:

@@ -20,13 +20,14 @@ from msgspec import Struct
 from deadletter.core.errors import DeadLetterError, Unavailable
 from deadletter.core.message import Message
 from deadletter.core.signing import Keys
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.kit import micros
+from deadletter.ports.features import Clock
+from deadletter.ports.letters import Seal
 
 from .backlog import MAX_BYTES, Backlog
 from .errors import PARTITION_EOF, UNREACHABLE, from_code, internal_error, kafka_error
 from .partitions import WINDOW, Assignment, Committer, Progress, read_note
-from .records import Raw, Trail, from_record, micros
+from .records import Raw, Trail, from_record
 from .topics import Topics, committed
 
 _BATCH: Final = 500  # records taken from the client library at once

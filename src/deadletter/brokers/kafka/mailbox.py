@@ -9,16 +9,16 @@ from msgspec import structs
 
 from deadletter.core.errors import Refused
 from deadletter.core.message import Delivery, Message
+from deadletter.kit import micros, with_expiry
 from deadletter.ports.broker import Acked, QueueOptions, Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
 from .address import Address
 from .connection import Outgoing, Sender
 from .group_member import GroupMember
 from .partitions import Entry
-from .records import Raw, Trail, micros, to_record, when, with_spring, with_trail
+from .records import Raw, Trail, to_record, with_spring, with_trail
 from .topics import ROOM, Topics
 
 _HISTORY: Final = 256 * 1024  # bytes of history in a record; the oldest are dropped first
@@ -104,11 +104,7 @@ class Mailbox:
         due = micros(now) + wait
         limit = await self._topics.limit(topic)
         records = []
-        for given in messages:
-            message = given
-            if message.expires_at is None and expire_after is not None:
-                expires = when(micros(now) + round(expire_after * 1e6))
-                message = structs.replace(message, expires_at=expires)
+        for message in with_expiry(messages, expire_after, now):
             raw = to_record(message)
             if self._address.dialect == "spring":
                 raw = with_spring(raw, message, self._address.group)

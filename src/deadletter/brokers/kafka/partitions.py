@@ -21,9 +21,10 @@ from msgspec import Struct, structs
 
 from deadletter.core.errors import DeadLetterError, Unavailable
 from deadletter.core.message import Delivery, Message
+from deadletter.kit import micros, when
 
 from .errors import REBALANCING, kafka_error, translated
-from .records import Raw, Trail, micros, when
+from .records import Raw, Trail
 
 WINDOW: Final = 8192  # offsets; the longest note then has below 3000 characters
 _MARK: Final = "dlq1:"

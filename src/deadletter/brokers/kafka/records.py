@@ -11,7 +11,7 @@ valid signature they count as headers of the user, and no attempt was made.
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 from deadletter.core.ids import body_digest
 from deadletter.core.message import Lineage, Message
 from deadletter.core.signing import Keys, Part
+from deadletter.kit import micros, when
 
 RawHeaders: TypeAlias = list[tuple[str, bytes | None]]
 
@@ -60,8 +61,6 @@ _TRAIL: Final = (  # what a signature is about
     *("dlq-attempt", "dlq-spared", "dlq-suspect", "dlq-first-at", "dlq-due"),
     *("dlq-wait", "dlq-origin", "dlq-history"),
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICRO: Final = timedelta(microseconds=1)
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack_headers: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 
@@ -83,7 +82,7 @@ class Raw(Struct, frozen=True, kw_only=True):
 
 
 class Trail(Struct, frozen=True, kw_only=True):
-    """What a record says about earlier attempts."""
+    """Earlier attempts, as a record carries them."""
 
     attempts: int = 0
     spared: int = 0
@@ -97,16 +96,6 @@ class Trail(Struct, frozen=True, kw_only=True):
 
 
 NEW: Final = Trail()
-
-
-def micros(time: datetime) -> int:
-    """Convert a time to microseconds."""
-    return (time - _EPOCH) // _MICRO
-
-
-def when(us: int) -> datetime:
-    """Convert microseconds to a time."""
-    return _EPOCH + us * _MICRO
 
 
 def to_record(message: Message) -> Raw:

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.message import Delivery
 from deadletter.core.topology import check_creation, check_deletion, check_name, check_update
-from deadletter.ports.broker import Broker, Postman, QueueInfo, QueueOptions, Swept, Undertaker
-from deadletter.ports.features import Durability, Features
-from deadletter.ports.ledger import Ledger
-from deadletter.ports.letters import LetterStore
-from deadletter.ports.time import Clock
+from deadletter.kit import MailboxEngine
+from deadletter.ports.broker import QueueInfo, QueueOptions, Swept
+from deadletter.ports.features import Clock, Durability, Features
 
 from .address import Address, read_url
 from .connection import Link, open_link
@@ -235,7 +233,7 @@ FEATURES: Final = Features(
 )
 
 
-class NatsEngine:
+class NatsEngine(MailboxEngine):
     """Mailboxes on a server; no office and no ledger."""
 
     def __init__(self, link: Link, address: Address, registry: Registry, *, clock: Clock) -> None:
@@ -244,16 +242,12 @@ class NatsEngine:
         durability = Durability.KILL_SAFE
         if address.replicas > 1:
             durability = Durability.REPLICATED
-        self.features = replace(FEATURES, durability=durability)
+        features = replace(FEATURES, durability=durability)
         self._link = link
         self._broker = NatsBroker(
-            link, names, registry, self.features, clock=clock, replicas=address.replicas
+            link, names, registry, features, clock=clock, replicas=address.replicas
         )
-        self.broker: Broker = self._broker
-        self.letters: LetterStore | None = None
-        self.ledger: Ledger | None = None
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        super().__init__(self._broker, features)
 
     async def close(self) -> None:
         """Finish background tasks, release suspects, and disconnect."""

@@ -7,8 +7,7 @@ from typing import Any, Final
 from nats import errors as theirs
 
 from deadletter.core.errors import BackendError, ConfigError, DeadLetterError, Refused, Unavailable
-from deadletter.kit import ErrorTable, NoAnswer, error_text
-from deadletter.tls import disagreement
+from deadletter.kit import ErrorTable, NoAnswer, disagreement, error_text
 
 from .address import Login
 
@@ -62,8 +61,6 @@ _ANSWERS: Final[Mapping[int, str]] = {
     10023: "the account has no resources left: raise its JetStream limits",
 }
 _TEMPORARY: Final = frozenset({10077, 10047, 10023})  # full now
-
-
 translated: Final = ERRORS.translate
 
 

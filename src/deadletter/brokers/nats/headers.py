@@ -16,23 +16,13 @@ from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
 from deadletter.intake.dialects import lineage_headers, origin_of, unmarked
 
-from .client import HeaderBlock
+from .connection import HeaderBlock
 
 MSG_ID: Final = "Nats-Msg-Id"
-
-
 _REPLAY_COUNT: Final = "dlq-replay-count"
-
-
 _VERSION: Final = b"NATS/1.0"
-
-
 _END: Final = b"\r\n"
-
-
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # read by all clients
-
-
 _OURS: Final = "dlq~"  # begins the deduplication id of a copy whose message had none
 
 
@@ -49,8 +39,6 @@ class Slip(Struct, frozen=True, array_like=True):
 
 
 pack: Final = msgspec.msgpack.Encoder().encode
-
-
 _unpack: Final = msgspec.msgpack.Decoder(Slip).decode
 
 

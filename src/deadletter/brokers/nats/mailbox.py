@@ -17,9 +17,9 @@ from nats.aio.msg import Msg
 from deadletter.core.errors import BackendError, Refused
 from deadletter.core.ids import CORRUPT
 from deadletter.core.message import Delivery, Message
+from deadletter.kit import with_expiry
 from deadletter.ports.broker import Acked, Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
 
 from .connection import Link, Sending
 from .delivery_notes import Note, Notes
@@ -311,13 +311,11 @@ class NatsSink:
         life = (await box.registry.options(box.name)).expire_after
         now = box.clock.now()
         due = now + timedelta(seconds=delay) if delay > 0 else None
-        if life is not None:
-            end = now + timedelta(seconds=life)
-            messages = [
-                structs.replace(m, expires_at=end) if m.expires_at is None else m for m in messages
-            ]
         largest = box.link.client.max_payload
-        sendings = [packed(m, box.place.subject, due=due, largest=largest) for m in messages]
+        sendings = [
+            packed(message, box.place.subject, due=due, largest=largest)
+            for message in with_expiry(messages, life, now)
+        ]
         try:
             answers = await box.link.ask_all(sendings)
         except Unheard:  # deleted: create it again

@@ -9,7 +9,7 @@ header, and are read as they are.
 import re
 from base64 import b64encode
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from nats.aio.msg import Msg
 from deadletter.core.errors import Refused
 from deadletter.core.ids import checksum
 from deadletter.core.message import Headers, Lineage, Message, Moment, escaped, restored
+from deadletter.kit import when
 
 from .connection import Sending
 from .streams import Place
@@ -29,7 +30,6 @@ _OURS: Final = "dlq-message"
 _DEDUP: Final = "Nats-Msg-Id"
 _CRC: Final = "dlq-crc"
 _ACK: Final = ("$JS", "ACK")  # how the subjects begin on which deliveries are settled
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"(?!dlq-|nats-|status$|description$)[a-z0-9_-]+", re.IGNORECASE)
 _VALUE: Final = re.compile(rb"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _LINE: Final = 4096  # bytes of protocol around a message
@@ -173,7 +173,7 @@ def unpacked(
             pass  # not our header: read like a message of others
         else:
             return restored(_ours(rest, body, headers)), rest.due
-    sent_at = _EPOCH + timedelta(microseconds=int(stored) // 1000)
+    sent_at = when(int(stored) // 1000)
     return Message(
         id=headers.get(_DEDUP) or position,
         body=body,

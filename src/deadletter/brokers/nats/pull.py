@@ -17,23 +17,11 @@ from .errors import KNOWN, Unheard, translated
 from .streams import Place
 
 _NANO: Final = 1_000_000_000
-
-
 _GRACE: Final = 5.0  # seconds that the server may be late
-
-
 _HEARTBEAT: Final = "100"
-
-
 _OVER: Final = frozenset({"404", "408"})  # no messages; time is up
-
-
 _LONGEST: Final = 5.0  # seconds of a request: an abandoned one ends soon
-
-
 _encode: Final = msgspec.json.Encoder().encode
-
-
 GiveBack: TypeAlias = Callable[[list[Msg]], object]
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import ConfigError
 from deadletter.ports.broker import QueueOptions
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .connection import Link, Sending
 from .errors import (

@@ -21,8 +21,6 @@ Mail: TypeAlias = tuple[str, bytes, bytes]
 """Queue, properties and body of a message"""
 
 _OLDEST: Final = (3, 10)
-
-
 translating: Final = ERRORS.translated
 
 

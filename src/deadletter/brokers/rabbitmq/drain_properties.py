@@ -7,7 +7,7 @@ Left out is what is about the death, or would make the broker send a copy elsewh
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
 from struct import Struct as Layout
@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from deadletter.core.message import Message
 from deadletter.intake.dialects import lineage_headers, origin_of, unmarked
 from deadletter.intake.dialects.brokers import Way
+from deadletter.kit import EPOCH
 
 _FIXED: Final = 12  # bytes of a content header before its flags
 _NAMES: Final = (
@@ -35,7 +36,6 @@ _DEATH: Final = (
 _LEADS_AWAY: Final = frozenset({"CC", "BCC"})
 _ABOUT_DELIVERY: Final = frozenset({"x-delivery-count", "x-acquired-count"})
 _DEEPEST: Final = 50  # tables within tables that are shown to people
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARK: Final = b"\x01"  # before `_Kept`: letters of older versions have a header here
 
 _length: Final = Layout(">I")
@@ -106,7 +106,7 @@ class Properties(Struct, kw_only=True):
 
 
 class _Kept(Struct, frozen=True, array_like=True):
-    """What is needed to send a message back as it was."""
+    """Properties and way of a message, kept to send it back unchanged."""
 
     properties: bytes
     way: Way
@@ -160,7 +160,7 @@ def way_back(message: Message) -> Way:
 
 
 def written(message: Message) -> bytes:
-    """The properties of a copy: those it was found with, and the way to its letter."""
+    """Return the properties of a copy: the original ones, and the lineage of its letter."""
     properties = _properties(message)
     # What tells of its death was taken off the message, and people may have edited it.
     left = [one for one in unmarked(message).headers if _goes_back(one[0])]
@@ -233,7 +233,7 @@ def digest(properties: Properties | None, header: bytes, body: bytes) -> str:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A header's value, whatever its type."""
+    """Return a header's value of any type as bytes."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, str):
@@ -307,7 +307,7 @@ def _piece(data: bytes, at: int, size: int) -> bytes:
 
 def _time(seconds: int) -> datetime | None:
     with suppress(OverflowError):
-        return _EPOCH + timedelta(seconds=seconds)
+        return EPOCH + timedelta(seconds=seconds)
     return None
 
 

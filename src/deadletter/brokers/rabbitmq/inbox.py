@@ -20,10 +20,11 @@ from deadletter.brokers.amqp.frames import Content
 from deadletter.core.errors import ConfigError
 from deadletter.core.ids import CORRUPT
 from deadletter.core.message import Delivery
-from deadletter.ports.signing import Seal
+from deadletter.kit import when
+from deadletter.ports.letters import Seal
 
 from .connection import Link
-from .messages import Unpacked, unpacked, when
+from .messages import Unpacked, unpacked
 from .queues import Queues, suspects
 
 

@@ -11,16 +11,15 @@ from msgspec import Struct, structs
 from deadletter.brokers.amqp.channel import Channel
 from deadletter.brokers.amqp.frames import Content
 from deadletter.core.message import Delivery, Message
+from deadletter.kit import micros, with_expiry
 from deadletter.ports.broker import Released, Settlement
-from deadletter.ports.features import Features
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock, Features
+from deadletter.ports.letters import Seal
 
-from . import delays
 from .connection import Link, Mail, Nowhere, translating
 from .inbox import Claim, Inbox
-from .messages import NEW, Story, micros, packed
-from .queues import Queues, suspects
+from .messages import NEW, Story, packed
+from .queues import LONGEST_DELAY, Queues, delay_bucket, suspects
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
@@ -70,10 +69,10 @@ class Sender:
         wait = ceil(delay * 1000)
         if not wait:
             return self._now(letter, story)
-        left = max(0, wait - delays.LONGEST)
+        left = max(0, wait - LONGEST_DELAY)
         story = structs.replace(story, copied=True, left=left * 1000)
         wait -= left
-        place = await self._queues.delay(letter.to, delays.bucket(wait))
+        place = await self._queues.delay(letter.to, delay_bucket(wait))
         keys, crc = self._seal.keys, letter.crc
         properties = packed(message, story, to=letter.to, keys=keys, wait=wait, crc=crc)
         return place, properties, message.body
@@ -110,7 +109,7 @@ class Mailbox:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has received for long: others may want the prefetched messages."""
+        """Whether prefetched messages wait although nothing was received for long."""
         quiet = self.clock.now() - self.asked_at
         return not self.receiving and quiet > _IDLE and self.inbox.waiting > 0
 
@@ -251,8 +250,8 @@ class RabbitSink:
         box = self._box
         now = box.clock.now()
         letters = [
-            Outgoing(message=box_message, to=box.name, story=NEW, delay=delay)
-            for box_message in _expiring(messages, box.expire_after, now)
+            Outgoing(message=message, to=box.name, story=NEW, delay=delay)
+            for message in with_expiry(messages, box.expire_after, now)
         ]
         with translating():
             await box.queues.mailbox(box.name)
@@ -383,7 +382,7 @@ class RabbitSource:
         return [claim is not None and claim.channel is channel for claim in mine]
 
     def _claimed(self, delivery: Delivery, now: datetime) -> Claim | None:
-        """The claim on a delivery, held by nobody else from now on."""
+        """Return the claim on a delivery, and mark it as being settled."""
         claim = self._ours(delivery, now)
         if claim is None or claim.settling:
             return None
@@ -419,12 +418,3 @@ def _still_suspect(released: Released) -> bool:
     # not run (uncharged, without a story) is not.
     unrun = not released.charged and released.history is None
     return released.delivery.suspect and unrun
-
-
-def _expiring(
-    messages: Sequence[Message], expire_after: float | None, now: datetime
-) -> Sequence[Message]:
-    if expire_after is None:
-        return messages
-    until = now + timedelta(seconds=expire_after)
-    return [structs.replace(m, expires_at=until) if m.expires_at is None else m for m in messages]

@@ -7,6 +7,10 @@ The queues that a mailbox is made of.
 
 All are quorum queues: durable, and they count deliveries that were neither acked nor
 requeued. An existing quorum queue is used as it is.
+
+Messages of a delay queue go back to their mailbox when their time is over. A queue releases
+its first message first, so messages with similar delays share a queue. A delay is never
+shorter than requested. Behind a longer one in the same queue it may take up to twice as long.
 """
 
 import asyncio
@@ -21,8 +25,47 @@ from deadletter.brokers.amqp.frames import Content
 from deadletter.core.errors import ConfigError
 from deadletter.core.topology import MAX_ATTEMPTS, check_name
 
-from . import delays
 from .connection import Link, translating
+
+SHORTEST_DELAY: Final = 250  # milliseconds; one queue for all shorter delays
+LONGEST_DELAY: Final = 2**31  # milliseconds, 24 days; longer delays are split
+
+
+def delay_bucket(delay: int) -> int:
+    """Return the shortest delay of the queue for a delay, in milliseconds."""
+    at = SHORTEST_DELAY
+    while at * 2 <= min(delay, LONGEST_DELAY):
+        at *= 2
+    return at
+
+
+def delay_buckets() -> list[int]:
+    """Return the shortest delays of all possible queues."""
+    found = [SHORTEST_DELAY]
+    while found[-1] * 2 <= LONGEST_DELAY:
+        found.append(found[-1] * 2)
+    return found
+
+
+def delay_queue_name(target: str, at: int) -> str:
+    """Return the name of a queue that delays messages for `target`."""
+    return f"{target}.delay.{at}"
+
+
+def delay_arguments(target: str) -> dict[str, Any]:
+    """
+    Return the arguments that declare such a queue.
+
+    Its messages are dead-lettered at least once: a broker that dies meanwhile repeats it.
+    """
+    return {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": target,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+
 
 _LONGEST_NAME: Final = 225  # bytes; AMQP allows 255, and we append suffixes
 _QUORUM: Final[dict[str, Any]] = {"x-queue-type": "quorum"}
@@ -85,9 +128,9 @@ class Queues:
 
     async def delay(self, target: str, at: int) -> str:
         """Create a delay queue of a queue, and return its name."""
-        name = delays.queue_name(target, at)
+        name = delay_queue_name(target, at)
         if name not in self._made:
-            await self._declare(name, delays.arguments(target))
+            await self._declare(name, delay_arguments(target))
         return name
 
     def forget(self, *names: str) -> None:
@@ -97,7 +140,7 @@ class Queues:
     async def delete(self, mailbox: str) -> int:
         """Delete a mailbox with all its queues; return its number of messages."""
         targets = (mailbox, suspects(mailbox))
-        names = [delays.queue_name(t, at) for t in targets for at in delays.buckets()]
+        names = [delay_queue_name(t, at) for t in targets for at in delay_buckets()]
         self._made.difference_update(targets, names)
         with translating():
             channel = await self._link.asking()
@@ -121,7 +164,7 @@ class Queues:
     def delayed(self, mailbox: str) -> list[str]:
         """List the known delay queues of a mailbox."""
         targets = (mailbox, suspects(mailbox))
-        names = [delays.queue_name(t, at) for t in targets for at in delays.buckets()]
+        names = [delay_queue_name(t, at) for t in targets for at in delay_buckets()]
         return [name for name in names if name in self._made]
 
     async def _adopt(self, name: str) -> None:

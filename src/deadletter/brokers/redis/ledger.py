@@ -6,9 +6,14 @@ from itertools import count
 from secrets import randbits
 from typing import Any, Final
 
-from deadletter.brokers.redis_common.script_runner import Argument, ScriptRunner, retry_unanswered
-from deadletter.brokers.redis_common.scripts import Script, seconds
-from deadletter.ports.ledger import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.brokers.redis_common.script_runner import (
+    Argument,
+    Script,
+    ScriptRunner,
+    retry_unanswered,
+    seconds,
+)
+from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
 
 from .scripts import LEDGER_BEGIN, LEDGER_DROP, LEDGER_FINISH, LEDGER_FORGET, Keys
 

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from deadletter.brokers.redis_common.scripts import Script, Verbs, read
+from deadletter.brokers.redis_common.script_runner import Script, Verbs, read
 from deadletter.core.errors import ConfigError
 
 
@@ -31,8 +31,6 @@ LEDGER_BEGIN: Final = _read("clock", "ledger_begin")
 LEDGER_FINISH: Final = _read("clock", "ledger_finish")
 LEDGER_FORGET: Final = _read("clock", "ledger_forget")
 LEDGER_DROP: Final = _read("clock", "ledger_drop")
-
-
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _ESCAPES: Final = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _OF_A_MAILBOX: Final = (  # in the order the scripts know them by

@@ -3,23 +3,68 @@ Scripts and commands that are run on a server.
 
 A call is repeated only if it certainly had no effect. Callers know how to repeat a call
 that may have had one.
+
+A Lua script runs a whole batch in one atomic step. It is sent once and named by its digest
+from then on; a server that has forgotten it (restart, SCRIPT FLUSH, another node) is sent
+it again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
+from hashlib import sha1
+from importlib.resources import files
 from itertools import count
 from secrets import randbits
 from typing import Any, Final, TypeAlias, TypeVar
 
+from msgspec import Struct
 from redis.exceptions import NoScriptError
 
 from deadletter.core.errors import Unavailable
-from deadletter.kit import NoAnswer
+from deadletter.kit import NoAnswer, when
 
 from .address import ERRORS
 from .connections import PATIENCE, Connections
-from .scripts import Script
+
+
+class Script(Struct, frozen=True):
+    """A script and its digest."""
+
+    text: str
+    sha: str
+
+
+class Verbs(Struct, frozen=True):
+    """The scripts of a mailbox; every engine has its own."""
+
+    send: Script
+    receive: Script
+    undo: Script
+    settle: Script
+    extend: Script
+    sweep: Script
+    count: Script
+
+
+def read(package: str | None, *names: str) -> Script:
+    """Return one script from files in the folder `lua` of a package, in this order."""
+    assert package is not None, "a module of a package"
+    folder = files(package) / "lua"
+    text = "".join((folder / f"{name}.lua").read_text("utf-8") for name in names)
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def when_stored(at: bytes) -> datetime:
+    """Return a time that a script has stored, in microseconds since 1970."""
+    return when(int(float(at)))
+
+
+def seconds(duration: float) -> int:
+    """Return a duration as whole microseconds, at least 0."""
+    return max(0, round(duration * 1_000_000))
+
 
 T = TypeVar("T")
 Argument: TypeAlias = str | bytes | int

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from deadletter.core.errors import Unavailable
 from deadletter.core.message import Delivery
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .connection import BATCH, NoQueue, SqsService, is_other
 from .message_format import Received, decoded, is_fifo, name_in, read

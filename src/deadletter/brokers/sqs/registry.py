@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.ports.broker import QueueOptions
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .connection import NoQueue, SqsService
 from .message_format import QueueNames, is_fifo

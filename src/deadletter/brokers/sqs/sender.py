@@ -9,8 +9,8 @@ from msgspec import structs
 
 from deadletter.core.errors import BackendError, ConfigError, NotFound, Refused
 from deadletter.core.message import Message
-from deadletter.ports.signing import Seal
-from deadletter.ports.time import Clock, Dice
+from deadletter.ports.features import Clock, Dice
+from deadletter.ports.letters import Seal
 
 from .body_store import BodyStore
 from .connection import Entry, Gone, SqsService

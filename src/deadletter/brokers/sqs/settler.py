@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from deadletter.core.errors import BackendError, Refused
 from deadletter.core.message import Delivery
 from deadletter.ports.broker import Acked, Released, Settlement
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 from .connection import Entry, Gone, NoQueue, SqsService
 from .message_format import Envelope, Received, decoded, encoded, is_fifo

@@ -24,10 +24,9 @@ from .match import (
     weight,
     word_matches,
 )
-from .parse import parse
+from .parse import first_word, parse, show
 from .resolve import MOST_VERSIONS, compares_versions, resolve, sealed, with_versions
 from .search_step import STEP, Budget, Meter
-from .show import first_word, show
 
 __all__ = [
     "EVERYTHING",

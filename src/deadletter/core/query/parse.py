@@ -1,15 +1,15 @@
 """
-Text to a tree.
+Text to a tree, and back.
 
     any  = all { OR all }
     all  = one { [AND] one }
     one  = ! one | ( any ) | field:value | word
 
-The cost of a search is bounded here: its length, its terms and its depth. For
-whatever text, `parse` returns a tree or raises a QueryError that points at the
-offending token and says what to do.
+The length, terms and depth of a search are bounded here. For any text, `parse` returns a tree
+or raises a QueryError that points at the offending token and says what to do.
 """
 
+import re
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -27,7 +27,7 @@ from .fields import Field, Kind, field_called, literal, nearest, pattern, pieces
 # hex digits are any character, also one that cannot be typed: `\u0000`, `\udc80`.
 
 MAX_TEXT: Final = 64 * 1024
-"""Characters of a search: the longest id there is fits, each character escaped."""
+"""The most characters of a search: enough for the longest id with each character escaped."""
 
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
@@ -57,7 +57,7 @@ class Text(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """`name:value`, not yet checked; dots in the name have taken it apart."""
+    """`name:value`, not checked yet; dots split the name."""
 
     name: tuple[str, ...]
     op: Op
@@ -73,16 +73,16 @@ _OPS: Final = (Op.GE, Op.LE, Op.GT, Op.LT)  # the longer ones first
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens of a text; a QueryError points at what cannot be one."""
+    """Return all tokens of a text. Raises QueryError at an invalid one."""
     if len(text) > MAX_TEXT:
         raise QueryError(
-            f"a search has at most {MAX_TEXT:,} characters, this one {len(text):,}", at=MAX_TEXT
+            f"a search may have {MAX_TEXT:,} characters, this one has {len(text):,}", at=MAX_TEXT
         )
     return _Scanner(text).scan()
 
 
 class _Scanner:
-    """A place in a text, moving forward."""
+    """A position in a text, moving forward."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -102,7 +102,7 @@ class _Scanner:
 
     @property
     def _here(self) -> str:
-        """The character at this place; nothing at the end."""
+        """The character at this position; empty at the end."""
         return self._text[self._at : self._at + 1]
 
     def _error(self, text: str, at: int | None = None) -> QueryError:
@@ -111,7 +111,7 @@ class _Scanner:
     def _refuse_odd_characters(self) -> None:
         for at, character in enumerate(self._text):
             if character == "\0" or "\ud800" <= character <= "\udfff":
-                # The query stays out of it: such a text cannot even be printed.
+                # Without the query: such a text cannot be printed.
                 raise QueryError(
                     f"character {at + 1} is not one of a text; write it as \\u{ord(character):04x}",
                     at=at,
@@ -159,7 +159,7 @@ class _Scanner:
         return Pair(name, op, values, start)
 
     def _name(self) -> tuple[str, ...] | None:
-        """Return what stands before a colon, taken apart at its dots; no colon, no name."""
+        """Return the text before a colon, split at its dots; None without a colon."""
         parts: list[str] = []
         missing: int | None = None
         while True:
@@ -247,7 +247,7 @@ class _Scanner:
         return "".join(found)
 
     def _character(self) -> str:
-        """One character of a pattern, its backslash kept where it matters."""
+        """Return one character of a pattern, with its backslash if that matters."""
         here = self._here
         self._at += 1
         if here != "\\":
@@ -261,7 +261,7 @@ class _Scanner:
         return f"\\{escaped}" if escaped in "*\\" else escaped
 
     def _code(self) -> str | None:
-        """The four hex digits behind a `u`, if they are there."""
+        """Return the character of four hex digits after a `u`, if they are there."""
         digits = self._text[self._at + 1 : self._at + 5]
         if len(digits) < 4 or not _HEX.issuperset(digits):
             return None
@@ -278,12 +278,12 @@ MAX_DEPTH: Final = 20
 
 
 def parse(text: str) -> Node:
-    """The search a text stands for; no text at all is everything."""
+    """Return the search of a text; an empty text matches everything."""
     return _Parser(text).parse()
 
 
 class _Parser:
-    """A place in a row of tokens, moving forward."""
+    """A position in a list of tokens, moving forward."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -415,3 +415,108 @@ class _Parser:
             return written(field, op, value.pattern)
         except ValueError as error:
             raise self._error(str(error), value.at) from None
+
+
+_UNTYPED: Final = re.compile("[\0\ud800-\udfff]")
+
+
+def show(node: Node) -> str:
+    """Return the search as a person would type it; empty for everything."""
+    return "" if node == All(()) else _shown(node)
+
+
+def _shown(node: Node) -> str:
+    match node:
+        case Term():
+            return _term(node)
+        case Word(text):
+            return _word(text)
+        case Not(term):
+            return f"!{_tight(term)}"
+        case All(()):
+            return "*"
+        case Any(()):
+            return "!*"
+        case All((only,)) | Any((only,)):
+            return _shown(only)
+        case All(terms):
+            return " ".join(map(_tight, terms))
+        case Any(terms):
+            return " OR ".join(map(_loose, terms))
+
+
+def _tight(node: Node) -> str:
+    """Return it in brackets, if it would fall apart without."""
+    match node:
+        case All((_, _, *_)) | Any((_, _, *_)):
+            return f"({_shown(node)})"
+        case All((only,)) | Any((only,)):
+            return _tight(only)
+    return _shown(node)
+
+
+def _loose(node: Node) -> str:
+    """Return it in brackets, if it would fall apart between ORs: AND binds tighter."""
+    match node:
+        case Any((_, _, *_)):
+            return f"({_shown(node)})"
+        case All((only,)) | Any((only,)):
+            return _loose(only)
+    return _shown(node)
+
+
+def _term(term: Term) -> str:
+    name = ".".join([term.field, *(_part(term, part) for part in term.path)])
+    op = "" if term.op is Op.IS else term.op
+    values = [_value(value) for value in term.values]
+    shown = values[0] if len(values) == 1 else f"[{','.join(values)}]"
+    return f"{name}:{op}{shown}"
+
+
+def _part(term: Term, part: str) -> str:
+    # Dots are part of a header's name; in a body they lead one level deeper.
+    plain = "_-." if term.field == "header" else "_-"
+    dotted = part.startswith(".") or part.endswith(".") or ".." in part
+    if part and not dotted and all(c.isalnum() or c in plain for c in part):
+        return part
+    return _quoted(pattern((part,)))
+
+
+def _word(text: str) -> str:
+    tidy = pattern(pieces(text))
+    if ":" in tidy or tidy.upper() in {"AND", "OR", "NOT"}:
+        return _quoted(tidy)
+    return _value(tidy)
+
+
+def _value(text: str) -> str:
+    tidy = pattern(pieces(text))
+    if tidy and all(c.isalnum() or c in r"_-.@/+:*\\" for c in tidy):
+        return tidy
+    return _quoted(tidy)
+
+
+def _quoted(tidy: str) -> str:
+    escaped = _UNTYPED.sub(_code, tidy.replace('"', '\\"'))
+    return f'"{escaped}"'
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+# Free words in a search.
+
+
+def first_word(node: Node) -> Word | None:
+    """Return the first free word of a search; None if all of it names fields."""
+    match node:
+        case Word():
+            return node
+        case Term():
+            return None
+        case Not(term):
+            return first_word(term)
+        case All(terms) | Any(terms):
+            found = (first_word(term) for term in terms)
+            return next((word for word in found if word is not None), None)

@@ -1,17 +1,19 @@
 """
-One step of a search, for every store: what to read next, and when it is enough.
+One step of a search, for every store, and the cursors of lists.
 
-`search_step` yields what it wants to read and is sent it. The store knows how to read
-it, newest death first; what matches, and how much may be read, is decided here.
+`search_step` yields what to read next and is sent the result. The store reads, newest death
+first; this module decides what matches and how much may be read.
 """
 
+import re
 from collections.abc import Callable, Generator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from deadletter.core.letter import DeadLetter, LetterHead
+from deadletter.core.errors import QueryError
+from deadletter.core.letter import DeadLetter, Group, LetterHead
 
 from .ast import Node
 from .match import LOOK, matcher, needs_contents, weight
@@ -38,7 +40,7 @@ class Meter:
     """
     The resources that one search step has used so far.
 
-    `stop` may be called from any thread: whoever asked is not waiting any more.
+    `stop` may be called from any thread when the caller no longer waits.
     """
 
     def __init__(self, monotonic: Callable[[], float], budget: Budget = STEP) -> None:
@@ -64,11 +66,11 @@ class Meter:
         return self.budget.opened - self._opened
 
     def start(self) -> None:
-        """Begin to count the time here."""
+        """Start to measure the time."""
         self._until = self._monotonic() + self.budget.seconds
 
     def opened(self, size: int) -> None:
-        """The contents of a letter were read, of this many bytes."""
+        """Record that the contents of a letter were read, with their size in bytes."""
         self._opened += 1
         self._size += size
 
@@ -77,25 +79,25 @@ class Meter:
         self.is_stopped = True
 
 
-P = TypeVar("P")  # where a letter is among the others, as a store says it
+P = TypeVar("P")  # the place of a letter, in the form of the store
 
 PORTION: Final = 100  # letters opened at once
 PORTION_SIZE: Final = 4_000_000  # bytes of contents read at once
 CUT: Final = LOOK + 1
-"""Bytes of a body to read: one more than any search looks at."""
+"""The bytes of a body to read: one more than any search looks at."""
 _STRETCH: Final = 50_000  # heads passed over at once, divided by their weight
 _SHORTEST: Final = 50
 
 
 class Bottom(Struct, Generic[P], frozen=True):
-    """Wanted: the place of the `depth`-th letter behind `after`; or None."""
+    """A request for the place of the `depth`-th letter after `after`, or None."""
 
     after: P | None
     depth: int
 
 
 class Heads(Struct, Generic[P], frozen=True):
-    """Wanted: places and letters without contents, behind `after`, down to `end`."""
+    """A request for places and letters without contents, after `after`, down to `end`."""
 
     after: P | None
     end: P | None
@@ -103,7 +105,7 @@ class Heads(Struct, Generic[P], frozen=True):
 
 
 class Sizes(Struct, Generic[P], frozen=True):
-    """Wanted: places and bytes of contents, behind `after`, down to `end`."""
+    """A request for places and sizes of contents, after `after`, down to `end`."""
 
     after: P | None
     end: P | None
@@ -111,7 +113,7 @@ class Sizes(Struct, Generic[P], frozen=True):
 
 
 class Contents(Struct, Generic[P], frozen=True):
-    """Wanted: the letters at these places, their bodies up to `CUT` bytes."""
+    """A request for the letters at these places, with bodies up to `CUT` bytes."""
 
     places: Sequence[P]
 
@@ -131,10 +133,10 @@ def search_step(
     query: Node, *, limit: int, start: P | None, exact: bool, now: datetime, meter: Meter
 ) -> Step[P]:
     """
-    Up to `limit` letters that match, behind `start`.
+    Find up to `limit` letters that match, after `start`.
 
-    With `exact` the store reads nothing but what the head of the search asks for, so
-    that heads are not counted before they are read.
+    With `exact`, the store reads only letters that fulfil the head part of the search, so heads
+    are not counted before they are read.
     """
     hits: list[tuple[P, LetterHead]] = []
     judging = _opening if needs_contents(query) else _looking
@@ -151,7 +153,7 @@ def search_step(
             for at, size, letter in portion:
                 if letter is not None and fulfils(letter):
                     hits.append((at, letter.head))
-                if len(hits) > limit:  # one more than asked for: there is more
+                if len(hits) > limit:  # one more than requested: there are more
                     hits.pop()
                     return Found(hits, hits[-1][0])
                 if size is not None:
@@ -166,19 +168,19 @@ def search_step(
 
 
 _Portion: TypeAlias = list[tuple[P, int | None, DeadLetter | None]]
-"""Letters with their places, and the size of their contents where these were read."""
+"""Letters with their places, and the size of their contents if they were read."""
 
 _Judging: TypeAlias = Generator[Wanted[P], Any, tuple[_Portion[P], bool]]
 
 
 def _looking(at: P | None, end: P | None, most: int, _: Meter) -> _Judging[P]:
-    """The next heads, and whether these are all of them."""
+    """Return the next heads, and whether these are the last."""
     letters = yield Heads(at, end, most)
     return [(place, None, letter) for place, letter in letters], len(letters) < most
 
 
 def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
-    """The next letters with their contents, and whether these are all of them."""
+    """Return the next letters with their contents, and whether these are the last."""
     most = min(PORTION, meter.left_to_open)
     sizes: list[tuple[P, int]] = yield Sizes(at, end, most)
     if not sizes:
@@ -193,3 +195,69 @@ def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
     letters = dict((yield Contents([place for place, _ in chosen])))
     portion: _Portion[P] = [(place, min(size, CUT), letters.get(place)) for place, size in chosen]
     return portion, several == len(sizes) < most
+
+
+GroupPlace: TypeAlias = tuple[int, int, datetime, str]
+"""Open letters, deaths ever, time of the last death, and fingerprint."""
+
+_CURSOR: Final = re.compile(r"([0-9a-f]{1,15})\.([0-9a-f]{1,15})", re.ASCII)
+_OF_GROUPS: Final = re.compile(
+    r"([0-9a-f]{1,15})\.([0-9a-f]{1,15})\.([0-9a-f]{1,15})\.(.*)", re.DOTALL
+)
+_START: Final = datetime.min.replace(tzinfo=UTC)  # no time is before it
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def cursor(dead_at: datetime, seq: int) -> str:
+    """Return the place after a letter, by its time of death and its number in the store."""
+    return f"{_number(dead_at):x}.{seq:x}"
+
+
+def place(cursor: str) -> tuple[datetime, int]:
+    """Return the place of a cursor. Raises QueryError if it is invalid."""
+    found = _CURSOR.fullmatch(cursor)
+    try:
+        if found is not None:
+            return _time(found[1]), int(found[2], 16)
+    except OverflowError:
+        pass
+    raise left_off_nowhere(cursor)
+
+
+def place_of_group(group: Group) -> GroupPlace:
+    """Return the place of a group in lists; stores order groups by this or its end."""
+    return group.open, group.total, group.last_seen, group.fingerprint
+
+
+def group_cursor(group: Group) -> str:
+    """Return the place after a group."""
+    opened, total, seen, name = place_of_group(group)
+    return f"{opened:x}.{total:x}.{_number(seen):x}.{name}"
+
+
+def group_place(cursor: str) -> GroupPlace:
+    """Return the place of a group cursor. Raises QueryError if it is invalid."""
+    found = _OF_GROUPS.fullmatch(cursor)
+    try:
+        if found is not None:
+            opened, total, seen, name = found.groups()
+            return int(opened, 16), int(total, 16), _time(seen), name
+    except OverflowError:
+        pass
+    raise left_off_nowhere(cursor)
+
+
+def left_off_nowhere(cursor: str) -> QueryError:
+    """Return the error for an invalid cursor."""
+    return QueryError(
+        f"{cursor[:60]!a} is not a valid cursor: pass `after` as the"
+        " last page returned it, or leave it out to start from the beginning"
+    )
+
+
+def _number(time: datetime) -> int:
+    return (time - _START) // _MICROSECOND
+
+
+def _time(number: str) -> datetime:
+    return _START + int(number, 16) * _MICROSECOND

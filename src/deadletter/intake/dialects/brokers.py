@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from deadletter.core.decision import Reason
-from deadletter.core.failure import Trouble
+from deadletter.core.failure import Reason, Trouble
 from deadletter.core.message import Lineage
 from deadletter.core.origin import (
     Found,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from deadletter.core.access import Answer, Pass, Role, Session, Token, to_the_hour
 from deadletter.core.errors import Conflict, NotFound
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)

@@ -18,8 +18,13 @@ async def existing(store: LetterOperations, campaign: str) -> Course:
     """Return the position of a campaign. Raises NotFound if there is no such campaign."""
     course = await store.find_campaign(campaign)
     if course is None:
-        raise NotFound(f"there is no campaign {campaign}")
+        raise missing(campaign)
     return course
+
+
+def missing(campaign: str) -> NotFound:
+    """Return the error for a campaign that does not exist."""
+    return NotFound(f"there is no campaign {campaign}")
 
 
 async def plan_replay(

@@ -8,20 +8,26 @@ from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
 
-from deadletter.core.audit import act
-from deadletter.core.campaign import Campaign, CampaignState
-from deadletter.core.editing import Edit
-from deadletter.core.examination import Examined
+from deadletter.core.audit import Examined, act
+from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupRule, Regrouping, check_standing
-from deadletter.core.letter import By, Group, GroupStatus, Standing, State
+from deadletter.core.letter import By, Edit, Group, GroupStatus, Standing, State
 from deadletter.core.letter_filing import check_expiry
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import check_news
-from deadletter.ports.letters import Move, ReplaySettled, Resealed
-from deadletter.ports.time import Clock
+from deadletter.ports.features import Clock
+from deadletter.ports.letters import (
+    KeyProgress,
+    Move,
+    ReplayItems,
+    ReplayNext,
+    ReplaySettled,
+    ReplayTaken,
+    Resealed,
+)
 
-from . import campaigns, groups, letters
-from .operations import Transaction
+from . import campaigns, groups, letters, replays
+from .operations import CampaignFilter, Transaction
 from .outcomes import settle
 from .verification import reseal
 
@@ -32,7 +38,7 @@ class TransactionalLetters(ABC):
     """
     The changes of a letter store, each as one transaction or several in a row.
 
-    A store implements `transact`, and the reads of `LetterStore`.
+    A store implements `transact` and `look`, and the reads of letters and groups.
     """
 
     ids_at_once: ClassVar[int] = 10_000  # in one transaction, so that others wait briefly
@@ -48,6 +54,10 @@ class TransactionalLetters(ABC):
 
         A `patient` one lets others go first, where they wait in one line.
         """
+
+    @abstractmethod
+    async def look(self, reading: Transaction[T]) -> T:
+        """Run a transaction that only reads, on one state of the store."""
 
     @abstractmethod
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
@@ -164,6 +174,63 @@ class TransactionalLetters(ABC):
         """Pause, resume, cancel or end a campaign."""
         now = self._clock.now()
         await self.transact(lambda store: campaigns.set_campaign(store, campaign, state, by, now))
+
+    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return await self.look(lambda store: store.sent_order(ids))
+
+    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
+        """Return the next planned letters of a running campaign, claiming nothing."""
+        return await self.look(lambda store: replays.next_replays(store, campaign, limit))
+
+    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        return await self.look(lambda store: replays.key_progress(store, campaign, limit))
+
+    async def take_replay(
+        self,
+        campaign: str,
+        *,
+        limit: int,
+        leave_out: frozenset[str] | None = None,
+        keys: int | None = None,
+    ) -> Sequence[ReplayTaken]:
+        """Claim the next letters of a running campaign: they are `replaying` now."""
+        now = self._clock.now()
+        request = replays.ReplayRequest(campaign, limit, leave_out, keys)
+        return await self.transact(lambda store: replays.take_replays(store, request, now))
+
+    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
+        """Record that the broker has the copies of letters."""
+        now = self._clock.now()
+        await self.transact(lambda store: replays.report_sent(store, campaign, ids, now))
+
+    async def campaign_items(
+        self, campaign: str, *, after: int = 0, limit: int = 100
+    ) -> ReplayItems:
+        """Return what became of a campaign's letters, in the order they go."""
+        return await self.look(lambda store: replays.campaign_items(store, campaign, after, limit))
+
+    async def campaigns(
+        self,
+        *,
+        limit: int = 20,
+        begins: str = "",
+        only: CampaignState | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+    ) -> Sequence[Campaign]:
+        """Return campaigns with their counts, latest first."""
+        wanted = CampaignFilter(limit=limit, begins=begins, only=only, owner=owner, after=after)
+        return await self.look(lambda store: store.find_campaigns(wanted))
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """Return when the copy was taken that each source has waited for longest."""
+        return await self.look(lambda store: store.waiting_since())
+
+    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
+        """Return every part that letters had in campaigns, each letter's first to last."""
+        return await self.look(lambda store: store.find_replays(ids))
 
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
         """Record the outcomes of replayed copies; repeated news changes nothing."""

@@ -7,10 +7,9 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from deadletter.core.audit import act
-from deadletter.core.editing import Edit, check_revision, edited, no_letter
 from deadletter.core.grouping import blanked
 from deadletter.core.ids import body_digest
-from deadletter.core.letter import By, State, sources_of
+from deadletter.core.letter import By, Edit, State, check_revision, edited, no_letter, sources_of
 from deadletter.core.letter_filing import check_purge
 from deadletter.core.packing import pack_rest
 from deadletter.core.seals import EDITED

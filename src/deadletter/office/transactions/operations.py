@@ -7,13 +7,15 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
-from deadletter.core.examination import SealedLetter
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
 from deadletter.core.message import Message
+from deadletter.core.replay_rules import Candidate, Going, Interrupted
 from deadletter.core.seals import ItemMoves, Sealing
+from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
 T = TypeVar("T")
 
@@ -47,7 +49,7 @@ class Revision(Struct, frozen=True):
 
 
 class Course(Struct, frozen=True):
-    """The position of a campaign; stores add fields of their own."""
+    """The position of a campaign."""
 
     seq: int
     id: str
@@ -57,11 +59,24 @@ class Course(Struct, frozen=True):
     runs_as: str
     items: int  # letters that were added and do not wait for their key
     keyed: bool  # letters wait for others of their key, or did
+    taken: int  # the ordinal from which on items may still be planned
+    free: int  # items before it were planned as such; later ones had waited
+    to: str | None  # another mailbox than each letter's own
 
     @property
     def is_closed(self) -> bool:
-        """Return whether no letters can be added any more."""
-        return False
+        """Return whether letters that had waited were taken, so that none can be added."""
+        return self.items != self.free
+
+
+class CampaignFilter(Struct, frozen=True, kw_only=True):
+    """Conditions of a list of campaigns."""
+
+    limit: int
+    begins: str = ""  # the id begins with it
+    only: CampaignState | None = None
+    owner: str | None = None
+    after: str | None = None  # the id of the last one of the page before
 
 
 class ReplayedCopy(Struct, frozen=True):
@@ -192,6 +207,75 @@ class LetterOperations(Protocol):
 
     async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
         """Hold all letters back that wait behind these letters by their key."""
+
+    # Replays
+
+    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+        """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
+
+    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+        """Return the ordinals of the next planned items, from `place` on."""
+
+    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+        """Plan letters whose turn by key has come, counted; return their ordinals."""
+
+    async def find_candidates(
+        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+    ) -> list[Candidate]:
+        """Return the letters of items that were just found, in order; purged ones are missing."""
+
+    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+        """Return the messages of letters that were found with `bodies`."""
+
+    async def take_items(
+        self, course: Course, going: Going, outcome: Outcome, now: datetime
+    ) -> None:
+        """Write that letters are out, with their next generation; counts are the caller's."""
+
+    async def count_taken(self, shifts: Shifts, moves: ItemMoves) -> None:
+        """Change the number of letters by state, and of items by outcome."""
+
+    async def skip_items(
+        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+    ) -> list[int]:
+        """Write that items are skipped; return the numbers of their letters."""
+
+    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+        """
+        Write how far a campaign has come, and end it if nothing is left to wait for.
+
+        No item before `taken` is planned. Nothing is being sent before the first of `sending`.
+        """
+
+    async def mark_sent(
+        self, campaign: str, ids: Sequence[str], now: datetime
+    ) -> tuple[int, list[int]] | None:
+        """
+        Write that the broker has copies; return the numbers of the campaign and the letters.
+
+        Returns None if there is no such campaign.
+        """
+
+    async def sent_order(self, ids: Sequence[str]) -> list[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+
+    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+        """Return the next letters of a campaign, those whose turn by key has come first."""
+
+    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+        """Return how far keys have come, and the sizes of the next `limit` ones."""
+
+    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+        """Return items of a campaign, in the order they go."""
+
+    async def find_replays(self, ids: Sequence[str]) -> list[ReplayItem]:
+        """Return every part that letters had in campaigns, each letter's first to last."""
+
+    async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
+        """Return campaigns with their counts, latest first."""
+
+    async def waiting_since(self) -> dict[str, datetime]:
+        """Return when the copy was taken that each source has waited for longest."""
 
     # Seals
 

@@ -4,13 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from deadletter.core.audit import act
 from deadletter.core.campaign import Outcome
-from deadletter.core.letter import By, State
+from deadletter.core.letter import State
 from deadletter.core.replay_rules import SETTLED_FROM, heard, is_done_with, landing
 from deadletter.ports.letters import ReplaySettled
 
-from .operations import Brief, Course, LetterOperations, ReplayedCopy, Shifts
+from .operations import Brief, LetterOperations, ReplayedCopy, Shifts
 
 
 async def set_states(store: LetterOperations, targets: Mapping[Brief, State]) -> None:
@@ -80,17 +79,3 @@ async def settle(store: LetterOperations, news: Sequence[ReplaySettled], now: da
         else:
             await store.hold_waiting(campaign, letters, now)
     await store.finish_campaigns({campaign for campaign, _ in settlement.ordinals})
-
-
-async def quarantine(
-    store: LetterOperations, course: Course, ids: Sequence[str], now: datetime
-) -> None:
-    """Quarantine letters that a campaign does not send because of its cap."""
-    if not ids:
-        return
-    letters = await store.find_briefs(ids)
-    await set_states(store, dict.fromkeys(letters, State.QUARANTINED))
-    by = By(course.actor, f"replayed {course.cap} times, which is the cap")
-    detail = f"by campaign {course.id}"
-    acts = [act("quarantine", one.id, by, at=now, detail=detail) for one in letters]
-    await store.append_audit(acts)

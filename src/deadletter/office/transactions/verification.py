@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from deadletter.core.examination import renewed
+from deadletter.core.audit import renewed
 from deadletter.core.letter import OPEN
 from deadletter.core.seals import NAMED
 from deadletter.ports.letters import Resealed

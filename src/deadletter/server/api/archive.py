@@ -11,7 +11,7 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from deadletter.core.access import Pass, Role
-from deadletter.core.fingerprint import of_head
+from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
 from deadletter.office.archive import archive_lines
@@ -20,7 +20,7 @@ from deadletter.office.letters import of_sources
 from deadletter.office.selection import MOST
 from deadletter.server.auth.guards import needs, while_known
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import Query, Searches
+from deadletter.server.search import Query, Searches
 
 LINES: Final = "application/x-ndjson"
 _FILE: Final = "letters.jsonl"

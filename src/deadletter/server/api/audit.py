@@ -14,7 +14,7 @@ from deadletter.core.query.fields import pattern
 from deadletter.office.letters import of_sources
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import Limit
+from deadletter.server.search import Limit
 
 _OF_REPLAYS: Final = frozenset({"replay", "campaign"})
 LAST: Final = 2**53  # as far as every JSON reader counts

@@ -1,23 +1,168 @@
-"""Server-sent events: what changes, as it changes."""
+"""
+Server-sent events: changes as they happen.
+
+One poll per second serves all clients of a server, and there is none while no client is
+connected. It works on any office, whoever makes the changes.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, TypeAlias
 
 from litestar import Request, get
 from litestar.di import NamedDependency
 from litestar.params import HeaderParameter
 from litestar.response import Stream
+from msgspec import Struct
 
 from deadletter.core.access import Pass, Role
 from deadletter.core.campaign import Campaign
-from deadletter.core.documents import encode_document
-from deadletter.core.letter import AuditEntry
+from deadletter.core.errors import BackendError
+from deadletter.core.letter import AuditEntry, State
+from deadletter.core.text import encode_document
+from deadletter.ports import LetterStore
+from deadletter.server.api.audit import LAST, visible
 from deadletter.server.auth.guards import caller, door, is_still_known, needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.live import Change, Counted, Listener, Live
 
-from .audit import LAST, visible
+EVERY: Final = 1.0  # seconds between two looks
+_PAGE: Final = 200  # acts read at a time
+_REPLAYS: Final = 20  # the latest ones are watched
+_WAITING: Final = 500  # changes one listener may be behind; then it starts anew
+
+
+class Counted(Struct, frozen=True):
+    """How many letters of each state a source has now."""
+
+    source: str
+    counts: dict[State, int]
+
+
+Change: TypeAlias = AuditEntry | Counted | Campaign
+Listener: TypeAlias = "asyncio.Queue[Change | None]"
+
+
+class Live:
+    """The changes of one office."""
+
+    def __init__(self, store: LetterStore, *, every: float = EVERY) -> None:
+        self._store = store
+        self._every = every
+        self._listeners: set[Listener] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether anything is asked of the office now."""
+        return self._looking is not None and not self._looking.done()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Listener]:
+        """
+        A queue of changes from now on.
+
+        It ends with None when the listener is too slow, or the server stops.
+        """
+        listener: Listener = asyncio.Queue(_WAITING)
+        if not self.is_looking:
+            view = await _View.now(self._store)
+            if not self.is_looking:
+                self._looking = asyncio.create_task(self._look(view))
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """Send everybody away."""
+        self._send_away()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self, view: "_View") -> None:
+        try:
+            while self._listeners:
+                try:
+                    changes = await view.changes()
+                except BackendError:
+                    changes = []  # it will be back, and nothing is missed
+                for change in changes:
+                    self._tell(change)
+                await asyncio.sleep(self._every)
+        finally:
+            self._send_away()  # whoever comes back has somebody look again
+
+    def _tell(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener.put_nowait(change)
+            except asyncio.QueueFull:
+                self._end(listener)
+
+    def _send_away(self) -> None:
+        for listener in tuple(self._listeners):
+            self._end(listener)
+
+    def _end(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+        while not listener.empty():
+            listener.get_nowait()
+        listener.put_nowait(None)
+
+
+class _View:
+    """What was seen last."""
+
+    def __init__(
+        self, store: LetterStore, seq: int, counts: Mapping[str, Any], replays: Any
+    ) -> None:
+        self._store = store
+        self._seq = seq
+        self._counts = counts
+        self._replays: dict[str, Campaign] = replays
+
+    @classmethod
+    async def now(cls, store: LetterStore) -> "_View":
+        """How things stand."""
+        return cls(store, await last_act(store), await store.counts(), await _replays(store))
+
+    async def changes(self) -> list[Change]:
+        """What is another than it was."""
+        acts = await self._store.audit(after=self._seq, limit=_PAGE)
+        counts = await self._store.counts()
+        replays = await _replays(self._store)
+        changed: list[Change] = [*acts]
+        changed += [
+            Counted(source, counts.get(source, {}))
+            for source in sorted({*counts, *self._counts})
+            if counts.get(source) != self._counts.get(source)
+        ]
+        changed += [one for id_, one in replays.items() if one != self._replays.get(id_)]
+        self._seq = acts[-1].seq if acts else self._seq
+        self._counts, self._replays = counts, replays
+        return changed
+
+
+async def _replays(store: LetterStore) -> dict[str, Campaign]:
+    return {one.id: one for one in await store.campaigns(limit=_REPLAYS)}
+
+
+async def last_act(store: LetterStore) -> int:
+    """The number of the latest entry in the audit; numbers leave no gaps."""
+    there, beyond = 0, 1
+    while await store.audit(after=beyond - 1, limit=1):
+        there, beyond = beyond, beyond * 2
+    while beyond - there > 1:
+        middle = (there + beyond) // 2
+        if await store.audit(after=middle - 1, limit=1):
+            there = middle
+        else:
+            beyond = middle
+    return there
+
 
 _BEAT: Final = 15.0  # seconds of silence after which we say that we are here
 _MISSED: Final = 500  # acts read at once for one who comes back

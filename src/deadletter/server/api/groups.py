@@ -11,11 +11,11 @@ from msgspec import Meta, Struct, structs
 from deadletter.core.access import Pass, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, GroupStatus, still_open
-from deadletter.core.variants import Variants
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.variants import Variants
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import After, Limit, Searches
+from deadletter.server.search import After, Limit, Searches
 
 from .letters import Reason
 

@@ -16,12 +16,11 @@ from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.batches import batched
 from deadletter.office.letters import LetterCount, of_sources
 from deadletter.office.selection import MOST, WIDEST, Chosen, check_words, found_by
-from deadletter.office.story import Moment
-from deadletter.office.view import LetterView, view
+from deadletter.office.view import LetterView, Moment, view
 from deadletter.ports import Page
 from deadletter.server.auth.guards import needs
 from deadletter.server.context import Here, Place, Who
-from deadletter.server.searching import After, Id, Limit, Query, Searches, Searching
+from deadletter.server.search import After, Id, Limit, Query, Searches, Searching
 
 READ: Final = [needs(Role.READER)]
 REVEAL: Final = [needs(Role.OPERATOR, recorded=True)]

@@ -1,12 +1,13 @@
 """
-The API described: OpenAPI 3.1, with what each route needs and says.
+The description of the API as OpenAPI 3.1, with an example of every request and response.
 
-Paths and parameters are Litestar's; bodies are described by msgspec, which reads and
-writes them, so that the description is as strict as the server.
+Paths and parameters come from Litestar. Bodies are described by msgspec, which also reads
+and writes them, so that the description is as strict as the server.
 """
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
@@ -19,13 +20,339 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import RawBody
 from litestar.response import Stream
 from litestar.routes import HTTPRoute
+from msgspec import Struct, structs
 
+from deadletter.core.access import IssuedToken, Role, TokenView
+from deadletter.core.attempts import Attempt
+from deadletter.core.brake import BrakeKind, BrakeWindow, WindowState
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem, Verdict
+from deadletter.core.failure import Reason, Trouble
+from deadletter.core.ids import letter_id
+from deadletter.core.letter import AuditEntry, DeadLetter, GroupStatus, LetterHead, State
+from deadletter.core.message import Message
+from deadletter.office.archive import ArchiveHead, small_archives
+from deadletter.office.archive_import import TakenIn
+from deadletter.office.diff import Difference, Line, Sign
+from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
+from deadletter.office.letters import LetterCount, Moved
+from deadletter.office.mailboxes import Outage, Released
+from deadletter.office.outcomes import Confirmed
+from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
+from deadletter.office.selection import ReplayPage
+from deadletter.office.stats import Arrivals, MailboxLine, Stats
+from deadletter.office.variants import Trait, ValueCount, Variants
+from deadletter.office.view import Kind, LetterView, MessageView, Moment
+from deadletter.ports import Page, QueueInfo, QueueOptions, ReplayItems
 from deadletter.server.auth.guards import Needs
+from deadletter.server.auth.routes import Whoami
 from deadletter.server.idempotency import HEADER, METHODS
 from deadletter.server.problems import MEDIA_TYPE, Problem
 
 from .archive import LINES
-from .examples import EXAMPLES, Example
+from .moves import VERB_ROUTES
+
+_AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
+_ID: Final = letter_id("orders", "", "o-17")
+_GROUP: Final = "f1a2b3c4d5e6"
+_REPLAY: Final = "019a8c3e-7b1d-7c2a-9d4e-5f6071829304"
+_WHY: Final = {"reason": "the bank is back"}
+_SOME: Final = {"query": "is:pending source:orders", "expect": 3} | _WHY
+
+
+class Example(Struct, frozen=True):
+    """What may be asked, and what is answered."""
+
+    answered: Any
+    asked: Any = None
+    others: dict[int, Any] = {}  # other answers of success, by their status
+
+
+_HEAD: Final = LetterHead(
+    id=_ID,
+    source="orders",
+    message_id="o-17",
+    reason=Reason.ATTEMPTS_EXHAUSTED,
+    reason_text="failed 5 of 5 attempts",
+    trouble=Trouble.TRANSIENT,
+    code="TIMEOUT",
+    error_type="builtins.TimeoutError",
+    error_text="the bank did not answer",
+    fingerprint=_GROUP,
+    attempts=5,
+    first_failed_at=_AT,
+    dead_at=_AT,
+    consumer="charge",
+    version="1.8.0",
+    size=42,
+)
+_ATTEMPT: Final = Attempt(number=5, at=_AT, trouble=Trouble.TRANSIENT, code="TIMEOUT", seconds=30.0)
+_LETTER: Final = LetterView(
+    head=_HEAD,
+    message=MessageView(
+        id="o-17",
+        sent_at=_AT,
+        content_type="application/json",
+        key=None,
+        expires_at=None,
+        reply_to=None,
+        idempotency_key=None,
+        traceparent=None,
+        headers=("tenant: eu", "authorization: [redacted]"),
+        preview='{\n  "order": 17,\n  "amount": 42\n}',
+    ),
+    attempts=(_ATTEMPT,),
+    position=None,
+    first_received_at=_AT,
+    frame="shop:charge",
+    route=None,
+    retry_wish=None,
+)
+_MESSAGE: Final = Message(
+    id="o-17",
+    body=b'{"order": 17}',
+    sent_at=_AT,
+    headers=(("tenant", b"eu"),),
+    content_type="application/json",
+)
+_ACT: Final = AuditEntry(
+    seq=12, at=_AT, actor="anna", action="move", target=_ID, reason="looked into it"
+)
+_LINE: Final = GroupLine(
+    fingerprint=_GROUP,
+    source="orders",
+    error_type="builtins.TimeoutError",
+    text="the bank did not answer",
+    frame="shop:charge",
+    trouble=Trouble.TRANSIENT,
+    code="TIMEOUT",
+    status=GroupStatus.ONGOING,
+    since=_AT,
+    owner="anna",
+    note="the bank is down",
+    until=None,
+    version="",
+    first_seen=_AT,
+    last_seen=_AT,
+    open=3,
+    total=5,
+    share=0.75,
+)
+_CAMPAIGN: Final = Campaign(
+    id=_REPLAY,
+    query="is:pending source:orders",
+    created_at=_AT,
+    actor="anna",
+    reason="the bank is back",
+    state=CampaignState.RUNNING,
+    rate=50.0,
+    counts={Outcome.PLANNED: 2, Outcome.SENT: 1},
+)
+_VERDICTS: Final = LetterVerdicts(
+    (LetterVerdict(letter_id=_ID, source="orders", target="orders", verdict=Verdict.READY),), 100
+)
+_PLAN: Final = {
+    "replay": _CAMPAIGN,
+    "plan": Plan(
+        query="is:pending source:orders",
+        total=3,
+        verdicts={Verdict.READY: 3},
+        sources={"orders": 3},
+        states={State.PENDING: 3},
+        targets={"orders": 3},
+    ),
+    "sendable": 3,
+}
+_WISH: Final = _SOME | {"rate": 50.0}
+_WINDOW: Final = BrakeWindow(
+    id="0198f2c4-2f8b-7cc3-98c4-dc0c0c07398f",
+    mailbox="orders",
+    kind=BrakeKind.SYSTEMIC,
+    cause="KeyError in shop.orders:charge",
+    version="1.8",
+    text="10 of the last 10 messages failed by one cause since version 1.8: "
+    "KeyError in shop.orders:charge",
+    opened_at=_AT,
+    seen_at=_AT,
+    held=14,
+    attempts=31,
+    message_ids=("o-1", "o-2"),
+)
+_OPTIONS: Final = QueueOptions(name="orders", dead_queue="orders-dlq", max_attempts=5)
+_INFO: Final = QueueInfo(
+    options=_OPTIONS, ready=12, delayed=0, claimed=4, suspects=0, oldest_at=_AT
+)
+_MOVED: Final = Moved(asked=3, moved=2, skipped={"is closed": 1})
+_ONE: Final = Moved(asked=1, moved=1)
+
+_EXPORT: Final = next(
+    small_archives(
+        [DeadLetter(head=_HEAD, message=_MESSAGE)],
+        ArchiveHead(exported_at=_AT, engine="sqlite", query="source:orders"),
+        most=10_000,
+    )
+).decode()
+_WHO: Final = Whoami(name="anna", role=Role.ADMIN, sources=())
+_TOKEN: Final = TokenView(
+    id="0f3a9c51d2",
+    name="ci",
+    role=Role.OPERATOR,
+    sources=("orders",),
+    created_at=_AT,
+    created_by="anna",
+    expires_at=None,
+    last_used_at=None,
+)
+_SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
+
+EXAMPLES: Final[dict[str, Example]] = {
+    "count_letters": Example(LetterCount(10_000, is_all=False)),
+    "search_letters": Example(Page((_HEAD,), after="e6f1b2c3d4e50.2a", looked_at=1)),
+    "get_letter": Example(_LETTER),
+    "get_timeline": Example(
+        {
+            "id": _ID,
+            "moments": [Moment(at=_AT, kind=Kind.ATTEMPT, attempt=_ATTEMPT)],
+            "left_out": False,
+        }
+    ),
+    "get_message": Example(_MESSAGE),
+    "get_original": Example(_MESSAGE),
+    "download_body": Example('{"order": 17}'),
+    "get_difference": Example(
+        [Difference(part="body", lines=(Line(Sign.GONE, "4z"), Line(Sign.NEW, "42")))]
+    ),
+    "edit_letter": Example(
+        _LETTER, {"json": {"order": 17, "amount": 42}, "reason": "amount was text"}
+    ),
+    **{
+        name: Example(_MOVED, _SOME) if name.endswith("_letters") else Example(_ONE, _WHY)
+        for name in (route.operation_id for route in VERB_ROUTES)
+        if isinstance(name, str)
+    },
+    "note_letter": Example(_ONE, {"text": "asked the bank"}),
+    "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
+    "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),
+    "get_group": Example(_LINE),
+    "get_variants": Example(
+        Variants(
+            group=_GROUP,
+            letters=54_210,
+            looked_at=1_000,
+            opened=1_000,
+            compared=300,
+            distinct_texts=1,
+            texts=(ValueCount(value="the bank did not answer", count=1_000),),
+            traits=(
+                Trait(
+                    field="body.currency",
+                    present=1_000,
+                    distinct=1,
+                    values=(ValueCount(value="JPY", count=1_000, elsewhere=3),),
+                ),
+            ),
+        )
+    ),
+    "set_standing": Example(
+        _LINE, {"status": "resolved", "version": "1.8.1", "reason": "waits longer now"}
+    ),
+    "list_group_rules": Example(
+        [
+            RuleLine(
+                group="2-payments-1f0c2a7d9b4e6a58",
+                target=_GROUP,
+                query="",
+                actor="anna",
+                at="2026-01-31T09:30:00+00:00",
+            )
+        ]
+    ),
+    "merge_groups": Example(
+        Regrouped(group=_GROUP, moved=12),
+        {"others": ["2-payments-1f0c2a7d9b4e6a58"], "reason": "the same bank"},
+    ),
+    "split_group": Example(
+        Regrouped(group="2-payments-90b7c5d3e1f2a4b6", moved=3),
+        {"query": "version:1.8", "reason": "another cause since then"},
+    ),
+    "undo_grouping": Example(
+        Regrouped(group=_GROUP, moved=12), {"reason": "not the same after all"}
+    ),
+    "plan_replay": Example(_PLAN, _WISH),
+    "start_replay": Example(_PLAN, _WISH),
+    "list_replays": Example(ReplayPage((_CAMPAIGN,), after=_REPLAY)),
+    "get_replay": Example(_CAMPAIGN),
+    "start_planned": Example(_CAMPAIGN, {"expect": 3} | _WHY),
+    "pause_replay": Example(_CAMPAIGN, _WHY),
+    "resume_replay": Example(_CAMPAIGN, _WHY),
+    "cancel_replay": Example(_CAMPAIGN, _WHY),
+    "judge_letters": Example(_VERDICTS, _WISH),
+    "list_verdicts": Example(_VERDICTS),
+    "report_replay": Example(
+        ReplayItems(
+            (
+                ReplayItem(
+                    letter_id=_ID,
+                    campaign=_REPLAY,
+                    actor="anna",
+                    generation=1,
+                    outcome=Outcome.CONFIRMED,
+                    taken_at=_AT,
+                    sent_at=_AT,
+                    settled_at=_AT,
+                ),
+            ),
+            after=100,
+        )
+    ),
+    "confirm_messages": Example(Confirmed(1, ("o-18",)), {"message_ids": ["o-17", "o-18"]} | _WHY),
+    "replay_node": Example(
+        _PLAN, {"limit": 1_000, "filter": "since:2d"} | _WHY, {200: _PLAN | {"replay": None}}
+    ),
+    "list_queues": Example([_INFO]),
+    "get_queue": Example(_INFO),
+    "create_queue": Example(
+        _OPTIONS, {"name": "orders", "dead_queue": "orders-dlq", "max_attempts": 5}
+    ),
+    "change_queue": Example(_OPTIONS, {"max_attempts": 5}),
+    "delete_queue": Example({"mailbox": "orders", "purged": 12}),
+    "get_outages": Example([Outage(state=WindowState.OPEN, window=_WINDOW)]),
+    "release_outage": Example(Released(mailbox="orders", windows=1), {"mailbox": "orders"} | _WHY),
+    "list_audit": Example({"entries": [_ACT], "after": 12}),
+    "export_letters": Example(_EXPORT),
+    "import_letters": Example(TakenIn(added=1, known=0), _EXPORT),
+    "listen": Example(f"id: 12\nevent: act\ndata: {msgspec.json.encode(_ACT).decode()}\n\n"),
+    "sign_in": Example(structs.replace(_WHO, csrf="5bd0…", expires_at=_AT), {"token": _SECRET}),
+    "get_session": Example(_WHO),
+    "list_tokens": Example([_TOKEN]),
+    "issue_token": Example(
+        IssuedToken(**structs.asdict(_TOKEN), token=_SECRET),
+        {"name": "ci", "role": "operator", "sources": ["orders"]} | _WHY,
+    ),
+    "get_stats": Example(
+        Stats(
+            mailboxes=(
+                MailboxLine(
+                    mailbox="orders",
+                    dead_queue="orders-dlq",
+                    ready=12,
+                    delayed=0,
+                    claimed=4,
+                    suspects=0,
+                    sent=1_020,
+                    handled=1_000,
+                    buried=4,
+                    failed=0,
+                    oldest_at=_AT,
+                ),
+            ),
+            letters={State.PENDING: 3, State.CLOSED: 1},
+            sources={"orders": {State.PENDING: 3, State.CLOSED: 1}},
+            open=3,
+            arrivals=(Arrivals(seconds=3_600.0, count=3),),
+        )
+    ),
+}
+
 
 PATH: Final = "/api/openapi.json"
 _REF: Final = "#/components/schemas/{name}"

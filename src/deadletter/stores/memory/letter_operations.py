@@ -1,36 +1,27 @@
 """The operations of office transactions on the letters of a shelf."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from deadletter.core.audit import Examination, SealedLetter, Sums
 from deadletter.core.brake import BrakeWindow, Release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import ItemMoves, Sealing
-from deadletter.office.transactions.operations import (
-    Brief,
-    Course,
-    ReplayedCopy,
-    Revision,
-    Seals,
-    Shifts,
-)
+from deadletter.core.seals import Sealing
+from deadletter.office.transactions.operations import Brief, Revision, Seals, Shifts
 
-from .campaigns import Campaigns, CourseUnderWay
+from .campaigns import Campaigns
 from .letters_shelf import OnShelf, Shelf
 
 
-class MemoryOperations:
+class MemoryOperations(Campaigns):
     """A shelf and its campaigns; letters and items are counted when somebody asks."""
 
-    def __init__(self, shelf: Shelf, campaigns: Campaigns, windows: dict[str, BrakeWindow]) -> None:
-        self._shelf = shelf
-        self._campaigns = campaigns
+    def __init__(self, shelf: Shelf, windows: dict[str, BrakeWindow]) -> None:
+        super().__init__(shelf)
         self._windows = windows
 
     @property
@@ -154,79 +145,13 @@ class MemoryOperations:
             self._windows[one.id] = structs.replace(one, release=release)
         return len(found)
 
-    async def find_campaign(self, id: str) -> Course | None:
-        """Return the position of a campaign."""
-        course = self._campaigns.courses.get(id)
-        return None if course is None else course.position()
-
-    async def start_campaign(self, campaign: Campaign) -> None:
-        """Write a campaign without letters, unless it exists."""
-        self._campaigns.start(campaign)
-
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
-        """Write another state of a campaign, and the principal that it runs as."""
-        under_way = self._campaigns.courses[course.id]
-        under_way.campaign = structs.replace(under_way.campaign, state=state, runs_as=runs_as)
-
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
-        """Add letters to a campaign, oldest sent first; return the number of new ones."""
-        return self._campaigns.add(campaign, ids)
-
-    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
-        """End running campaigns that have nothing left to wait for."""
-        for seq in campaigns:
-            self._course(seq).finish()
-
-    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
-        """Return copies by letter id and generation."""
-        return [
-            ReplayedCopy(
-                kept.brief(),
-                item.generation,
-                course.seq,
-                ordinal,
-                item.outcome,
-                course.campaign.cap,
-                keyed=True,
-            )
-            for kept in self._shelf.given([id_ for id_, _ in copies])
-            for course in self._campaigns.courses.values()
-            for ordinal, item in enumerate(course.items)
-            if item.seq == kept.seq and (kept.head.id, item.generation) in copies
-        ]
-
-    async def settle_items(
-        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
-    ) -> None:
-        """Write the outcome of items, and the sum of their campaign."""
-        items = self._course(campaign).items
-        for ordinal in ordinals:
-            items[ordinal].settle(outcome, now)
-
-    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
-        """Write why items were refused: text, campaign and ordinal of each."""
-        for reason, campaign, ordinal in reasons:
-            self._course(campaign).items[ordinal].why = reason
-
-    async def count_items(self, moves: ItemMoves) -> None:
-        """Change nothing: `settle_items` keeps the sums."""
-
-    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
-        """Change nothing: outcomes say which letters may go."""
-
-    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
-        """Hold all letters back that wait behind these letters by their key."""
-        course = self._course(campaign)
-        for item in [item for item in course.items if item.seq in letters]:
-            course.hold_behind(item, now)
-
     async def rekey_sums(self) -> None:
         """Make sums of letters and campaigns anew with the first key, where they fit."""
-        shelf, campaigns = self._shelf, self._campaigns
+        shelf = self._shelf
         examination = Examination(shelf.sealing, shelf.sums)
         for id_ in shelf.by_id:
             examination.count_letter(id_)
-        campaigns.examine(examination)
+        self.examine(examination)
         totals = {name: group.total for name, group in shelf.groups.items()}
         outdated = examination.outdated(totals)
         if outdated.letters:
@@ -234,15 +159,12 @@ class MemoryOperations:
             shelf.note_letters(dict.fromkeys(shelf.by_id, 1))
             shelf.note_deaths(totals)
         fitting = Counter(one.campaign for one in outdated.items)
-        campaigns.rekey(
-            [seq for seq, n in fitting.items() if n == len(examination.item_sums_of(seq))]
-        )
+        self.rekey([seq for seq, n in fitting.items() if n == len(examination.item_sums_of(seq))])
 
     async def find_sealed(self, after: str) -> tuple[list[tuple[int, SealedLetter]], str | None]:
         """Return all letters with their seals."""
-        generations = self._campaigns.generations
         found = self._shelf.by_seq.items()
-        return [(seq, kept.sealed(generations(seq))) for seq, kept in found], None
+        return [(seq, kept.sealed(self.generations(seq))) for seq, kept in found], None
 
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""
@@ -251,7 +173,3 @@ class MemoryOperations:
 
     def _kept(self, letters: Iterable[Brief]) -> list[OnShelf]:
         return [self._shelf.by_seq[brief.seq] for brief in letters]
-
-    def _course(self, seq: int) -> CourseUnderWay:
-        (found,) = (one for one in self._campaigns.courses.values() if one.seq == seq)
-        return found

@@ -7,14 +7,13 @@ to being fast.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TypeVar
 
 from msgspec import structs
 
 from deadletter.core.audit import Examination, Examined
 from deadletter.core.brake import KEPT, BrakeWindow
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem
+from deadletter.core.campaign import Outcome
 from deadletter.core.errors import ConfigError
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, State
@@ -28,17 +27,8 @@ from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.office.transactions.outcomes import settle
 from deadletter.ports.features import Clock, Dice, Durability, Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplaySettled,
-    ReplayTaken,
-)
+from deadletter.ports.letters import Kept, Page, ReplaySettled
 
-from .campaigns import Campaigns
 from .letter_operations import MemoryOperations
 from .letters_shelf import Shelf
 
@@ -53,14 +43,17 @@ class MemoryLetters(TransactionalLetters):
         self.group_limit = GroupLimit()
         super().__init__(clock)
         self._shelf = Shelf()
-        self._campaigns = Campaigns(self._shelf)
         self._signing_key = b""
         self._windows: dict[str, BrakeWindow] = {}
-        self._operations = MemoryOperations(self._shelf, self._campaigns, self._windows)
+        self._operations = MemoryOperations(self._shelf, self._windows)
 
     async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
         """Run a transaction; nothing else runs meanwhile."""
         return run_now(transaction(self._operations))
+
+    async def look(self, reading: Transaction[T]) -> T:
+        """Run a transaction that only reads."""
+        return run_now(reading(self._operations))
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
@@ -145,7 +138,7 @@ class MemoryLetters(TransactionalLetters):
 
     async def examine(self) -> Examined:
         """Examine everything that is kept: what was found, what could not be seen."""
-        shelf, campaigns = self._shelf, self._campaigns
+        shelf, campaigns = self._shelf, self._operations
         examination = Examination(shelf.sealing, shelf.sums)
         tally = shelf.tally
         present = tally["kept"] - tally["purged"] - tally["expired"]
@@ -164,69 +157,9 @@ class MemoryLetters(TransactionalLetters):
         examination.compare(ends, totals)
         return examination.result()
 
-    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids of letters that exist, oldest sent first."""
-        return [kept.head.id for kept in self._campaigns.sent_order(ids)]
-
-    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
-        """Return the next planned letters of a running campaign, claiming nothing."""
-        return [
-            ReplayNext(head.id, head.source, head.business_key or head.message_id, head.replays)
-            for head in (kept.head for kept in self._campaigns.upcoming(campaign, limit))
-        ]
-
-    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
-        """Return how far keys have come, and the sizes of the next `limit` ones."""
-        return self._campaigns.progress(campaign, limit)
-
-    async def take_replay(
-        self,
-        campaign: str,
-        *,
-        limit: int,
-        leave_out: frozenset[str] | None = None,
-        keys: int | None = None,
-    ) -> Sequence[ReplayTaken]:
-        """Claim the next letters of a running campaign: they are `replaying` now."""
-        taken = self._campaigns.take(campaign, limit, leave_out, keys, self._clock.now())
-        return [
-            ReplayTaken(kept.head.id, kept.head.source, kept.letter.message, kept.head.replays)
-            for kept in taken
-        ]
-
     def target_of(self, campaign: str) -> str | None:
         """Where a campaign's letters go, if not to where they died."""
-        return self._campaigns.target(campaign)
-
-    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
-        """The broker has the copies of these letters."""
-        self._campaigns.sent(campaign, ids, self._clock.now())
-
-    async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
-    ) -> ReplayItems:
-        """What became of a campaign's letters, in the order they go."""
-        return self._campaigns.items(campaign, after, limit)
-
-    async def campaigns(
-        self,
-        *,
-        limit: int = 20,
-        begins: str = "",
-        only: CampaignState | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-    ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
-        return self._campaigns.latest(limit, begins, only, owner, after)
-
-    async def waiting_since(self) -> dict[str, datetime]:
-        """When the copy was taken that each source has waited for longest."""
-        return self._campaigns.waiting_since()
-
-    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
-        """Every part these letters had in campaigns, each letter's first to last."""
-        return self._campaigns.parts(ids)
+        return self._operations.courses[campaign].campaign.to
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """Write down how a brake's window stands; return it with its release."""
@@ -251,6 +184,6 @@ class MemoryLetters(TransactionalLetters):
 
     def _look_up(self, ids: Iterable[str]) -> Mapping[str, Known]:
         return {
-            kept.head.id: structs.replace(kept.known, cap=self._campaigns.cap_of(kept))
+            kept.head.id: structs.replace(kept.known, cap=self._operations.cap_of(kept))
             for kept in self._shelf.given(ids)
         }

@@ -1,28 +1,31 @@
-"""Campaigns as a whole: made, listed, paused, ended."""
+"""Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from pymongo.asynchronous.client_session import AsyncClientSession
-
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, ReplayItem, read, written
-from deadletter.core.errors import NotFound
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
 from deadletter.core.letter import State
 from deadletter.core.packing import sent_of
 from deadletter.core.query.search_step import left_off_nowhere
-from deadletter.core.replay_rules import OUT, UNFINISHED, sortable_position
-from deadletter.core.seals import MASK, item_changes
+from deadletter.core.replay_rules import UNFINISHED, sortable_position
+from deadletter.core.seals import MASK, ItemMoves, item_changes
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import Brief, Course
-from deadletter.ports.letters import KeyProgress, ReplayItems
+from deadletter.office.transactions.operations import Brief, CampaignFilter, Course
 
 from .database import Turn
 from .letters_documents import number, time
-from .schema import Collections, Document
+from .schema import Document
 
 _AT_ONCE: Final = 5_000  # ids in one statement
+BRIEF: Final = dict.fromkeys(("seq", "source", "fingerprint", "state", "replays"), 1)
 _ORDER: Final = dict.fromkeys(("seq", "sent", "sent_place", "message_id", "rest"), 1)
+# The fields of a campaign in its document, in the order of `campaign_row`.
+_FIELDS: Final = (
+    *("_id", "query", "created", "actor", "reason", "owner", "runs_as", "state", "to", "rate"),
+    *("cap", "care", "through"),
+)
+# Those that the first campaigns do not have.
+_LATER: Final = {"owner": "", "runs_as": "", "care": None, "through": ""}
 
 
 class CampaignTally:
@@ -33,6 +36,7 @@ class CampaignTally:
         self.id = shown(found["_id"])
         self.actor = shown(found["actor"])
         self.cap: int = found["cap"]
+        self.to: str | None = shown(found["to"])
         self.items: int = found["items"]
         self.state = CampaignState(found["state"])
         self.runs_as = shown(found.get("runs_as", ""))
@@ -53,6 +57,9 @@ class CampaignTally:
             self.runs_as,
             self.items,
             self.keyed,
+            taken=0,
+            free=self.items,
+            to=self.to,
         )
 
     def count(
@@ -87,108 +94,171 @@ class CampaignTally:
         )
 
 
-async def existing(turn: Turn, campaign: str) -> CampaignTally:
-    """Where a campaign stands, which must be there."""
-    asked = {"_id": stored(campaign)}
-    found = await turn.there.campaigns.find_one(asked, session=turn.session)
-    if found is None:
-        raise NotFound(f"there is no campaign {campaign}")
-    return CampaignTally(found)
+class CampaignOperations:
+    """Operations on campaigns; what is counted is written when the turn ends."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._there = turn.there
+        self._session = turn.session
+        self._tallies: dict[int, CampaignTally] = {}
+
+    async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
+        """Return the letters with these ids, each once, in this order."""
+        wanted = list(dict.fromkeys(ids))
+        found: dict[str, Brief] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = [stored(id_) for id_ in wanted[start : start + _AT_ONCE]]
+            asked = {"_id": {"$in": some}}
+            cursor = self._there.letters.find(asked, BRIEF, session=self._session)
+            found |= {one["_id"]: brief_of(one) async for one in cursor}
+        return [found[id_] for id_ in wanted if id_ in found]
+
+    async def find_campaign(self, id: str) -> Course | None:
+        """Return the position of a campaign."""
+        asked = {"_id": stored(id)}
+        found = await self._there.campaigns.find_one(asked, session=self._session)
+        return None if found is None else self._hold(CampaignTally(found)).position
+
+    async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
+        """Return campaigns with their counts, latest first."""
+        if wanted.limit < 1:
+            return []
+        asked: Document = {}
+        if wanted.begins:
+            first = stored(wanted.begins)
+            asked["_id"] = {"$gte": first, "$lt": f"{first}\U0010ffff"}
+        if wanted.only is not None:
+            asked["state"] = wanted.only.value
+        own = {} if wanted.owner is None else {"owner": stored(wanted.owner)}
+        campaigns = self._there.campaigns
+        if wanted.after is not None:
+            last = {"_id": stored(wanted.after), **own}
+            known = await campaigns.find_one(last, {"seq": 1}, session=self._session)
+            if known is None:
+                raise left_off_nowhere(wanted.after)
+            asked["seq"] = {"$lt": known["seq"]}
+        found = campaigns.find(asked | own, session=self._session).sort("seq", -1)
+        return [_campaign(one) async for one in found.limit(wanted.limit)]
+
+    async def start_campaign(self, campaign: Campaign) -> None:
+        """Write a campaign without letters, unless it exists."""
+        campaigns, which = self._there.campaigns, {"_id": stored(campaign.id)}
+        if await campaigns.find_one(which, {"seq": 1}, session=self._session):
+            return
+        row = [stored(one) if isinstance(one, str) else one for one in campaign_row(campaign)]
+        told = dict(zip(_FIELDS, row, strict=True))
+        document = told | {
+            "created": number(campaign.created_at),
+            "created_at": campaign.created_at,  # for people
+            "seq": self._turn.next_seq(),
+            "items": 0,
+            "counts": {},
+            "marks": {},
+            "marks_key": self._turn.sealing.key_id,
+        }
+        await campaigns.insert_one(document, session=self._session)
+
+    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+        """Write another state of a campaign, and the principal that it runs as."""
+        tally = self._tallies[course.seq]
+        tally.state, tally.runs_as = state, runs_as
+
+    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
+        """End running campaigns that have nothing left to wait for."""
+        for seq in campaigns:
+            self._tallies[seq].finish()
+
+    async def sent_order(self, ids: Sequence[str]) -> list[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        wanted = list(dict.fromkeys(ids))
+        found: list[tuple[Any, ...]] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = [stored(id_) for id_ in wanted[start : start + _AT_ONCE]]
+            asked = {"_id": {"$in": some}}
+            cursor = self._there.letters.find(asked, _ORDER, session=self._session)
+            found += [(*_sent(one), one["_id"]) async for one in cursor]
+        return [shown(one[-1]) for one in sorted(found)]
+
+    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+        """Add letters to a campaign, oldest sent first; return the number of new ones."""
+        tally, items = self._tallies[course.seq], self._there.items
+        letters = await self.find_briefs(await self.sent_order(ids))
+        asked = {"campaign": course.seq, "letter": {"$in": [brief.seq for brief in letters]}}
+        found = items.find(asked, {"letter": 1}, session=self._session)
+        known = {item["letter"] async for item in found}
+        new = [brief for brief in letters if brief.seq not in known]
+        if new:
+            chains = await self._chains(campaign, new)
+            await items.insert_many(
+                [
+                    {
+                        "campaign": course.seq,
+                        "ordinal": ordinal,
+                        "letter": brief.seq,
+                        "letter_id": brief.id,
+                        "generation": 0,
+                        "outcome": Outcome.PLANNED.value,
+                        **chains.get(brief.seq, {}),
+                    }
+                    for ordinal, brief in enumerate(new, tally.items)
+                ],
+                session=self._session,
+            )
+            tally.items += len(new)
+            tally.keyed = tally.keyed or bool(chains)
+            free = [brief.seq for brief in new if brief.seq not in chains]
+            tally.count(self._turn, None, Outcome.PLANNED, free)
+            tally.count(self._turn, None, Outcome.WAITING, chains)
+        return len(new)
+
+    async def count_items(self, moves: ItemMoves) -> None:
+        """Change the number of items by outcome, and their sums."""
+        for (campaign, old, new), letters in moves.items():
+            self._tallies[campaign].count(self._turn, old, new, letters)
+
+    async def _chains(self, campaign: Campaign, letters: Sequence[Brief]) -> dict[int, Document]:
+        """Return what is said of letters, in the order they go, that follow one of their key."""
+        if not campaign.care.key_order:
+            return {}
+        keys: dict[int, Any] = {}
+        for start in range(0, len(letters), _AT_ONCE):
+            wanted = [brief.seq for brief in letters[start : start + _AT_ONCE]]
+            asked = {"seq": {"$in": wanted}, "key": {"$exists": True}}
+            found = self._there.letters.find(asked, {"seq": 1, "key": 1}, session=self._session)
+            keys |= {one["seq"]: one["key"] async for one in found}
+        last: dict[tuple[str, Any], tuple[int, int]] = {}  # and the first
+        chains: dict[int, Document] = {}
+        for brief in letters:
+            if brief.seq not in keys:
+                continue
+            key = (campaign.to or brief.source, keys[brief.seq])
+            head = brief.seq
+            if key in last:
+                follows, head = last[key]
+                waiting = {"outcome": Outcome.WAITING.value}
+                chains[brief.seq] = {"follows": follows, "head": head, **waiting}
+            last[key] = brief.seq, head
+        return chains
+
+    def _hold(self, tally: CampaignTally) -> CampaignTally:
+        """Remember the counts of a campaign; they are written when the turn ends."""
+        if tally.seq not in self._tallies:
+            self._tallies[tally.seq] = tally
+            self._turn.at_end(lambda: tally.write(self._turn))
+        return self._tallies[tally.seq]
 
 
-async def tallies(turn: Turn, seqs: Iterable[int]) -> list[CampaignTally]:
-    """Return the counts of campaigns."""
-    asked = {"seq": {"$in": sorted(set(seqs))}}
-    found = turn.there.campaigns.find(asked, session=turn.session)
-    return [CampaignTally(one) async for one in found]
-
-
-async def latest(
-    there: Collections,
-    session: AsyncClientSession,
-    *,
-    limit: int,
-    begins: str,
-    only: CampaignState | None,
-    owner: str | None,
-    after: str | None,
-) -> list[Campaign]:
-    """Campaigns with their counts, latest first."""
-    if limit < 1:
-        return []
-    asked: Document = {}
-    if begins:
-        first = stored(begins)
-        asked["_id"] = {"$gte": first, "$lt": f"{first}\U0010ffff"}
-    if only is not None:
-        asked["state"] = only.value
-    own = {} if owner is None else {"owner": stored(owner)}
-    if after is not None:
-        known = await there.campaigns.find_one(
-            {"_id": stored(after), **own}, {"seq": 1}, session=session
-        )
-        if known is None:
-            raise left_off_nowhere(after)
-        asked["seq"] = {"$lt": known["seq"]}
-    asked |= own
-    found = there.campaigns.find(asked, session=session).sort("seq", -1).limit(limit)
-    return [_campaign(one) async for one in found]
-
-
-async def replays(
-    there: Collections, session: AsyncClientSession, letters: Sequence[str]
-) -> list[ReplayItem]:
-    """Every part these letters had in campaigns, each letter's first to last."""
-    asked = {"_id": {"$in": [stored(id_) for id_ in letters]}}
-    cursor = there.letters.find(asked, {"seq": 1}, session=session)
-    seqs = {one["_id"]: one["seq"] async for one in cursor}
-    of_letters = {"letter": {"$in": list(seqs.values())}}
-    items = await there.items.find(of_letters, session=session).to_list()
-    wanted = {"seq": {"$in": list({item["campaign"] for item in items})}}
-    campaigns = there.campaigns.find(wanted, session=session)
-    by_seq = {one["seq"]: one async for one in campaigns}
-    parts: dict[int, list[Document]] = {}
-    for item in sorted(items, key=lambda item: item["campaign"]):
-        parts.setdefault(item["letter"], []).append(item)
-    return [
-        _told(id_, by_seq[item["campaign"]], item)
-        for id_ in dict.fromkeys(letters)
-        if id_ in seqs
-        for item in parts.get(seqs[id_], ())
-    ]
-
-
-async def items(
-    there: Collections, session: AsyncClientSession, campaign: str, *, after: int, limit: int
-) -> ReplayItems:
-    """What became of a campaign's letters, in the order they go."""
-    course = await there.campaigns.find_one({"_id": stored(campaign)}, session=session)
-    if course is None:
-        raise NotFound(f"there is no campaign {campaign}")
-    end = after + limit
-    asked = {"campaign": course["seq"], "ordinal": {"$gte": after, "$lt": end}}
-    found = await there.items.find(asked, session=session).sort("ordinal").to_list()
-    wanted = {"seq": {"$in": [item["letter"] for item in found]}}
-    letters = there.letters.find(wanted, {"seq": 1}, session=session)
-    ids = {one["seq"]: shown(one["_id"]) async for one in letters}
-    return ReplayItems(
-        tuple(_told(ids[item["letter"]], course, item) for item in found if item["letter"] in ids),
-        end if end < course["items"] else None,
+def brief_of(found: Document) -> Brief:
+    """Return the letter in a document, read as `BRIEF`."""
+    return Brief(
+        found["seq"],
+        found["_id"],
+        shown(found["source"]),
+        shown(found["fingerprint"]),
+        State(found["state"]),
+        found["replays"],
     )
-
-
-async def sent_order(
-    there: Collections, session: AsyncClientSession, letters: Sequence[str]
-) -> list[str]:
-    """The ids of letters that exist, oldest sent first."""
-    ids = list(dict.fromkeys(letters))
-    found: list[tuple[Any, ...]] = []
-    for start in range(0, len(ids), _AT_ONCE):
-        wanted = [stored(id_) for id_ in ids[start : start + _AT_ONCE]]
-        asked = {"_id": {"$in": wanted}}
-        cursor = there.letters.find(asked, _ORDER, session=session)
-        found += [(*_sent(one), one["_id"]) async for one in cursor]
-    return [shown(one[-1]) for one in sorted(found)]
 
 
 def _sent(letter: Document) -> tuple[Any, ...]:
@@ -201,235 +271,12 @@ def _sent(letter: Document) -> tuple[Any, ...]:
     return sent, place, letter["message_id"], letter["seq"]
 
 
-async def start(turn: Turn, campaign: Campaign) -> None:
-    """Write a campaign without letters, unless it exists."""
-    there, session = turn.there, turn.session
-    id_ = stored(campaign.id)
-    if await there.campaigns.find_one({"_id": id_}, {"seq": 1}, session=session):
-        return
-    document = {
-        "_id": id_,
-        "seq": turn.next_seq(),
-        "query": stored(campaign.query),
-        "created": number(campaign.created_at),
-        "created_at": campaign.created_at,  # for people
-        "actor": stored(campaign.actor),
-        "reason": stored(campaign.reason),
-        "owner": stored(campaign.owner),
-        "runs_as": stored(campaign.runs_as),
-        "state": campaign.state.value,
-        "to": stored(campaign.to),
-        "rate": campaign.rate,
-        "cap": campaign.cap,
-        "care": written(campaign.care),
-        "through": stored(campaign.through),
-        "items": 0,
-        "counts": {},
-        "marks": {},
-        "marks_key": turn.sealing.key_id,
-    }
-    await there.campaigns.insert_one(document, session=session)
-
-
-async def add(
-    turn: Turn, course: CampaignTally, campaign: Campaign, letters: Sequence[Brief]
-) -> int:
-    """Add letters to a campaign in this order; return the number of new ones."""
-    there, session = turn.there, turn.session
-    seqs = [brief.seq for brief in letters]
-    asked = {"campaign": course.seq, "letter": {"$in": seqs}}
-    items = there.items.find(asked, {"letter": 1}, session=session)
-    known = {item["letter"] async for item in items}
-    new = [brief for brief in letters if brief.seq not in known]
-    if new:
-        chains = await _chains(turn, campaign, new)
-        await there.items.insert_many(
-            [
-                {
-                    "campaign": course.seq,
-                    "ordinal": ordinal,
-                    "letter": brief.seq,
-                    "letter_id": brief.id,
-                    "generation": 0,
-                    "outcome": Outcome.PLANNED.value,
-                    **chains.get(brief.seq, {}),
-                }
-                for ordinal, brief in enumerate(new, course.items)
-            ],
-            session=session,
-        )
-        course.items += len(new)
-        course.keyed = course.keyed or bool(chains)
-        free = [brief.seq for brief in new if brief.seq not in chains]
-        course.count(turn, None, Outcome.PLANNED, free)
-        course.count(turn, None, Outcome.WAITING, chains)
-    return len(new)
-
-
-async def _chains(turn: Turn, campaign: Campaign, letters: Sequence[Brief]) -> dict[int, Document]:
-    """What is said of letters, in the order they go, that follow one of their key."""
-    if not campaign.care.key_order:
-        return {}
-    keys: dict[int, Any] = {}
-    for start in range(0, len(letters), _AT_ONCE):
-        wanted = [brief.seq for brief in letters[start : start + _AT_ONCE]]
-        asked = {"seq": {"$in": wanted}, "key": {"$exists": True}}
-        found = turn.there.letters.find(asked, {"seq": 1, "key": 1}, session=turn.session)
-        keys |= {one["seq"]: one["key"] async for one in found}
-    last: dict[tuple[str, Any], tuple[int, int]] = {}  # and the first
-    chains: dict[int, Document] = {}
-    for brief in letters:
-        if brief.seq not in keys:
-            continue
-        key = (campaign.to or brief.source, keys[brief.seq])
-        head = brief.seq
-        if key in last:
-            follows, head = last[key]
-            waiting = {"outcome": Outcome.WAITING.value}
-            chains[brief.seq] = {"follows": follows, "head": head, **waiting}
-        last[key] = brief.seq, head
-    return chains
-
-
-async def waiting_since(there: Collections, session: AsyncClientSession) -> dict[str, datetime]:
-    """When the copy was taken that each source has waited for longest."""
-    out: list[Document] = [
-        {"$match": {"outcome": {"$in": sorted(OUT)}}},
-        {
-            "$lookup": {
-                "from": there.letters.name,
-                "localField": "letter_id",
-                "foreignField": "_id",
-                "pipeline": [{"$project": {"state": 1, "replays": 1, "source": 1}}],
-                "as": "found",
-            }
-        },
-        {"$unwind": "$found"},
-        {
-            "$match": {
-                "found.state": State.REPLAYING.value,
-                "$expr": {"$eq": ["$found.replays", "$generation"]},
-            }
-        },
-        {"$group": {"_id": "$found.source", "taken": {"$min": "$taken"}}},
-    ]
-    found = await there.items.aggregate(out, session=session)
-    return {shown(one["_id"]): time(one["taken"]) async for one in found}
-
-
 def _counts(found: Document) -> dict[Outcome, int]:
     return {Outcome(outcome): n for outcome, n in found["counts"].items() if n}
 
 
 def _campaign(found: Document) -> Campaign:
-    return Campaign(
-        id=shown(found["_id"]),
-        query=shown(found["query"]),
-        created_at=time(found["created"]),
-        actor=shown(found["actor"]),
-        reason=shown(found["reason"]),
-        owner=shown(found.get("owner", "")),
-        runs_as=shown(found.get("runs_as", "")),
-        state=CampaignState(found["state"]),
-        to=shown(found["to"]),
-        rate=found["rate"],
-        cap=found["cap"],
-        care=read(found.get("care")),
-        through=shown(found.get("through", "")),
-        counts=_counts(found),
-    )
-
-
-def _told(letter: str, campaign: Document, item: Document) -> ReplayItem:
-    return ReplayItem(
-        letter_id=letter,
-        campaign=shown(campaign["_id"]),
-        actor=shown(campaign["actor"]),
-        reason=shown(campaign["reason"]),
-        to=shown(campaign["to"]),
-        generation=item["generation"],
-        outcome=Outcome(item["outcome"]),
-        taken_at=time(item.get("taken")),
-        sent_at=time(item.get("sent")),
-        settled_at=time(item.get("settled")),
-        confirmed_at=time(item.get("confirmed")),
-        why=shown(item.get("why", "")),
-    )
-
-
-# Letters of one key in a campaign: each waits for the one before it to end.
-
-
-async def freed(turn: Turn, course: CampaignTally, limit: int) -> list[Document]:
-    """Items whose turn has come; they are planned now."""
-    if not course.keyed or limit <= 0:
-        return []
-    asked = {"ready": True, "campaign": course.seq}
-    found = turn.there.items.find(asked, session=turn.session)
-    items = await found.sort("ordinal", 1).limit(limit).to_list()
-    if items:
-        await turn.there.items.update_many(
-            {"_id": {"$in": [item["_id"] for item in items]}},
-            {"$set": {"outcome": Outcome.PLANNED.value}, "$unset": {"ready": ""}},
-            session=turn.session,
-        )
-        letters = [item["letter"] for item in items]
-        course.count(turn, Outcome.WAITING, Outcome.PLANNED, letters)
-    return items
-
-
-async def free_behind(turn: Turn, course: CampaignTally, letters: Sequence[int]) -> None:
-    """Say that what waits behind these letters may go."""
-    if course.keyed and letters:
-        await turn.there.items.update_many(
-            {"follows": {"$in": list(letters)}, **_waiting(course)},
-            {"$set": {"ready": True}},
-            session=turn.session,
-        )
-
-
-async def hold_behind(
-    turn: Turn, course: CampaignTally, letters: Iterable[int], now: datetime
-) -> None:
-    """Hold back all that waits behind these letters."""
-    if not course.keyed:
-        return
-    asked = {"follows": {"$in": list(letters)}, **_waiting(course)}
-    heads = await turn.there.items.distinct("head", asked, session=turn.session)
-    if not heads:
-        return
-    held = {"outcome": Outcome.HELD.value, "settled": number(now)}
-    behind = {"head": {"$in": heads}, **_waiting(course)}
-    items = turn.there.items.find(behind, {"letter": 1}, session=turn.session)
-    changed = [item["letter"] async for item in items]
-    await turn.there.items.update_many(
-        behind, {"$set": held, "$unset": {"ready": ""}}, session=turn.session
-    )
-    course.count(turn, Outcome.WAITING, Outcome.HELD, changed)
-
-
-async def progress(
-    there: Collections, session: AsyncClientSession, campaign: str, limit: int
-) -> KeyProgress:
-    """How far the keys of a campaign have come."""
-    found = await there.campaigns.find_one({"_id": stored(campaign)}, session=session)
-    if found is None:
-        raise NotFound(f"there is no campaign {campaign}")
-    course = CampaignTally(found)
-    grouped = [{"$match": _waiting(course)}, {"$group": {"_id": "$head", "n": {"$sum": 1}}}]
-    cursor = await there.items.aggregate(grouped, session=session)
-    behind = {one["_id"]: one["n"] async for one in cursor}
-    planned = {"outcome": Outcome.PLANNED.value, "campaign": course.seq}
-    unsent = there.items.find(
-        {"letter": {"$in": list(behind)}, **planned}, {"letter": 1}, session=session
-    )
-    not_started = sum([behind[one["letter"]] async for one in unsent])
-    coming = there.items.find(planned, {"letter": 1}, session=session)
-    sizes = [
-        1 + behind.get(one["letter"], 0) async for one in coming.sort("ordinal", 1).limit(limit)
-    ]
-    return KeyProgress(sum(behind.values()) - not_started, tuple(sizes[:limit]))
-
-
-def _waiting(course: CampaignTally) -> Document:
-    return {"campaign": course.seq, "outcome": Outcome.WAITING.value}
+    told = _LATER | found | {"created": time(found["created"])}
+    row = [told[name] for name in _FIELDS]
+    legible = [shown(one) if isinstance(one, str) else one for one in row]
+    return campaign_of(legible, _counts(found))

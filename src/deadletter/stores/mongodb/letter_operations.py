@@ -1,86 +1,41 @@
 """The operations of office transactions on a MongoDB database, in a writer's turn."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 import msgspec
 
 from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release, encode_release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.replay_rules import SETTLED_FROM
-from deadletter.core.seals import ItemMoves, Sealing
+from deadletter.core.seals import Sealing
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import (
-    Brief,
-    Course,
-    ReplayedCopy,
-    Revision,
-    Seals,
-    Shifts,
-)
+from deadletter.office.transactions.operations import Brief, Revision, Seals
 
-from . import campaigns, groups, letters_verify
-from .campaigns import CampaignTally
-from .database import Turn
-from .letters_documents import HEAD, INLINE, get, head_of, number, parts_of, place
+from . import groups, letters_verify
+from .campaigns import BRIEF, brief_of
+from .letters_documents import HEAD, INLINE, get, head_of, parts_of, place
+from .replays import ReplayOperations
 from .schema import Document
 
-_BRIEF: Final = dict.fromkeys(("seq", "source", "fingerprint", "state", "replays"), 1)
-_AT_ONCE: Final = 5_000  # ids in one statement
-# When it had been confirmed, of an item that was.
-_LATE: Final = {
-    "confirmed": {"$cond": [{"$eq": ["$outcome", Outcome.CONFIRMED.value]}, "$settled", "$$REMOVE"]}
-}
 
-
-def _brief(found: Document) -> Brief:
-    return Brief(
-        found["seq"],
-        found["_id"],
-        shown(found["source"]),
-        shown(found["fingerprint"]),
-        State(found["state"]),
-        found["replays"],
-    )
-
-
-class MongodbOperations:
+class MongodbOperations(ReplayOperations):
     """One turn; what it counts and audits is written when the turn ends."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._there = turn.there
-        self._session = turn.session
-        self._tallies: dict[int, CampaignTally] = {}
 
     @property
     def sealing(self) -> Sealing:
         """The keys that letters and the audit are sealed with."""
         return self._turn.sealing
 
-    async def find_briefs(self, ids: Sequence[str]) -> list[Brief]:
-        """Return the letters with these ids, each once, in this order."""
-        wanted = list(dict.fromkeys(ids))
-        found: dict[str, Brief] = {}
-        for start in range(0, len(wanted), _AT_ONCE):
-            some = [stored(id_) for id_ in wanted[start : start + _AT_ONCE]]
-            asked = {"_id": {"$in": some}}
-            cursor = self._there.letters.find(asked, _BRIEF, session=self._session)
-            found |= {one["_id"]: _brief(one) async for one in cursor}
-        return [found[id_] for id_ in wanted if id_ in found]
-
     async def find_overdue(self, state: State, before: datetime, limit: int) -> list[Brief]:
         """Return the oldest letters in a state that died before a time."""
         if limit < 1:
             return []
         asked: Document = {"state": state.value, "place": {"$lt": place(before)}}
-        cursor = self._there.letters.find(asked, _BRIEF, session=self._session)
-        return [_brief(one) async for one in cursor.sort("place", 1).limit(limit)]
+        cursor = self._there.letters.find(asked, BRIEF, session=self._session)
+        return [brief_of(one) async for one in cursor.sort("place", 1).limit(limit)]
 
     async def find_letter(self, id: str) -> tuple[int, DeadLetter] | None:
         """Return one whole letter with its number."""
@@ -154,11 +109,6 @@ class MongodbOperations:
         """Count deleted letters for the office."""
         self._turn.note_letters({brief.id: -1 for brief in letters})
         self._turn.count(f"{action}d", len(letters))
-
-    async def shift_counts(self, shifts: Shifts) -> None:
-        """Change the number of letters by source, group and state."""
-        for (source, fingerprint, state), n in shifts.items():
-            self._turn.shift(source, fingerprint, {state: n})
 
     async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Seal entries and write them at the end of the audit."""
@@ -239,85 +189,6 @@ class MongodbOperations:
         )
         return int(done.matched_count)
 
-    async def find_campaign(self, id: str) -> Course | None:
-        """Return the position of a campaign."""
-        asked = {"_id": stored(id)}
-        found = await self._there.campaigns.find_one(asked, session=self._session)
-        if found is None:
-            return None
-        return self._hold(CampaignTally(found)).position
-
-    async def start_campaign(self, campaign: Campaign) -> None:
-        """Write a campaign without letters, unless it exists."""
-        await campaigns.start(self._turn, campaign)
-
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
-        """Write another state of a campaign, and the principal that it runs as."""
-        tally = self._tallies[course.seq]
-        tally.state, tally.runs_as = state, runs_as
-
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
-        """Add letters to a campaign, oldest sent first; return the number of new ones."""
-        ordered = await campaigns.sent_order(self._there, self._session, ids)
-        letters = await self.find_briefs(ordered)
-        return await campaigns.add(self._turn, self._tallies[course.seq], campaign, letters)
-
-    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
-        """End running campaigns that have nothing left to wait for."""
-        for seq in campaigns:
-            self._tallies[seq].finish()
-
-    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
-        """Return the copies of these letters that news can change."""
-        letters = {one.seq: one for one in await self.find_briefs([id_ for id_, _ in copies])}
-        most = sorted(SETTLED_FROM[Outcome.FAILED])
-        asked = {"letter": {"$in": list(letters)}, "outcome": {"$in": most}}
-        items = await self._there.items.find(asked, session=self._session).to_list()
-        for tally in await campaigns.tallies(self._turn, (item["campaign"] for item in items)):
-            self._hold(tally)
-        return [
-            ReplayedCopy(
-                letters[item["letter"]],
-                item["generation"],
-                item["campaign"],
-                item["ordinal"],
-                Outcome(item["outcome"]),
-                self._tallies[item["campaign"]].cap,
-                self._tallies[item["campaign"]].keyed,
-            )
-            for item in items
-        ]
-
-    async def settle_items(
-        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
-    ) -> None:
-        """Write the outcome of items."""
-        await self._there.items.update_many(
-            {"campaign": campaign, "ordinal": {"$in": ordinals}},
-            [{"$set": {**_LATE, "outcome": outcome.value, "settled": number(now)}}],
-            session=self._session,
-        )
-
-    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
-        """Write why items were refused: text, campaign and ordinal of each."""
-        for reason, campaign, ordinal in reasons:
-            which = {"campaign": campaign, "ordinal": ordinal}
-            change = {"$set": {"why": stored(reason)}}
-            await self._there.items.update_one(which, change, session=self._session)
-
-    async def count_items(self, moves: ItemMoves) -> None:
-        """Change the number of items by outcome, and their sums."""
-        for (campaign, old, new), letters in moves.items():
-            self._tallies[campaign].count(self._turn, old, new, letters)
-
-    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
-        """Let letters go that wait for these letters by their key."""
-        await campaigns.free_behind(self._turn, self._tallies[campaign], letters)
-
-    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
-        """Hold all letters back that wait behind these letters by their key."""
-        await campaigns.hold_behind(self._turn, self._tallies[campaign], letters, now)
-
     async def rekey_sums(self) -> None:
         """Make sums of letters and campaigns anew with the first key, where they fit."""
         await letters_verify.rekey(self._turn)
@@ -329,10 +200,3 @@ class MongodbOperations:
     async def write_seals(self, seq: int, letter: SealedLetter, seals: Seals) -> None:
         """Write new seals of a letter."""
         await letters_verify.write_seals(self._turn, letter, seals)
-
-    def _hold(self, tally: CampaignTally) -> CampaignTally:
-        """Remember the counts of a campaign; they are written when the turn ends."""
-        if tally.seq not in self._tallies:
-            self._tallies[tally.seq] = tally
-            self._turn.at_end(lambda: tally.write(self._turn))
-        return self._tallies[tally.seq]

@@ -1,7 +1,6 @@
 """The office in a MongoDB database: one for any number of nodes."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -9,7 +8,6 @@ from pymongo import ReturnDocument
 
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupLimit, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -26,26 +24,9 @@ from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction
 from deadletter.ports.features import Clock, Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Names,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplayTaken,
-)
+from deadletter.ports.letters import Kept, Names, Page
 
-from . import (
-    audit,
-    campaigns,
-    groups,
-    letters_documents,
-    letters_keep,
-    letters_replay,
-    letters_verify,
-    search,
-)
+from . import audit, groups, letters_documents, letters_keep, letters_verify, search
 from .database import Database, Turn, limit_for
 from .letter_operations import MongodbOperations
 from .schema import Collections
@@ -98,6 +79,12 @@ class MongodbLetters(TransactionalLetters):
     async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
         """Run a transaction in a turn, again where others were in the way."""
         return await self._db.write(lambda turn: transaction(MongodbOperations(turn)))
+
+    async def look(self, reading: Transaction[T]) -> T:
+        """Run a transaction that only reads, on the office as it was at one moment."""
+        return await self._db.read(
+            lambda there, session: reading(MongodbOperations(Turn(there, session, {})))
+        )
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
@@ -174,73 +161,6 @@ class MongodbLetters(TransactionalLetters):
             for _, letter in found:
                 examination.add(letter)
         return examination.result()
-
-    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids of letters that exist, oldest sent first."""
-        return await self._db.read(lambda there, session: campaigns.sent_order(there, session, ids))
-
-    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
-        """Return the next planned letters of a running campaign, claiming nothing."""
-        return await self._db.read(
-            lambda there, session: letters_replay.upcoming(there, session, campaign, limit)
-        )
-
-    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
-        """Return how far keys have come, and the sizes of the next `limit` ones."""
-        return await self._db.read(
-            lambda there, session: campaigns.progress(there, session, campaign, limit)
-        )
-
-    async def take_replay(
-        self,
-        campaign: str,
-        *,
-        limit: int,
-        leave_out: frozenset[str] | None = None,
-        keys: int | None = None,
-    ) -> Sequence[ReplayTaken]:
-        """Claim the next letters of a running campaign: they are `replaying` now."""
-        now = self._clock.now()
-        return await self._db.write(
-            lambda turn: letters_replay.take_next(turn, campaign, limit, leave_out, keys, now)
-        )
-
-    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
-        """The broker has the copies of these letters."""
-        now = self._clock.now()
-        await self._db.write(lambda turn: letters_replay.sent(turn, campaign, ids, now))
-
-    async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
-    ) -> ReplayItems:
-        """What became of a campaign's letters, in the order they go."""
-        return await self._db.read(
-            partial(campaigns.items, campaign=campaign, after=after, limit=limit)
-        )
-
-    async def campaigns(
-        self,
-        *,
-        limit: int = 20,
-        begins: str = "",
-        only: CampaignState | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-    ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
-        return await self._db.read(
-            partial(
-                campaigns.latest, limit=limit, begins=begins, only=only, owner=owner, after=after
-            )
-        )
-
-    async def waiting_since(self) -> dict[str, datetime]:
-        """When the copy was taken that each source has waited for longest."""
-        return await self._db.read(campaigns.waiting_since)
-
-    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
-        """Every part these letters had in campaigns, each letter's first to last."""
-        return await self._db.read(partial(campaigns.replays, letters=ids))
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """Write down how a brake's window stands; return it with its release."""

@@ -10,40 +10,27 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.campaign import Outcome
 from deadletter.core.ids import ID_LENGTH
+from deadletter.core.letter import State
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of, lineage_around
-from deadletter.core.replay_rules import READY, Moved, judge
+from deadletter.core.replay_rules import READY, Candidate
 from deadletter.core.seals import NO_KEY
 from deadletter.core.text import shown, stored
+from deadletter.office.transactions.operations import Course, Shifts
+from deadletter.office.transactions.replays import ReplayRequest, ReplayRound
 from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.features import Clock
 from deadletter.ports.letters import Kept
 
-from .campaigns import PostgresqlCourse, existing
 from .database import Connection, Database, Waking, limit_for, sealing_of
+from .letter_operations import PostgresqlOperations
 from .letters_keep import keeping
 from .letters_rows import WHOLE
 from .mailboxes import Held, PostgresqlBroker, held, hold
 from .queue import TELL, Receipt, ours, putting, rounds, sending
-from .replays import (
-    GIVEN,
-    MOVE,
-    NEXT,
-    NOTE,
-    count_taken,
-    fewer,
-    freed,
-    go_on,
-    interrupted,
-    interrupted_late,
-    move_on,
-    planned,
-    record,
-    sent,
-    upcoming,
-)
+from .replays import MOVE, NOTE
 from .rows import octets
 
 _GENERATIONS: Final = 16  # that copies are prepared for; others are made one by one
@@ -120,99 +107,73 @@ class PostgresqlPostman:
     ) -> Posted:
         """Send the next letters of a running campaign, in one transaction."""
         now = self._clock.now()
-        round_ = await self._db.write(
-            lambda c: _Round(c, now).send(campaign, limit, leave_out, keys)
-        )
+        request = ReplayRequest(campaign, limit, leave_out, keys)
+
+        async def work(connection: Connection) -> _Round:
+            round_ = _Round(connection, now)
+            await round_.run(request)
+            return round_
+
+        round_ = await self._db.write(work)
         for box in round_.boxes.values():
             self._waking.ring(box)
         return Posted(round_.letters, round_.size)
 
 
-class _Round:
-    """One transaction's worth."""
+class _Round(ReplayRound):
+    """Letters copied into mailboxes of the database, in one transaction."""
+
+    outcome = Outcome.SENT
+    with_bodies = False
 
     def __init__(self, connection: Connection, now: datetime) -> None:
+        self._operations = PostgresqlOperations(connection)
+        super().__init__(self._operations, now)
         self.letters = 0
         self.size = 0
         self.boxes: dict[str, int] = {}
         self._keys: dict[int, bytes] = {}  # of their sums
         self._connection = connection
-        self._now = now
 
-    async def send(
-        self, campaign: str, limit: int, leave_out: frozenset[str] | None, keys: int | None
-    ) -> "_Round":
-        """Send up to so many, the interrupted ones first."""
-        stands = await existing(self._connection, campaign)
-        if stands.state is not CampaignState.RUNNING:
-            return self
-        again, surely = await interrupted(self._connection, stands, limit, self._now)
-        late = await interrupted_late(self._connection, stands, limit - len(again), self._now)
-        again += late
-        if again:
-            await self._send_again(stands, again)
-        waited = await freed(self._connection, stands, limit - len(again))
-        if waited:
-            await self._send_those(stands, waited, leave_out or ())
-        left = limit - len(again) - len(waited)
-
-        async def send_some(start: int, end: int) -> int:
-            return await self._send_planned(stands, start, end, leave_out or ())
-
-        once = leave_out is not None
-        place = await go_on(stands, fewer(left, keys), send_some, once=once)
-        # Of those that were planned nothing is left half done.
-        surely = place if place > stands.taken else surely
-        await move_on(self._connection, stands, place, surely)
-        return self
-
-    async def _send_again(self, stands: PostgresqlCourse, again: Sequence[int]) -> None:
-        rows = await self._connection.fetch(GIVEN, stands.seq, again)
-        await self._copy(stands, [(row, row[5]) for row in rows])
-        await sent(self._connection, stands.id, (), again, self._now)
-
-    async def _send_planned(
-        self, stands: PostgresqlCourse, start: int, end: int, leave_out: Collection[str]
+    async def take(
+        self, course: Course, ordinals: Sequence[int], leave_out: Collection[str]
     ) -> int:
+        """Send letters: those that can be copied as they are at once, then look at the others."""
         before = self.letters
-        plan = await planned(self._connection, stands.seq, start, end)
-        await self._send_those(stands, plan, leave_out)
+        if not leave_out:
+            ordinals = await self._send_plain(course, ordinals)
+        if ordinals:
+            await super().take(course, ordinals, leave_out)
         return self.letters - before
 
-    async def _send_those(
-        self, stands: PostgresqlCourse, plan: Mapping[int, int], leave_out: Collection[str]
-    ) -> None:
-        left = plan if leave_out else await self._send_plain(stands, plan)
-        if left:
-            await self._send_odd(stands, left, leave_out)
-
-    async def _send_plain(
-        self, stands: PostgresqlCourse, plan: Mapping[int, int]
-    ) -> dict[int, int]:
-        """Send what can be copied as it is, without looking at it; the rest is told."""
+    async def _send_plain(self, course: Course, ordinals: Sequence[int]) -> list[int]:
+        """Send what can be copied as it is, without looking at it; return the others."""
+        plan = dict(zip(ordinals, self._operations.letters_of(ordinals), strict=True))
         left = dict(plan)
-        moved: Moved = Counter()
-        letters: list[int] = []
+        shifts: Shifts = Counter()
         waiting = {await self._first_source(plan): [*plan]}
         tried = set()
         while waiting:
             source, some = waiting.popitem()
             tried.add(source)
-            for row in await self._send_to(stands, source, plan, sorted(some)):
-                of, fingerprint, state, ordinals, size, _ = row
+            for row in await self._send_to(course, source, plan, sorted(some)):
+                of, fingerprint, state, going, size, _ = row
                 if state is None:  # they go elsewhere
-                    waiting |= {} if of in tried else {of: ordinals}
+                    waiting |= {} if of in tried else {of: going}
                     continue
-                for ordinal in ordinals:
+                for ordinal in going:
                     del left[ordinal]
-                letters += (plan[ordinal] for ordinal in ordinals)
-                moved[of, fingerprint, state] += len(ordinals)
+                name, print_ = shown(of), shown(fingerprint)
+                shifts[name, print_, State(state)] -= len(going)
+                shifts[name, print_, State.REPLAYING] += len(going)
                 self.size += size
-        if moved:
-            self.letters += moved.total()
-            taken = (stands, moved, Outcome.SENT, letters)
-            await count_taken(self._connection, *taken)
-        return left
+        if shifts:
+            letters = [letter for ordinal, letter in plan.items() if ordinal not in left]
+            self.letters += len(letters)
+            await self._operations.count_taken(
+                shifts, {(course.seq, Outcome.PLANNED, self.outcome): letters}
+            )
+        return [*left]
 
     async def _first_source(self, plan: Mapping[int, int]) -> str:
         """Where letters come from, as far as one can guess."""
@@ -220,70 +181,59 @@ class _Round:
         return await self._connection.fetchval(_SOURCE, first) or ""
 
     async def _send_to(
-        self, stands: PostgresqlCourse, source: str, plan: Mapping[int, int], some: list[int]
+        self, course: Course, source: str, plan: Mapping[int, int], some: list[int]
     ) -> list[Any]:
         """Send some letters to one mailbox, of one source if they go home."""
-        name = source if stands.to is None else stored(stands.to)
+        name = source if course.to is None else stored(course.to)
         if name not in self.boxes and (found := await hold(self._connection, name)):
             self._know(name, found)
         box = self.boxes.get(name)
         around = [
-            lineage_around(stands.id, generation)
-            for generation in range(1, min(stands.cap, _GENERATIONS) + 1)
+            lineage_around(course.id, generation)
+            for generation in range(1, min(course.cap, _GENERATIONS) + 1)
         ]
         rows: list[Any] = await self._connection.fetch(
             _SEND_PLAIN,
             box,
-            *(stands.seq, Outcome.SENT, self._now, self._now),
+            *(course.seq, Outcome.SENT, self.now, self.now),
             [plan[ordinal] for ordinal in some],
             some,
-            source if stands.to is None else None,
-            *(_READY, stands.cap),
+            source if course.to is None else None,
+            *(_READY, course.cap),
             *zip(*around, strict=True),
             None if box is None else self._keys[box],
         )
         return rows
 
-    async def _send_odd(
-        self, stands: PostgresqlCourse, plan: Mapping[int, int], leave_out: Collection[str]
-    ) -> None:
-        """Look at each: send what may go, write down why others do not."""
-        rows = await upcoming(self._connection, NEXT, plan)
-        going = judge([*plan], rows, stands.cap, leave_out)
-        if going.rows:
-            await self._copy(stands, [(row, row[5] + 1) for row in going.rows])
-        await record(self._connection, stands, going, plan, Outcome.SENT, leave_out, self._now)
-
-    async def _copy(self, stands: PostgresqlCourse, copies: Sequence[tuple[Any, int]]) -> None:
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
-        by_source: defaultdict[str, list[tuple[Any, int]]] = defaultdict(list)
-        for copy in copies:
-            by_source["" if stands.to else copy[0][2]].append(copy)
-        for source, some in sorted(by_source.items()):
-            box = await self._enter(stands.to or shown(source))
+        by_name: defaultdict[str, list[Candidate]] = defaultdict(list)
+        for one in letters:
+            by_name[course.to or one.source].append(one)
+        for name, some in sorted(by_name.items()):
+            box = await self._enter(name)
             key_id = self._keys[box]
-            copied = [self._copied(stands, copy, key_id) for copy in some]
+            copied = [self._copied(course, one, one.replays + more, key_id) for one in some]
             *columns, expiries = zip(*copied, strict=True)
             until = expiries if any(expiries) else ()
             await self._connection.fetch(_COPY, box, *columns, until, key_id)
             self.letters += len(some)
-            self.size += sum(row[7] for row, _ in some)
+            self.size += sum(one.contents[0] for one in some)
 
     def _copied(
-        self, stands: PostgresqlCourse, copy: tuple[Any, int], key_id: bytes
+        self, course: Course, one: Candidate, generation: int, key_id: bytes
     ) -> tuple[Any, ...]:
-        row, generation = copy
-        lineage = Lineage(letter_id=shown(row[1]), generation=generation, campaign=stands.id)
-        id_, sent_at, expires_at, extra = copy_of(row[8], lineage)
-        if expires_at is not None and expires_at <= self._now:
+        _, rest, digest, mark, mark_key = one.contents
+        lineage = Lineage(letter_id=one.id, generation=generation, campaign=course.id)
+        id_, sent_at, expires_at, extra = copy_of(rest, lineage)
+        if expires_at is not None and expires_at <= self.now:
             expires_at = None
-        digest, mark, mark_key = row[9:12]
         marks = sealing_of(self._connection).marks(key_id)
         if marks.key_id != NO_KEY:
             mark = marks.copy(id_, digest, 0)
         elif mark_key != NO_KEY:
             mark = None  # without its body nobody knows it: it is counted only
-        return octets(id_), row[0], extra, sent_at, mark, expires_at
+        return octets(id_), one.seq, extra, sent_at, mark, expires_at
 
     async def _enter(self, name: str) -> int:
         if name not in self.boxes:

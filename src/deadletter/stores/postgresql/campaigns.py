@@ -1,27 +1,28 @@
-"""Campaigns as a whole: made, listed, paused, ended."""
+"""Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, read, written
-from deadletter.core.errors import NotFound
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
 from deadletter.core.query.search_step import left_off_nowhere
-from deadletter.core.text import stored
-from deadletter.office.transactions.operations import Course
+from deadletter.core.seals import MASK, ItemMoves, Marks, item_changes
+from deadletter.core.text import shown, stored
+from deadletter.office.transactions.operations import CampaignFilter, Course
 
-from .database import Connection
-from .replays import add, chain, count, has_keys, not_yet
+from .database import Again, Connection, sealing_of
+from .letters_rows import columns
 from .rows import legible, storable
 
-_LATEST: Final = """
-SELECT seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,
-    owner, runs_as, through
-FROM deadletter.campaigns
+_COLUMNS: Final = (
+    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care, through"
+)
+_LATEST: Final = f"""
+SELECT seq, {_COLUMNS} FROM deadletter.campaigns
 WHERE starts_with(id, $2) AND ($3::text IS NULL OR state = $3)
 AND ($4::text IS NULL OR owner = $4) AND ($5::int IS NULL OR seq < $5)
 ORDER BY seq DESC LIMIT $1
-"""
+"""  # noqa: S608 -- made of constants
 _PLACE: Final = """
 SELECT seq FROM deadletter.campaigns
 WHERE id = $1 AND ($2::text IS NULL OR owner = $2)
@@ -31,148 +32,246 @@ SELECT campaign, outcome, n FROM deadletter.campaign_outcomes
 WHERE campaign = ANY($1) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, runs_as, items, keyed, taken, surely, mailbox, free,
+SELECT seq, id, state, cap, actor, runs_as, items, keyed, taken, free, mailbox, surely,
     late
-FROM deadletter.campaigns WHERE id = $1 FOR UPDATE
+FROM deadletter.campaigns WHERE id = $1
 """
-_START: Final = """
-INSERT INTO deadletter.campaigns
-    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
-    runs_as, through)
+_START: Final = f"""
+INSERT INTO deadletter.campaigns ({_COLUMNS})
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (id) DO NOTHING
-"""
+"""  # noqa: S608 -- made of constants
 _CHANGE: Final = """
 UPDATE deadletter.campaigns SET state = $1, runs_as = $2 WHERE seq = $3
+"""
+_FINISH: Final = """
+UPDATE deadletter.campaigns g SET state = 'done'
+WHERE seq = ANY($1) AND state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM deadletter.campaign_outcomes WHERE campaign = g.seq AND n > 0
+    AND outcome IN ('planned', 'waiting', 'sending', 'sent'))
 """
 _ADDED: Final = """
 UPDATE deadletter.campaigns SET items = $1, free = $1, late = $1 WHERE seq = $2
 """
+_KEYS: Final = """
+SELECT campaign, outcome, marks_key FROM deadletter.campaign_outcomes
+WHERE campaign = ANY($1)
+"""
 
 
-class PostgresqlCourse(Course, frozen=True):
-    """The position of a campaign; items from `taken` on are still only planned."""
+def counting(first: int) -> str:
+    """
+    Return a statement that counts the five columns of `changes`, from `$first` on.
 
-    taken: int
-    surely: int  # no item before this one is being sent
-    to: str | None
-    free: int  # items before it were planned as such; later ones had waited
-    late: int  # none of these before it is being sent
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether letters that had waited for their key were taken."""
-        return self.items != self.free
-
-
-async def course(connection: Connection, campaign: str) -> PostgresqlCourse | None:
-    """Return the position of a campaign, locked."""
-    row = await connection.fetchrow(_FIND, stored(campaign))
-    if row is None:
-        return None
-    seq, id_, state, *more = legible(row)
-    return PostgresqlCourse(seq, id_, CampaignState(state), *more)
+    It leaves out what is made with another key by now, see `check_counted`.
+    """
+    columns = ("int", "text", "bigint", "bigint", "bytea")
+    given = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(columns, first))
+    return f"""
+INSERT INTO deadletter.campaign_outcomes AS t (campaign, outcome, n, marks, marks_key)
+SELECT * FROM unnest({given})
+ON CONFLICT (campaign, outcome) DO UPDATE
+SET n = t.n + excluded.n, marks = (t.marks + excluded.marks) & {MASK}
+WHERE t.marks_key = excluded.marks_key
+"""  # noqa: S608 -- made of constants
 
 
-async def existing(connection: Connection, campaign: str) -> PostgresqlCourse:
-    """Return the position of a campaign, locked. Raises NotFound if there is none."""
-    found = await course(connection, campaign)
-    if found is None:
-        raise missing(campaign)
-    return found
+_COUNT: Final = counting(1)
+
+# Which letters a campaign has yet to take, in the order they go.
+#
+# A plan is frozen, and nothing happens to its letters until they are taken. So many of
+# them share a row, which goes when the last of them is taken.
+
+_TOGETHER: Final = 200  # letters in one row: as many as need no second place
+
+_OLDEST_FIRST: Final = """
+ORDER BY coalesce(c.sent_at, l.first_failed_at), coalesce(c.sent_place, ''),
+    l.message_id COLLATE "C", l.seq
+"""
+_CHOSEN: Final = """
+deadletter.letters l JOIN deadletter.letter_contents c ON c.letter = l.seq
+"""
+_ORDERED: Final = f"""
+SELECT l.id FROM {_CHOSEN} WHERE l.id = ANY($1::text[]) {_OLDEST_FIRST}
+"""  # noqa: S608 -- made of constants
+_ADD: Final = f"""
+WITH chosen AS MATERIALIZED (
+    SELECT array_agg(l.seq {_OLDEST_FIRST}) AS letters
+    FROM {_CHOSEN} WHERE l.id = ANY($3::text[]) {{those}}
+), added AS (
+    INSERT INTO deadletter.campaign_plans (campaign, first, until, letters, reach)
+    SELECT $1, $2::int + place, $2::int + place + cardinality(part), part, reach
+    FROM chosen
+    CROSS JOIN generate_series(0, cardinality(letters) - 1, {_TOGETHER}) AS place
+    CROSS JOIN LATERAL (
+        SELECT array_agg(n), int8range(min(n), max(n), '[]')
+        FROM unnest(letters[place + 1 : place + {_TOGETHER}]) AS n) AS s (part, reach)
+)
+SELECT coalesce(letters, ARRAY[]::bigint[]) FROM chosen
+"""  # noqa: S608 -- made of constants
+_ADD_FIRST: Final = _ADD.format(those="")
+# Each letter once, also when it is planned again.
+_ADD_MORE: Final = _ADD.format(
+    those="""
+    AND NOT EXISTS (
+        SELECT 1 FROM deadletter.campaign_items i
+        WHERE i.letter = l.seq AND i.campaign = $1)
+    AND NOT EXISTS (
+        SELECT 1 FROM deadletter.campaign_plans p, unnest(p.letters) AS planned
+        WHERE p.campaign = $1 AND planned = l.seq)"""
+)
+_NOT_YET: Final = f"""
+SELECT l.id FROM {_CHOSEN} WHERE l.id = ANY($1::text[])
+AND NOT EXISTS (SELECT 1 FROM deadletter.campaign_items i
+    WHERE i.letter = l.seq AND i.campaign = $2)
+AND NOT EXISTS (SELECT 1 FROM deadletter.campaign_waiting w
+    WHERE w.letter = l.seq AND w.campaign = $2)
+{_OLDEST_FIRST}
+"""  # noqa: S608 -- made of constants
+
+# Letters of one key: each waits for the one before it to end.
+
+_HAS_KEYS: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM deadletter.letters WHERE id = ANY($1::text[]) AND key IS NOT NULL)
+"""
+# Of letters in the order they go: which one each follows, and the first of its key.
+_CHAINS: Final = """
+SELECT letter, CASE WHEN key IS NOT NULL THEN lag(letter) OVER w END,
+    first_value(letter) OVER w
+FROM (SELECT l.seq AS letter, l.source, l.key, w.place
+    FROM unnest($1::text[]) WITH ORDINALITY AS w (id, place)
+    JOIN deadletter.letters l ON l.id = w.id) AS chosen
+WINDOW w AS (PARTITION BY coalesce($2::text, source), key ORDER BY place)
+ORDER BY place
+"""
+_WAIT: Final = """
+INSERT INTO deadletter.campaign_waiting (campaign, follows, letter, head, place)
+SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::int[])
+"""
+_KEYED: Final = "UPDATE deadletter.campaigns SET keyed = true WHERE seq = $1"
 
 
-def missing(campaign: str) -> NotFound:
-    """Return the error for a campaign that does not exist."""
-    return NotFound(f"there is no campaign {campaign}")
+class CampaignOperations:
+    """Operations on campaigns; what they find is locked, unless somebody only looks."""
 
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        places: dict[tuple[str, str], int] | None = None,
+        locks: bool = True,
+    ) -> None:
+        self._connection = connection
+        self._locking = " FOR UPDATE" if locks else ""
+        # Ordinals of letters that were taken, by campaign and id: found the faster when they
+        # are sent. Others are looked up.
+        self._places = {} if places is None else places
+        # Before which main and late ordinals nothing is being sent, by campaign.
+        self._done: dict[int, tuple[int, int]] = {}
+        self._letters: dict[int, int] = {}  # of items that were found, by ordinal
 
-async def start(connection: Connection, campaign: Campaign) -> None:
-    """Write a campaign without letters, unless it exists."""
-    await connection.execute(_START, *_row(campaign))
+    async def find_campaign(self, id: str) -> Course | None:
+        """Return the position of a campaign."""
+        row = await self._connection.fetchrow(_FIND + self._locking, stored(id))
+        if row is None:
+            return None
+        seq, id_, state, *more, surely, late = legible(row)
+        self._done[seq] = surely, late
+        return Course(seq, id_, CampaignState(state), *more)
 
-
-async def add_letters(
-    connection: Connection, course: Course, campaign: Campaign, letters: Sequence[str]
-) -> int:
-    """Add letters to a campaign, oldest sent first; return the number of new ones."""
-    wanted = [stored(id_) for id_ in dict.fromkeys(letters)]
-    waiting = 0
-    if campaign.care.key_order and await has_keys(connection, wanted):
-        new = await not_yet(connection, course.seq, wanted)
-        wanted = await chain(connection, course.seq, new, stored(campaign.to))
-        waiting = len(new) - len(wanted)
-    planned = await add(connection, course.seq, course.items, wanted)
-    await connection.execute(_ADDED, course.items + len(planned), course.seq)
-    await count(connection, {(course.seq, None, Outcome.PLANNED): planned})
-    return len(planned) + waiting
-
-
-async def change(
-    connection: Connection, campaign: int, state: CampaignState, principal: str
-) -> None:
-    """Write another state of a campaign, and the principal that it runs as."""
-    await connection.execute(_CHANGE, state, stored(principal), campaign)
-
-
-async def latest(
-    connection: Connection,
-    *,
-    limit: int,
-    begins: str,
-    only: CampaignState | None,
-    owner: str | None,
-    after: str | None,
-) -> list[Campaign]:
-    """Campaigns with their counts, latest first."""
-    behind, planner = None, stored(owner)
-    if after is not None:
-        behind = await connection.fetchval(_PLACE, stored(after), planner)
-        if behind is None:
-            raise left_off_nowhere(after)
-    rows = await connection.fetch(_LATEST, limit, stored(begins), only, planner, behind)
-    counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
-    for campaign, outcome, n in await connection.fetch(_COUNTS, [row[0] for row in rows]):
-        counts[campaign][Outcome(outcome)] = n
-    return [_campaign(legible(row), counts[row[0]]) for row in rows]
-
-
-def _row(campaign: Campaign) -> Sequence[Any]:
-    return storable(
-        (
-            campaign.id,
-            campaign.query,
-            campaign.created_at,
-            campaign.actor,
-            campaign.reason,
-            campaign.state,
-            campaign.to,
-            campaign.rate,
-            campaign.cap,
-            written(campaign.care),
-            campaign.owner,
-            campaign.runs_as,
-            campaign.through,
+    async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
+        """Return campaigns with their counts, latest first."""
+        behind, owner = None, stored(wanted.owner)
+        if wanted.after is not None:
+            behind = await self._connection.fetchval(_PLACE, stored(wanted.after), owner)
+            if behind is None:
+                raise left_off_nowhere(wanted.after)
+        rows = await self._connection.fetch(
+            _LATEST, wanted.limit, stored(wanted.begins), wanted.only, owner, behind
         )
-    )
+        counts: defaultdict[int, dict[Outcome, int]] = defaultdict(dict)
+        for seq, outcome, n in await self._connection.fetch(_COUNTS, [row[0] for row in rows]):
+            counts[seq][Outcome(outcome)] = n
+        return [campaign_of(legible(row[1:]), counts[row[0]]) for row in rows]
+
+    async def start_campaign(self, campaign: Campaign) -> None:
+        """Write a campaign without letters, unless it exists."""
+        await self._connection.execute(_START, *storable(campaign_row(campaign)))
+
+    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+        """Write another state of a campaign, and the principal that it runs as."""
+        await self._connection.execute(_CHANGE, state, stored(runs_as), course.seq)
+
+    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
+        """End running campaigns that have nothing left to wait for."""
+        await self._connection.execute(_FINISH, sorted(campaigns))
+
+    async def sent_order(self, ids: Sequence[str]) -> list[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        wanted = [stored(id_) for id_ in ids]
+        return [shown(id_) for (id_,) in await self._connection.fetch(_ORDERED, wanted)]
+
+    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+        """Add letters to a campaign, oldest sent first; return the number of new ones."""
+        connection, seq = self._connection, course.seq
+        wanted = [stored(id_) for id_ in dict.fromkeys(ids)]
+        waiting = 0
+        if campaign.care.key_order and await connection.fetchval(_HAS_KEYS, wanted):
+            new = [id_ for (id_,) in await connection.fetch(_NOT_YET, wanted, seq)]
+            wanted = await self._chain(seq, new, stored(campaign.to))
+            waiting = len(new) - len(wanted)
+        adding = _ADD_MORE if course.items else _ADD_FIRST
+        planned = [*await connection.fetchval(adding, seq, course.items, wanted)]
+        await connection.execute(_ADDED, course.items + len(planned), seq)
+        await self.count_items({(seq, None, Outcome.PLANNED): planned})
+        return len(planned) + waiting
+
+    async def count_items(self, moves: ItemMoves) -> None:
+        """Change the number of items by outcome, and their sums."""
+        changed = await self._changes(moves)
+        if changed[0]:
+            check_counted(await self._connection.execute(_COUNT, *changed), changed)
+
+    async def _changes(self, moves: ItemMoves) -> list[Sequence[Any]]:
+        """Return the changes of sums of campaigns, as columns for `counting`."""
+        sealing = sealing_of(self._connection)
+        campaigns = sorted({campaign for campaign, _, _ in moves})
+        found = await self._connection.fetch(_KEYS, campaigns)
+        keys = {(campaign, outcome): key_id for campaign, outcome, key_id in found}
+
+        def marks(campaign: int, outcome: Outcome) -> Marks:
+            return sealing.marks(keys.get((campaign, outcome.value)))
+
+        rows = [
+            (campaign, outcome, n, total, keys.get((campaign, outcome), key_id))
+            for campaign, outcome, n, total, key_id in item_changes(moves, marks)
+        ]
+        return columns(rows, 5)
+
+    async def _chain(self, campaign: int, ids: Sequence[str], to: str | None) -> list[str]:
+        """
+        Let letters, given in the order they go, wait for each other by key.
+
+        Returns the ids of those that need not wait.
+        """
+        rows = await self._connection.fetch(_CHAINS, ids, to)
+        waiting = [
+            (follows, letter, head, place)
+            for place, (letter, follows, head) in enumerate(rows)
+            if follows is not None
+        ]
+        if waiting:
+            await self._connection.execute(_WAIT, campaign, *zip(*waiting, strict=True))
+            await self._connection.execute(_KEYED, campaign)
+            letters = [letter for _, letter, _, _ in waiting]
+            await self.count_items({(campaign, None, Outcome.WAITING): letters})
+        found = zip(ids, rows, strict=True)
+        return [id_ for id_, (_, follows, _) in found if follows is None]
 
 
-def _campaign(row: Sequence[Any], counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
-    owner, principal, through = who
-    return Campaign(
-        id=id_,
-        query=query,
-        created_at=created_at,
-        actor=actor,
-        reason=reason,
-        owner=owner,
-        runs_as=principal,
-        state=CampaignState(state),
-        to=to,
-        rate=rate,
-        cap=cap,
-        care=read(care),
-        through=through,
-        counts=counts,
-    )
+def check_counted(done: str, changed: Sequence[Sequence[Any]]) -> None:
+    """Begin the transaction anew if some sums are made with another key by now."""
+    if done != f"INSERT 0 {len(changed[0])}":
+        raise Again

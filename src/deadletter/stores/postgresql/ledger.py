@@ -1,47 +1,44 @@
 """The idempotency ledger in the database."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeVar
 
-from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
+from deadletter.ports.engine import LedgerState
 
-from .database import Connection, Database, Rows, limit_for
+from .database import Database
 from .queue import span
 from .rows import octets
 
-# A claim is given for a new generation, after a failure, when an earlier claim
-# has run out, and to the message that holds it already: delivered again, its
-# earlier worker is fenced. Digests are 16 bytes each; what is NULL is not known.
-_BEGIN: Final = """
-INSERT INTO deadletter.ledger AS t
-    (id, generation, state, holder, token, due, digests)
-SELECT g.id, g.generation, 'processing', g.holder, nextval('deadletter.tokens'),
-    deadletter.clock() + $5, g.digest
-FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[])
-    AS g (id, generation, holder, digest)
-ON CONFLICT (id) DO UPDATE SET generation = excluded.generation,
-    state = excluded.state, holder = excluded.holder, token = excluded.token,
-    due = excluded.due, expires_at = NULL,
-    digests = CASE
-        WHEN excluded.generation > t.generation THEN substring(
-            t.digests || excluded.digests
-            FROM greatest(1, length(t.digests) + 16 - 63))
-        WHEN length(t.digests) > 16 THEN
-            substring(t.digests FROM 1 FOR length(t.digests) - 16) || excluded.digests
-        ELSE excluded.digests END
-WHERE excluded.generation > t.generation
-OR excluded.generation = t.generation AND (
-    t.state IN ('failed', 'dead_lettered')
-    OR t.state = 'processing' AND (t.due <= deadletter.clock()
-        OR t.holder = excluded.holder AND excluded.holder <> ''
-        AND coalesce(substring(t.digests FROM length(t.digests) - 15)
-            = excluded.digests, true)))
-RETURNING id, token
+T = TypeVar("T")
+
+# Digests are 16 bytes each; what is NULL is not known.
+_FIND: Final = """
+SELECT id, generation, state, holder, token, digests, due <= deadletter.clock()
+FROM deadletter.ledger WHERE id = ANY($1)
 """
-_STANDING: Final = """
-SELECT id, generation, state, digests FROM deadletter.ledger WHERE id = ANY($1)
+# Entries that others make at this moment are neither inserted nor found.
+_CLAIM: Final = f"""
+WITH new AS (
+    INSERT INTO deadletter.ledger (id, generation, state, holder, token, due, digests)
+    SELECT id, generation, 'processing', holder, token, deadletter.clock() + $6, digests
+    FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[])
+        AS g (id, generation, holder, token, digests)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id, generation, state, holder, token, digests, false
+)
+SELECT * FROM new UNION ALL {_FIND}
+"""  # noqa: S608 -- made of constants
+_WRITE: Final = """
+UPDATE deadletter.ledger t SET generation = g.generation, state = 'processing',
+    holder = g.holder, token = g.token, due = deadletter.clock() + $6, expires_at = NULL,
+    digests = g.digests
+FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[],
+    $7::bigint[], $8::text[])
+    AS g (id, generation, holder, token, digests, found, state)
+WHERE t.id = g.id AND t.token = g.found AND t.state = g.state
+RETURNING t.id
 """
 _FINISH: Final = """
 UPDATE deadletter.ledger t SET state = g.state, expires_at = deadletter.clock() + $4
@@ -66,121 +63,98 @@ DELETE FROM deadletter.ledger WHERE id = ANY(ARRAY(SELECT id FROM gone)) RETURNI
 _IN_USE: Final = """
 SELECT EXISTS (SELECT 1 FROM deadletter.ledger WHERE state = 'processed')
 """
-_MOST: Final = (1 << 63) - 1
-
-_Round: TypeAlias = dict[bytes, tuple[int, LedgerKey]]
-"""Different keys by id, each with its place among all that were asked for."""
 
 
-class PostgresqlLedger:
+class PostgresqlLedger(StoredLedger):
     """Idempotency keys in the database."""
 
     def __init__(self, db: Database) -> None:
+        super().__init__()
         self._db = db
 
-    async def begin(self, keys: Sequence[LedgerKey], *, lease: float) -> Sequence[LedgerClaim]:
-        """Claim keys for processing, in one transaction."""
-        if not keys:
-            return []
-        ids = [_digest(key) for key in keys]
-        rounds = _rounds(keys, ids)
-        duration = span(lease)
-        if len(rounds) == 1:
-            given = [await self._db.fetch(_BEGIN, *_columns(rounds[0]), duration)]
-        else:
-            given = await self._db.write(lambda c: _begin(c, rounds, duration), within=limit_for())
-        tokens = dict(row for rows in given for row in rows)  # the last one counts
-        mine = {
-            place: tokens[id_]
-            for asked, rows in zip(rounds, given, strict=True)
-            for id_, token in rows
-            for place in [asked[id_][0]]
-            if tokens[id_] == token
-        }
-        if len(mine) == len(keys):
-            return [
-                LedgerClaim(key, True, LedgerState.PROCESSING, mine[place])
-                for place, key in enumerate(keys)
-            ]
-        others = await self._standing([ids[i] for i in range(len(ids)) if i not in mine])
-        return [
-            LedgerClaim(key, True, LedgerState.PROCESSING, mine[place])
-            if place in mine
-            else refused_claim(key, *others[id_][1:])
-            for place, (key, id_) in enumerate(zip(keys, ids, strict=True))
-        ]
+    async def transact(self, work: Callable[[LedgerOperations], Coroutine[Any, Any, T]]) -> T:
+        """Run operations; each is a transaction, and none overwrites what others changed."""
+        return await work(_Operations(self._db))
 
-    async def finish(
-        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
-    ) -> Sequence[bool]:
-        """Record outcomes; return for each whether the claim was still valid."""
-        if not outcomes:
-            return []
-        told = [(_digest(claim.key), claim.token, state.value) for claim, state in outcomes]
-        rows = await self._db.fetch(_FINISH, *zip(*sorted(set(told)), strict=True), span(ttl))
-        ours = set(map(tuple, rows))
-        return [one in ours for one in told]
-
-    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
-        """Return the states of keys without claiming them."""
-        if not keys:
-            return []
-        ids = [_digest(key) for key in keys]
-        found = await self._standing(ids)
-        return [
-            standing(key, *found[id_]) if id_ in found else None
-            for key, id_ in zip(keys, ids, strict=True)
-        ]
+    async def find(self, names: Collection[Name]) -> dict[Name, Entry]:
+        """Return the entries of keys."""
+        by_id = {_digest(name): name for name in names}
+        return _entries(await self._db.fetch(_FIND, [*by_id]), by_id)
 
     async def in_use(self, mailboxes: Sequence[str]) -> bool:
         """Return whether anything was processed; entries do not name their mailbox."""
         ((found,),) = await self._db.fetch(_IN_USE)
         return bool(found)
 
-    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
-        """Delete expired keys and abandoned claims; return how many."""
-        gone = len(await self._db.fetch(_FORGET, limit))
-        if abandoned is None or gone >= limit:
-            return gone
-        left = await self._db.fetch(_FORGET_LEFT, limit - gone, span(abandoned))
-        return gone + len(left)
+    async def delete_expired(self, limit: int) -> int:
+        """Delete finished keys whose time to live is over; return their number."""
+        return len(await self._db.fetch(_FORGET, limit))
 
-    async def _standing(
-        self, ids: Sequence[bytes]
-    ) -> dict[bytes, tuple[int, LedgerState, bytes | None]]:
-        rows = await self._db.fetch(_STANDING, ids)
-        return {id_: (n, LedgerState(state), known) for id_, n, state, known in rows}
+    async def delete_abandoned(self, age: float, limit: int) -> int:
+        """Delete claims whose lease ran out `age` seconds ago; return their number."""
+        return len(await self._db.fetch(_FORGET_LEFT, limit, span(age)))
 
 
-async def _begin(connection: Connection, rounds: Sequence[_Round], lease: timedelta) -> list[Rows]:
-    return [await connection.fetch(_BEGIN, *_columns(asked), lease) for asked in rounds]
+class _Operations:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def claim_new(self, claims: Mapping[Name, Entry], lease: float) -> dict[Name, Entry]:
+        """Write claims of keys without an entry; return these, and the entries of the others."""
+        by_id = {_digest(name): name for name in claims}
+        columns = _columns({id_: claims[name] for id_, name in by_id.items()})
+        return _entries(await self._db.fetch(_CLAIM, *columns, span(lease)), by_id)
+
+    async def write(
+        self, claims: Mapping[Name, Entry], found: Mapping[Name, Entry], lease: float
+    ) -> Collection[Name]:
+        """Write claims unless somebody has changed the entry; return the keys written."""
+        by_id = {_digest(name): name for name in claims if name in found}
+        if not by_id:
+            return ()  # others made the entries at this moment: look again
+        columns = _columns({id_: claims[name] for id_, name in by_id.items()})
+        before = [found[by_id[id_]] for id_ in columns[0]]
+        tokens, states = [one.token for one in before], [one.state.value for one in before]
+        rows = await self._db.fetch(_WRITE, *columns, span(lease), tokens, states)
+        return [by_id[id_] for (id_,) in rows]
+
+    async def finish(self, ended: Sequence[Ended], ttl: float) -> Collection[Ended]:
+        """Write outcomes of claims that still have their token; return those that had."""
+        told = {
+            (_digest(name), token, state.value): (name, token, state)
+            for name, token, state in ended
+        }
+        rows = await self._db.fetch(_FINISH, *zip(*sorted(told), strict=True), span(ttl))
+        return {told[id_, token, state] for id_, token, state in rows}
 
 
-def _rounds(keys: Sequence[LedgerKey], ids: Sequence[bytes]) -> list[_Round]:
-    """Keys by id; one that is asked for several times comes in as many rounds."""
-    rounds: list[_Round] = [{}]
-    for place, (key, id_) in enumerate(zip(keys, ids, strict=True)):
-        fitting = next((some for some in rounds if id_ not in some), None)
-        if fitting is None:
-            fitting = {}
-            rounds.append(fitting)
-        fitting[id_] = place, key
-    return rounds
-
-
-def _columns(asked: _Round) -> tuple[list[bytes], list[int], list[bytes], list[bytes | None]]:
+def _columns(entries: Mapping[bytes, Entry]) -> tuple[Sequence[Any], ...]:
     # In one order, so that those who ask for the same do not wait in a circle.
-    ids = sorted(asked)
-    generations = [min(asked[id_][1].generation, _MOST) for id_ in ids]
+    ids = sorted(entries)
     return (
         ids,
-        generations,
-        [octets(asked[id_][1].holder) for id_ in ids],
-        [asked[id_][1].digest for id_ in ids],
+        [entries[id_].generation for id_ in ids],
+        [octets(entries[id_].holder) for id_ in ids],
+        [entries[id_].token for id_ in ids],
+        [entries[id_].digests for id_ in ids],
     )
 
 
-def _digest(key: LedgerKey) -> bytes:
-    mailbox = octets(key.mailbox)
-    told = b"%d:%b%b" % (len(mailbox), mailbox, octets(key.key))
+def _entries(rows: Sequence[Any], names: Mapping[bytes, Name]) -> dict[Name, Entry]:
+    return {
+        names[id_]: Entry(
+            generation,
+            LedgerState(state),
+            holder.decode("utf-8", "surrogatepass"),
+            token,
+            digests,
+            is_lapsed,
+        )
+        for id_, generation, state, holder, token, digests, is_lapsed in rows
+    }
+
+
+def _digest(name: Name) -> bytes:
+    mailbox = octets(name[0])
+    told = b"%d:%b%b" % (len(mailbox), mailbox, octets(name[1]))
     return blake2b(told, digest_size=16).digest()

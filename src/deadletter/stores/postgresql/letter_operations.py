@@ -1,35 +1,24 @@
 """The operations of office transactions on a PostgreSQL database."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release, encode_release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import MASK, ItemMoves, Sealing
-from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import (
-    Brief,
-    Course,
-    ReplayedCopy,
-    Revision,
-    Seals,
-    Shifts,
-)
+from deadletter.core.seals import MASK, Sealing
+from deadletter.core.text import stored
+from deadletter.office.transactions.operations import Brief, Revision, Seals, Shifts
 
-from . import audit, campaigns, groups, key_order, letters_verify, replay_items
+from . import audit, groups, letters_verify
 from .audit import check_fits, office_key, office_marks
-from .campaigns import PostgresqlCourse
-from .database import Connection, sealing_of
+from .database import sealing_of
 from .letters_rows import CONTENTS, HEAD, JOINED, WHOLE, for_copies, head_of, whole
-
-BRIEF: Final = "l.seq, l.id, l.source, m.fingerprint, m.state, m.replays"
-"""The columns `brief_of` reads, in its order."""
+from .replays import BRIEF, ReplayOperations, brief_of
 
 _GIVEN: Final = f"""
 SELECT {BRIEF} FROM {JOINED} WHERE l.id = ANY($1) ORDER BY l.id FOR UPDATE OF m
@@ -107,32 +96,10 @@ _RELEASE: Final = """
 UPDATE deadletter.brake_windows SET release = $1
 WHERE mailbox = $2 AND NOT is_closed RETURNING id
 """
-_COPIES: Final = f"""
-WITH l AS MATERIALIZED (
-    SELECT seq, id, source FROM deadletter.letters WHERE id = ANY($1))
-SELECT {BRIEF}, i.generation, i.campaign, i.ordinal, i.outcome, c.cap,
-    c.keyed
-FROM l JOIN deadletter.letter_marks m ON m.letter = l.seq
-JOIN deadletter.campaign_items i ON i.letter = l.seq
-JOIN deadletter.campaigns c ON c.seq = i.campaign
-WHERE m.letter = ANY(ARRAY(SELECT seq FROM l))
-AND i.letter = ANY(ARRAY(SELECT seq FROM l))
-AND i.outcome IN ('sending', 'sent', 'unconfirmed', 'presumed', 'confirmed')
-ORDER BY l.id FOR UPDATE OF m, i
-"""  # noqa: S608 -- made of constants
 
 
-def brief_of(row: Sequence[Any]) -> Brief:
-    """Return the letter in the columns of `BRIEF`."""
-    seq, id_, source, fingerprint, state, replays = row[:6]
-    return Brief(seq, shown(id_), shown(source), shown(fingerprint), State(state), replays)
-
-
-class PostgresqlOperations:
+class PostgresqlOperations(ReplayOperations):
     """One transaction of a connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     @property
     def sealing(self) -> Sealing:
@@ -253,61 +220,6 @@ class PostgresqlOperations:
         """Write a release into the open windows of a mailbox; return their number."""
         written = encode_release(release)
         return len(await self._connection.fetch(_RELEASE, written, stored(mailbox)))
-
-    async def find_campaign(self, id: str) -> PostgresqlCourse | None:
-        """Return the position of a campaign, locked."""
-        return await campaigns.course(self._connection, id)
-
-    async def start_campaign(self, campaign: Campaign) -> None:
-        """Write a campaign without letters, unless it exists."""
-        await campaigns.start(self._connection, campaign)
-
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
-        """Write another state of a campaign, and the principal that it runs as."""
-        await campaigns.change(self._connection, course.seq, state, runs_as)
-
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
-        """Add letters to a campaign, oldest sent first; return the number of new ones."""
-        return await campaigns.add_letters(self._connection, course, campaign, ids)
-
-    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
-        """End running campaigns that have nothing left to wait for."""
-        await replay_items.finish(self._connection, campaigns)
-
-    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
-        """Return the copies of these letters that news can change, locked."""
-        wanted = list({stored(id_) for id_, _ in copies})
-        found = []
-        for row in await self._connection.fetch(_COPIES, wanted):
-            generation, campaign, ordinal, outcome, cap, keyed = row[6:]
-            found.append(
-                ReplayedCopy(
-                    brief_of(row), generation, campaign, ordinal, Outcome(outcome), cap, keyed
-                )
-            )
-        return found
-
-    async def settle_items(
-        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
-    ) -> None:
-        """Write the outcome of items."""
-        await replay_items.mark(self._connection, campaign, ordinals, outcome, now)
-
-    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
-        """Write why items were refused: text, campaign and ordinal of each."""
-        await replay_items.explain(self._connection, reasons)
-
-    async def count_items(self, moves: ItemMoves) -> None:
-        """Change the number of items by outcome, and their sums."""
-        await replay_items.count(self._connection, moves)
-
-    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
-        """Let letters go that wait for these letters by their key."""
-        await key_order.free_behind(self._connection, campaign, letters)
-
-    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
-        """Hold all letters back that wait behind these letters by their key."""
-        await key_order.hold_behind(self._connection, campaign, letters, now)
 
     async def rekey_sums(self) -> None:
         """Make sums of letters and campaigns anew with the first key, where they fit."""

@@ -1,12 +1,10 @@
 """The office in a PostgreSQL database: one for any number of nodes."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Final, TypeVar
 
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -22,30 +20,11 @@ from deadletter.core.seals import Sealing
 from deadletter.core.text import stored
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction
+from deadletter.office.transactions.replays import report_sent
 from deadletter.ports.features import Clock, Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Names,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplayTaken,
-)
+from deadletter.ports.letters import Kept, Names, Page
 
-from . import (
-    audit,
-    body_index,
-    campaigns,
-    groups,
-    key_order,
-    letters_edit,
-    letters_replay,
-    letters_verify,
-    replay_items,
-    search,
-    text_index,
-)
+from . import audit, body_index, groups, letters_edit, letters_verify, search, text_index
 from .database import LONGEST, Connection, Database, limit_for
 from .letter_operations import PostgresqlOperations
 from .letters_keep import keeping
@@ -118,13 +97,21 @@ class PostgresqlLetters(TransactionalLetters):
         self.group_limit = db.group_limit
         self._db = db
         super().__init__(clock)
-        # Where letters that we have taken stand in their campaigns: found the faster
-        # when they are sent. Whatever is not in here is looked up.
-        self._out: dict[tuple[str, str], int] = {}
+        # Ordinals of letters that were taken and are yet to be sent.
+        self._places: dict[tuple[str, str], int] = {}
 
     async def transact(self, transaction: Transaction[T], *, patient: bool = False) -> T:
         """Run a transaction, again where others were in the way."""
-        return await self._db.write(lambda c: transaction(PostgresqlOperations(c)))
+        return await self._db.write(lambda c: transaction(self._operations(c)))
+
+    async def look(self, reading: Transaction[T]) -> T:
+        """Run a transaction that only reads, without locks."""
+        return await self._db.read(lambda c: reading(PostgresqlOperations(c, locks=False)))
+
+    def _operations(self, connection: Connection) -> PostgresqlOperations:
+        if len(self._places) > _MOST_PLACES:  # of campaigns that were given up
+            self._places.clear()
+        return PostgresqlOperations(connection, places=self._places)
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
@@ -211,77 +198,14 @@ class PostgresqlLetters(TransactionalLetters):
         """Examine everything that is kept here."""
         return await self._db.read(letters_verify.examine, within=letters_verify.LONG)
 
-    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids of letters that exist, oldest sent first."""
-        return await self._db.read(lambda c: key_order.sent_order(c, ids))
-
-    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
-        """Return the next planned letters of a running campaign, claiming nothing."""
-        return await self._db.read(lambda c: letters_replay.next_planned(c, campaign, limit))
-
-    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
-        """Return how far keys have come, and the sizes of the next `limit` ones."""
-        return await self._db.read(lambda c: key_order.progress(c, campaign, limit))
-
-    async def take_replay(
-        self,
-        campaign: str,
-        *,
-        limit: int,
-        leave_out: frozenset[str] | None = None,
-        keys: int | None = None,
-    ) -> Sequence[ReplayTaken]:
-        """Claim the next letters of a running campaign: they are `replaying` now."""
-        now = self._clock.now()
-        taken = await self._db.write(
-            lambda c: letters_replay.take_next(c, campaign, limit, leave_out, keys, now)
-        )
-        if len(self._out) > _MOST_PLACES:  # of campaigns that were given up
-            self._out.clear()
-        self._out |= {(campaign, one.letter_id): ordinal for ordinal, one in taken.items()}
-        return list(taken.values())
-
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
-        """The broker has the copies of these letters."""
+        """Record that the broker has the copies of letters."""
         now = self._clock.now()
-        places = {id_: self._out.pop((campaign, id_), None) for id_ in ids}
-        ordinals = [place for place in places.values() if place is not None]
-        others = [id_ for id_, place in places.items() if place is None]
         # Should the server break down at this moment, it is as if we had not been
         # told yet, which may happen anyway.
         await self._db.write(
-            lambda c: letters_replay.sent(c, campaign, others, ordinals, now), durable=False
+            lambda c: report_sent(self._operations(c), campaign, ids, now), durable=False
         )
-
-    async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
-    ) -> ReplayItems:
-        """What became of a campaign's letters, in the order they go."""
-        return await self._db.read(lambda c: replay_items.of_campaign(c, campaign, after, limit))
-
-    async def campaigns(
-        self,
-        *,
-        limit: int = 20,
-        begins: str = "",
-        only: CampaignState | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-    ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
-        return await self._db.read(
-            lambda c: campaigns.latest(
-                c, limit=limit, begins=begins, only=only, owner=owner, after=after
-            )
-        )
-
-    async def waiting_since(self) -> dict[str, datetime]:
-        """When the copy was taken that each source has waited for longest."""
-        return await self._db.read(replay_items.waiting_since)
-
-    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
-        """Every part these letters had in campaigns, each letter's first to last."""
-        return await self._db.read(lambda c: replay_items.items(c, ids))
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """Write down how a brake's window stands; return it with its release."""

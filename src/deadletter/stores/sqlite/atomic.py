@@ -6,33 +6,31 @@ Bodies go from table to table and never pass through our hands.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from deadletter.core.campaign import CampaignState, Outcome
+from deadletter.core.campaign import Outcome
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.message import Lineage
 from deadletter.core.packing import copy_of
-from deadletter.core.replay_rules import judge
+from deadletter.core.replay_rules import Candidate
 from deadletter.core.seals import MASK, Marks, leaving
 from deadletter.core.text import stored
 from deadletter.core.topology import check_name
+from deadletter.office.transactions.operations import Course, run_now
+from deadletter.office.transactions.replays import ReplayRequest, ReplayRound
 from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.letters import Kept
 
 from .audit import ADD, mailbox_marks
-from .campaigns import SqliteCourse, existing
 from .engine import Database, is_brief
+from .letter_operations import SqliteOperations
 from .letters_keep import keep
 from .mailboxes import SqliteBroker, make
 from .queue import COUNT_SENT, still_ours
-from .replays import GIVEN, NEXT, freed, go_on, interrupted, record, sent
-from .sql import fetch, micros, numbers, seconds, write
+from .sql import micros, seconds, write
 
-_COLUMNS: Final = """
-seq, id, source, fingerprint, state, replays, ordinal, size, hex(rest), crc, hex(digest)
-"""
 _COPY: Final = """
 INSERT INTO messages (mailbox, id, body, extra, sent_at, expires_at, due)
 SELECT column2, column3, letter_contents.body, column4, column5, column6, column7
@@ -62,83 +60,53 @@ class SqlitePostman:
         keys: int | None = None,
     ) -> Posted:
         """Send the next letters of a running campaign, in one transaction."""
-        now = self._db.clock.now
-        round_ = await self._db.write(
-            lambda c: _Round(c, now()).send(campaign, limit, leave_out, keys)
-        )
+        request = ReplayRequest(campaign, limit, leave_out, keys)
+
+        def work(connection: sqlite3.Connection) -> _Round:
+            round_ = _Round(connection, self._db.clock.now())
+            run_now(round_.run(request))
+            return round_
+
+        round_ = await self._db.write(work)
         for mailbox in round_.boxes.values():
             self._broker.ring(mailbox)
         return Posted(round_.letters, round_.size)
 
 
-class _Round:
-    """One transaction's worth."""
+class _Round(ReplayRound):
+    """Letters copied into mailboxes of the file, in one transaction."""
+
+    outcome = Outcome.SENT
+    with_bodies = False
 
     def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+        super().__init__(SqliteOperations(connection), now)
         self.letters = 0
         self.size = 0
         self.boxes: dict[str, int] = {}
         self._marks: dict[int, Marks] = {}
         self._connection = connection
-        self._now = now
 
-    def send(
-        self, campaign: str, limit: int, leave_out: frozenset[str] | None, keys: int | None
-    ) -> "_Round":
-        """Send up to so many, the interrupted ones first."""
-        stands = existing(self._connection, campaign)
-        if stands.state is CampaignState.RUNNING:
-            again = interrupted(self._connection, stands, limit, self._now)
-            if again:
-                self._send_again(stands, again)
-            start, end = freed(self._connection, stands, limit - len(again))
-            if end > start:
-                self._send_planned(stands, start, end, leave_out or ())
-            left = limit - len(again) - (end - start)
-            go_on(
-                self._connection,
-                stands,
-                left if keys is None else min(left, keys),
-                lambda start, end: self._send_planned(stands, start, end, leave_out or ()),
-                once=leave_out is not None,
-            )
-        return self
-
-    def _send_again(self, stands: SqliteCourse, again: Sequence[int]) -> None:
-        wanted = {"campaign": stands.seq, "ordinals": numbers(again)}
-        rows = fetch(self._connection, _COLUMNS, GIVEN, wanted)
-        self._copy(stands, [(row, row[5]) for row in rows])
-        sent(self._connection, stands.id, [row[1] for row in rows], self._now)
-
-    def _send_planned(
-        self, stands: SqliteCourse, start: int, end: int, leave_out: Collection[str]
-    ) -> int:
-        span: dict[str, Any] = {"campaign": stands.seq, "start": start, "end": end}
-        rows = fetch(self._connection, _COLUMNS, NEXT, span)
-        going = judge(range(start, end), rows, stands.cap, leave_out)
-        self._copy(stands, [(row, row[5] + 1) for row in going.rows])
-        record(self._connection, stands, going, Outcome.SENT, leave_out, self._now)
-        return len(going.rows)
-
-    def _copy(self, stands: SqliteCourse, copies: Sequence[tuple[Sequence[Any], int]]) -> None:
+    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
-        now = micros(self._now)
-        per_box = Counter(stands.to or row[2] for row, _ in copies)
+        now = micros(self.now)
+        per_box = Counter([course.to or one.source for one in letters])
         expiry = {name: self._enter(name, n) for name, n in per_box.items()}
         written = []
         marks: Counter[int] = Counter()
-        for row, generation in copies:
-            name = stands.to or row[2]
-            lineage = Lineage(letter_id=row[1], generation=generation, campaign=stands.id)
-            id_, sent_at, expires_at, extra = copy_of(bytes.fromhex(row[8]), lineage)
+        for one in letters:
+            name = course.to or one.source
+            size, rest, crc, digest = one.contents
+            lineage = Lineage(letter_id=one.id, generation=one.replays + more, campaign=course.id)
+            id_, sent_at, expires_at, extra = copy_of(bytes.fromhex(rest), lineage)
             until = expiry[name]
-            if expires_at is not None and expires_at > self._now:
+            if expires_at is not None and expires_at > self.now:
                 until = micros(expires_at)
             box, sent_micros = self.boxes[name], micros(sent_at)
             due = now if until is None else min(now, until)
-            written.append((row[0], box, stored(id_), extra, sent_micros, until, due))
-            marks[box] += self._marks[box].copy(id_, bytes.fromhex(row[10]), row[9])
-            self.size += row[7]
+            written.append((one.seq, box, stored(id_), extra, sent_micros, until, due))
+            marks[box] += self._marks[box].copy(id_, bytes.fromhex(digest), crc)
+            self.size += size
         write(self._connection, _COPY, written, _FROM_LETTERS)
         for box, added in marks.items():
             self._connection.execute(_ADD_MARKS, (added & MASK, box))
@@ -155,7 +123,7 @@ class _Round:
         expire_after, _ = counted.fetchone()
         if expire_after is None:
             return None
-        return micros(self._now) + seconds(expire_after)
+        return micros(self.now) + seconds(expire_after)
 
 
 # Burying in the file: looking whose it is and keeping its letter are one.

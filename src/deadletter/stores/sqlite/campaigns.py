@@ -1,20 +1,19 @@
-"""Campaigns as a whole: made, listed, paused, ended."""
+"""Campaigns as a whole: made, listed, paused, ended, and letters added to them."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from deadletter.core.campaign import Campaign, CampaignState, Outcome, read, written
-from deadletter.core.errors import NotFound
+from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
 from deadletter.core.query.search_step import left_off_nowhere
-from deadletter.office.transactions.operations import Course
+from deadletter.core.seals import ItemMoves, item_changes
+from deadletter.office.transactions.operations import CampaignFilter, Course
 
-from .replays import chain, count
-from .sql import Row, fetch, ids, micros, numbers, shown, stored, when
+from .audit import ADD, item_marks
+from .sql import fetch, ids, micros, numbers, shown, storable, stored, when, write
 
 _COLUMNS: Final = (
-    "seq, id, query, created_at, actor, reason, state, mailbox, rate, cap, care,"
-    " owner, runs_as, through"
+    "id, query, created_at, actor, reason, owner, runs_as, state, mailbox, rate, cap, care, through"
 )
 _LATEST: Final = """
 SELECT * FROM campaigns
@@ -32,16 +31,22 @@ SELECT campaign, outcome, n FROM campaign_outcomes
 WHERE campaign IN (SELECT value FROM json_each(?)) AND n > 0
 """
 _FIND: Final = """
-SELECT seq, id, state, cap, actor, runs_as, items, keyed, taken, mailbox, free
+SELECT seq, id, state, cap, actor, runs_as, items, keyed, taken, free, mailbox
 FROM campaigns WHERE id = ?
 """
-_START: Final = """
-INSERT INTO campaigns
-    (id, query, created_at, actor, reason, state, mailbox, rate, cap, care, owner,
-    runs_as, through)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
-"""
+_START: Final = f"INSERT INTO campaigns ({_COLUMNS}) VALUES"
 _CHANGE: Final = "UPDATE campaigns SET state = ?, runs_as = ? WHERE seq = ?"
+_FINISH: Final = """
+UPDATE campaigns SET state = 'done'
+WHERE seq IN (SELECT value FROM json_each(?)) AND state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM campaign_outcomes WHERE campaign = campaigns.seq AND n > 0
+    AND outcome IN ('planned', 'waiting', 'sending', 'sent'))
+"""
+_COUNT: Final = "INSERT INTO campaign_outcomes (campaign, outcome, n, marks, marks_key) VALUES"
+_COUNT_MORE: Final = f"""
+ON CONFLICT (campaign, outcome) DO UPDATE
+SET n = n + excluded.n, marks = marks + excluded.marks {ADD}
+"""
 # Oldest first, and each letter once, also when it is planned again.
 _OLDEST_FIRST: Final = """
 ORDER BY ifnull(l.sent_at, l.first_failed_at), l.sent_place, l.message_id, l.seq
@@ -59,137 +64,131 @@ WHERE NOT EXISTS (
 _NEW: Final = "SELECT letter FROM campaign_items WHERE campaign = ? AND ordinal >= ?"
 _ADDED: Final = "UPDATE campaigns SET items = ?, free = ? WHERE seq = ?"
 
+# Letters of one key: each waits for the one before it to end.
 
-class SqliteCourse(Course, frozen=True):
-    """The position of a campaign; items from `taken` on are still only planned."""
-
-    taken: int
-    to: str | None
-    free: int  # items before it were planned as such; later ones had waited
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether letters that had waited for their key were taken."""
-        return self.items != self.free
-
-
-def course(connection: sqlite3.Connection, campaign: str) -> SqliteCourse | None:
-    """Where a campaign stands, if there is one of that id."""
-    row = connection.execute(_FIND, (stored(campaign),)).fetchone()
-    if row is None:
-        return None
-    seq, id_, state, *more = map(shown, row)
-    return SqliteCourse(seq, id_, CampaignState(state), *more)
+_HAS_KEYS: Final = """
+SELECT EXISTS (SELECT 1 FROM campaign_items i CROSS JOIN letters l ON l.seq = i.letter
+    WHERE i.campaign = ? AND i.ordinal >= ? AND l.key IS NOT NULL)
+"""
+_LETTERS: Final = """
+SELECT i.letter, i.ordinal,
+    CASE WHEN l.key IS NULL THEN NULL ELSE lag(i.letter) OVER w END AS follows,
+    first_value(i.letter) OVER w AS head
+FROM campaign_items i CROSS JOIN letters l ON l.seq = i.letter
+WHERE i.campaign = :campaign AND i.ordinal >= :first
+WINDOW w AS (PARTITION BY ifnull(:to, l.source), l.key ORDER BY i.ordinal)
+ORDER BY i.ordinal
+"""
+_TAKE_BACK: Final = "DELETE FROM campaign_items WHERE campaign = ? AND ordinal >= ?"
+_ADD_ITEMS: Final = "INSERT INTO campaign_items (campaign, ordinal, letter) VALUES"
+_WAIT: Final = "INSERT INTO campaign_waiting (campaign, follows, letter, head, place) VALUES"
+_KEYED: Final = "UPDATE campaigns SET keyed = 1, items = ?, free = ? WHERE seq = ?"
 
 
-def existing(connection: sqlite3.Connection, campaign: str) -> SqliteCourse:
-    """Where a campaign stands, which must be there."""
-    found = course(connection, campaign)
-    if found is None:
-        raise NotFound(f"there is no campaign {campaign}")
-    return found
+class CampaignOperations:
+    """Operations on campaigns; none of them ever waits."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-def start(connection: sqlite3.Connection, campaign: Campaign) -> None:
-    """Write a campaign without letters, unless it exists."""
-    connection.execute(_START, _row(campaign))
+    async def find_campaign(self, id: str) -> Course | None:
+        """Return the position of a campaign."""
+        row = self._connection.execute(_FIND, (stored(id),)).fetchone()
+        if row is None:
+            return None
+        seq, id_, state, *more = map(shown, row)
+        return Course(seq, id_, CampaignState(state), *more)
 
+    async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
+        """Return campaigns with their counts, latest first."""
+        owner, behind = stored(wanted.owner), None
+        if wanted.after is not None:
+            known = {"after": stored(wanted.after), "owner": owner}
+            found = self._connection.execute(_PLACE, known).fetchone()
+            if found is None:
+                raise left_off_nowhere(wanted.after)
+            (behind,) = found
+        asked = {
+            "limit": wanted.limit,
+            "begins": stored(wanted.begins),
+            "only": wanted.only,
+            "owner": owner,
+            "behind": behind,
+        }
+        rows = fetch(self._connection, f"seq, {_COLUMNS}", _LATEST, asked)
+        counts: dict[int, dict[Outcome, int]] = {row[0]: {} for row in rows}
+        columns = "campaign, outcome, n"
+        for seq, outcome, n in fetch(self._connection, columns, _COUNTS, (numbers(counts),)):
+            counts[seq][Outcome(outcome)] = n
+        return [
+            campaign_of([id_, query, when(created_at), *more], counts[seq])
+            for seq, id_, query, created_at, *more in rows
+        ]
 
-def add(
-    connection: sqlite3.Connection, course: Course, campaign: Campaign, letters: Sequence[str]
-) -> int:
-    """Add letters to a campaign, oldest sent first; return the number of new ones."""
-    first = course.items
-    adding = {"campaign": course.seq, "items": first, "ids": ids(letters)}
-    connection.execute(_ADD, adding)
-    new = [row[0] for row in connection.execute(_NEW, (course.seq, first))]
-    end = first + len(new)
-    connection.execute(_ADDED, (end, end, course.seq))
-    count(connection, {(course.seq, None, Outcome.PLANNED): new})
-    if campaign.care.key_order:
-        chain(connection, course.seq, first, campaign.to)
-    return len(new)
+    async def start_campaign(self, campaign: Campaign) -> None:
+        """Write a campaign without letters, unless it exists."""
+        id_, query, created_at, *more = campaign_row(campaign)
+        row = storable((id_, query, micros(created_at), *more))
+        write(self._connection, _START, [row], "ON CONFLICT (id) DO NOTHING")
 
+    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+        """Write another state of a campaign, and the principal that it runs as."""
+        self._connection.execute(_CHANGE, (state.value, stored(runs_as), course.seq))
 
-def sent_order(connection: sqlite3.Connection, letters: Sequence[str]) -> list[str]:
-    """The ids of letters that exist, oldest sent first."""
-    return [row[0] for row in fetch(connection, "id", _ORDERED, (ids(letters),))]
+    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
+        """End running campaigns that have nothing left to wait for."""
+        self._connection.execute(_FINISH, (numbers(campaigns),))
 
+    async def sent_order(self, letters: Sequence[str]) -> list[str]:
+        """Return the ids of letters that exist, oldest sent first."""
+        return [row[0] for row in fetch(self._connection, "id", _ORDERED, (ids(letters),))]
 
-def change(
-    connection: sqlite3.Connection, campaign: int, state: CampaignState, principal: str
-) -> None:
-    """Write another state of a campaign, and the principal that it runs as."""
-    connection.execute(_CHANGE, (state.value, stored(principal), campaign))
+    async def plan_items(self, course: Course, campaign: Campaign, letters: Sequence[str]) -> int:
+        """Add letters to a campaign, oldest sent first; return the number of new ones."""
+        first = course.items
+        adding = {"campaign": course.seq, "items": first, "ids": ids(letters)}
+        self._connection.execute(_ADD, adding)
+        new = [row[0] for row in self._connection.execute(_NEW, (course.seq, first))]
+        end = first + len(new)
+        self._connection.execute(_ADDED, (end, end, course.seq))
+        await self.count_items({(course.seq, None, Outcome.PLANNED): new})
+        if campaign.care.key_order:
+            await self._chain(course.seq, first, campaign.to)
+        return len(new)
 
+    async def count_items(self, moves: ItemMoves) -> None:
+        """Change the number of items by outcome, and their sums."""
+        marks = item_marks(self._connection, {campaign for campaign, _, _ in moves})
+        rows = [
+            (campaign, outcome.value, *more)
+            for campaign, outcome, *more in item_changes(moves, marks)
+        ]
+        write(self._connection, _COUNT, rows, _COUNT_MORE)
 
-def latest(
-    connection: sqlite3.Connection,
-    *,
-    limit: int,
-    begins: str,
-    only: CampaignState | None,
-    owner: str | None,
-    after: str | None,
-) -> list[Campaign]:
-    """Campaigns with their counts, latest first."""
-    asked = {
-        "limit": limit,
-        "begins": stored(begins),
-        "only": only,
-        "owner": stored(owner),
-        "behind": None,
-    }
-    if after is not None:
-        known = connection.execute(
-            _PLACE, {"after": stored(after), "owner": stored(owner)}
-        ).fetchone()
-        if known is None:
-            raise left_off_nowhere(after)
-        asked["behind"] = known[0]
-    rows = fetch(connection, _COLUMNS, _LATEST, asked)
-    counts: dict[int, dict[Outcome, int]] = {row[0]: {} for row in rows}
-    for campaign, outcome, n in fetch(
-        connection, "campaign, outcome, n", _COUNTS, (numbers(counts),)
-    ):
-        counts[campaign][Outcome(outcome)] = n
-    return [_campaign(row, counts[row[0]]) for row in rows]
+    async def _chain(self, campaign: int, first: int, to: str | None) -> None:
+        """Let items from an ordinal on wait for each other by key."""
+        connection = self._connection
+        (has_keys,) = connection.execute(_HAS_KEYS, (campaign, first)).fetchone()
+        if not has_keys:
+            return
+        values = {"campaign": campaign, "first": first, "to": to}
+        rows = connection.execute(_LETTERS, values).fetchall()
+        waiting = [
+            (campaign, follows, letter, head, place)
+            for letter, place, follows, head in rows
+            if follows is not None
+        ]
+        if not waiting:
+            return
+        free = [row[0] for row in rows if row[2] is None]
+        connection.execute(_TAKE_BACK, (campaign, first))
+        self._add_items(campaign, first, free)
+        write(connection, _WAIT, waiting)
+        end = first + len(free)
+        connection.execute(_KEYED, (end, end, campaign))
+        letters = [row[2] for row in waiting]
+        await self.count_items({(campaign, Outcome.PLANNED, Outcome.WAITING): letters})
 
-
-def _row(campaign: Campaign) -> Row:
-    return (
-        stored(campaign.id),
-        stored(campaign.query),
-        micros(campaign.created_at),
-        stored(campaign.actor),
-        stored(campaign.reason),
-        campaign.state.value,
-        stored(campaign.to),
-        campaign.rate,
-        campaign.cap,
-        written(campaign.care),
-        stored(campaign.owner),
-        stored(campaign.runs_as),
-        stored(campaign.through),
-    )
-
-
-def _campaign(row: Row, counts: dict[Outcome, int]) -> Campaign:
-    _, id_, query, created_at, actor, reason, state, to, rate, cap, care, *who = row
-    owner, principal, through = who
-    return Campaign(
-        id=id_,
-        query=query,
-        created_at=when(created_at),
-        actor=actor,
-        reason=reason,
-        owner=owner,
-        runs_as=principal,
-        state=CampaignState(state),
-        to=to,
-        rate=rate,
-        cap=cap,
-        care=read(care),
-        through=through,
-        counts=counts,
-    )
+    def _add_items(self, campaign: int, first: int, letters: Iterable[int]) -> None:
+        items = [(campaign, ordinal, letter) for ordinal, letter in enumerate(letters, first)]
+        write(self._connection, _ADD_ITEMS, items)

@@ -1,48 +1,37 @@
 """The idempotency ledger in the file."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from deadletter.core.text import stored
-from deadletter.ports.engine import LedgerClaim, LedgerKey, LedgerState, refused_claim, standing
+from deadletter.office.transactions.ledger import Ended, Entry, LedgerOperations, Name, StoredLedger
+from deadletter.office.transactions.operations import run_now
+from deadletter.ports.engine import LedgerState
 
 from .engine import Database
-from .sql import Tokens, micros, seconds
+from .sql import micros, seconds
+
+T = TypeVar("T")
 
 _CHUNK: Final = 100  # keys in one statement
 
-# A claim is given for a new generation, after a failure, when an earlier claim
-# has run out, and to the message that holds it already: delivered again, its
-# earlier worker is fenced. Digests are 16 bytes each; what is NULL is not known.
-_BEGIN: Final = """
+_FIND: Final = """
+SELECT json_group_array(json_array(mailbox, key, generation, state,
+    iif(state = 'processing', holder, ''), token, hex(digests), due <= ?))
+FROM (VALUES {rows}) AS asked CROSS JOIN ledger
+ON mailbox = asked.column1 AND key = asked.column2
+"""
+# Digests are 16 bytes each; what is NULL is not known.
+_WRITE: Final = """
 INSERT INTO ledger (mailbox, key, generation, state, holder, token, due, digests)
 VALUES {rows}
 ON CONFLICT (mailbox, key) DO UPDATE SET generation = excluded.generation,
     state = excluded.state, holder = excluded.holder, token = excluded.token,
-    due = excluded.due, expires_at = NULL,
-    digests = CASE
-        WHEN excluded.generation > ledger.generation
-        THEN substr(CAST(ledger.digests || excluded.digests AS BLOB), -64)
-        WHEN length(ledger.digests) > 16
-        THEN CAST(substr(ledger.digests, 1, length(ledger.digests) - 16)
-            || excluded.digests AS BLOB)
-        ELSE excluded.digests END
-WHERE excluded.generation > ledger.generation
-OR excluded.generation = ledger.generation AND (
-    ledger.state IN ('failed', 'dead_lettered')
-    OR ledger.state = 'processing' AND (
-        ledger.due <= ? OR ledger.holder = excluded.holder AND excluded.holder <> ''
-        AND ifnull(substr(ledger.digests, -16) = excluded.digests, 1)))
-"""
-_STANDING: Final = """
-SELECT json_group_array(json_array(asked.column1, generation, state, token,
-    CASE WHEN state <> 'processing' THEN hex(digests) END))
-FROM (VALUES {rows}) AS asked CROSS JOIN ledger
-ON mailbox = asked.column2 AND key = asked.column3
+    due = excluded.due, expires_at = NULL, digests = excluded.digests
 """
 _IN_USE: Final = """
 SELECT EXISTS (SELECT 1 FROM json_each(?) CROSS JOIN ledger ON mailbox = value)
@@ -67,68 +56,42 @@ DELETE FROM ledger
 WHERE mailbox = ? AND key = ? AND token = ? AND state = 'processing'
 """
 
-# Generation, state, token; and, once it is finished, digests in hex.
-_Standing: TypeAlias = tuple[int, LedgerState, int, str | None]
-_standing: Final = msgspec.json.Decoder(list[tuple[int, int, LedgerState, int, str | None]]).decode
+_Row: TypeAlias = tuple[str, str, int, LedgerState, str, int, str, int]
+_rows: Final = msgspec.json.Decoder(list[_Row]).decode
 
 
-class SqliteLedger:
+class SqliteLedger(StoredLedger):
     """Idempotency keys in the file."""
 
     def __init__(self, db: Database) -> None:
+        super().__init__()
         self._db = db
-        self._tokens = Tokens()
 
-    async def begin(self, keys: Sequence[LedgerKey], *, lease: float) -> Sequence[LedgerClaim]:
-        """Claim keys for processing, in one transaction."""
-        if not keys:
-            return []
-        tokens = [self._tokens.next() for _ in keys]
-        by = seconds(lease)
-        found = await self._db.write(lambda c: _begin(c, keys, tokens, self._now(), by), brief=True)
-        return [
-            LedgerClaim(key, True, found[i][1], token)
-            if found[i][2] == token
-            else refused_claim(key, found[i][1], _digests(found[i]))
-            for i, (key, token) in enumerate(zip(keys, tokens, strict=True))
-        ]
-
-    async def finish(
-        self, outcomes: Sequence[tuple[LedgerClaim, LedgerState]], *, ttl: float
-    ) -> Sequence[bool]:
-        """Record outcomes; return for each whether the claim was still valid."""
-        if not outcomes:
-            return []
-        life = seconds(ttl)
+    async def transact(self, work: Callable[[LedgerOperations], Coroutine[Any, Any, T]]) -> T:
+        """Run operations in one transaction, on the writer's thread."""
         return await self._db.write(
-            lambda c: _finish(c, outcomes, expires_at=self._now() + life), brief=True
+            lambda c: run_now(work(_Operations(c, self._now()))), brief=True
         )
 
-    async def look(self, keys: Sequence[LedgerKey]) -> Sequence[LedgerState | None]:
-        """Return the states of keys without claiming them."""
-        found = await self._db.read(lambda c: _look(c, keys))
-        return [
-            standing(key, *found[i][:2], _digests(found[i])) if i in found else None
-            for i, key in enumerate(keys)
-        ]
+    async def find(self, names: Collection[Name]) -> dict[Name, Entry]:
+        """Return the entries of keys."""
+        return await self._db.read(lambda c: _find(c, names, self._now()))
 
     async def in_use(self, mailboxes: Sequence[str]) -> bool:
         """Return whether there is an entry of any of these mailboxes."""
         names = msgspec.json.encode([stored(name) for name in mailboxes]).decode()
         return await self._db.read(lambda c: bool(c.execute(_IN_USE, (names,)).fetchone()[0]))
 
-    async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
-        """Delete expired keys and abandoned claims; return how many."""
+    async def delete_expired(self, limit: int) -> int:
+        """Delete finished keys whose time to live is over; return their number."""
         values = (self._now(), limit)
-        gone = await self._db.write(lambda c: c.execute(_FORGET, values).rowcount)
-        if abandoned is None or gone >= limit:
-            return gone
-        return gone + await self._forget_left(seconds(abandoned), limit - gone)
+        return await self._db.write(lambda c: c.execute(_FORGET, values).rowcount)
 
-    async def _forget_left(self, age: int, limit: int) -> int:
+    async def delete_abandoned(self, age: float, limit: int) -> int:
+        """Delete claims whose lease ran out `age` seconds ago; return their number."""
         # Claims have no index of their own, because every message would pay for
         # it. So they are sought where that keeps nobody from writing.
-        values = (self._now() - age, limit)
+        values = (self._now() - seconds(age), limit)
         found = await self._db.read(lambda c: c.execute(_LEFT, values).fetchall())
         if not found:
             return 0
@@ -138,63 +101,58 @@ class SqliteLedger:
         return micros(self._db.clock.now())
 
 
-def _begin(
-    connection: sqlite3.Connection,
-    keys: Sequence[LedgerKey],
-    tokens: Sequence[int],
-    now: int,
-    lease: int,
-) -> dict[int, _Standing]:
-    due = now + lease
-    rows = [
-        (key.mailbox, key.key, key.generation, "processing", key.holder, token, due, key.digest)
-        for key, token in zip(keys, tokens, strict=True)
-    ]
-    for start in range(0, len(rows), _CHUNK):
-        chunk = rows[start : start + _CHUNK]
-        values: list[Any] = [value for row in chunk for value in row]
-        connection.execute(_sql(_BEGIN, 8, len(chunk)), [*values, now])
-    return _look(connection, keys)
+class _Operations:
+    """One transaction of a connection; none of them ever waits."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = now
+
+    async def claim_new(self, claims: Mapping[Name, Entry], lease: float) -> dict[Name, Entry]:
+        """Return the entries of keys."""
+        return _find(self._connection, claims, self._now)
+
+    async def write(
+        self, claims: Mapping[Name, Entry], found: Mapping[Name, Entry], lease: float
+    ) -> Collection[Name]:
+        """Write claims; return their keys."""
+        due = self._now + seconds(lease)
+        rows = [
+            (*name, one.generation, "processing", one.holder, one.token, due, one.digests)
+            for name, one in claims.items()
+        ]
+        for values in _chunks(rows):
+            self._connection.execute(_sql(_WRITE, 8, len(values) // 8), values)
+        return claims.keys()
+
+    async def finish(self, ended: Sequence[Ended], ttl: float) -> Collection[Ended]:
+        """Write outcomes of claims that still have their token; return those that had."""
+        expires_at = self._now + seconds(ttl)
+        changed = 0
+        for values in _chunks([(*name, token, state) for name, token, state in ended]):
+            statement = _sql(_FINISH, 4, len(values) // 4)
+            changed += self._connection.execute(statement, (expires_at, *values)).rowcount
+        if changed == len(ended):
+            return ended
+        # A token is never given twice, so what carries ours and our state was ours.
+        found = _find(self._connection, {name for name, _, _ in ended}, self._now)
+        return {(name, entry.token, entry.state) for name, entry in found.items()}
 
 
-def _look(connection: sqlite3.Connection, keys: Sequence[LedgerKey]) -> dict[int, _Standing]:
-    """Return the entries of keys by their place in `keys`; missing keys are left out."""
-    found: dict[int, _Standing] = {}
-    for start in range(0, len(keys), _CHUNK):
-        chunk = keys[start : start + _CHUNK]
-        values: list[Any] = []
-        for place, key in enumerate(chunk, start):
-            values += (place, key.mailbox, key.key)
-        (packed,) = connection.execute(_sql(_STANDING, 3, len(chunk)), values).fetchone()
-        found.update((row[0], row[1:]) for row in _standing(packed))
+def _find(connection: sqlite3.Connection, names: Iterable[Name], now: int) -> dict[Name, Entry]:
+    found: dict[Name, Entry] = {}
+    for values in _chunks([*names]):
+        statement = _sql(_FIND, 2, len(values) // 2)
+        (packed,) = connection.execute(statement, (now, *values)).fetchone()
+        for mailbox, key, generation, state, holder, token, digests, is_lapsed in _rows(packed):
+            known = bytes.fromhex(digests) if digests else None
+            found[mailbox, key] = Entry(generation, state, holder, token, known, is_lapsed == 1)
     return found
 
 
-def _finish(
-    connection: sqlite3.Connection,
-    outcomes: Sequence[tuple[LedgerClaim, LedgerState]],
-    *,
-    expires_at: int,
-) -> list[bool]:
-    changed = 0
-    for start in range(0, len(outcomes), _CHUNK):
-        chunk = outcomes[start : start + _CHUNK]
-        values: list[Any] = [expires_at]
-        for claim, state in chunk:
-            values += (claim.key.mailbox, claim.key.key, claim.token, state)
-        changed += connection.execute(_sql(_FINISH, 4, len(chunk)), values).rowcount
-    if changed == len(outcomes):
-        return [True] * changed
-    # A token is never given twice, so what carries ours and our state was ours.
-    found = _look(connection, [claim.key for claim, _ in outcomes])
-    return [
-        i in found and found[i][1:3] == (state, claim.token)
-        for i, (claim, state) in enumerate(outcomes)
-    ]
-
-
-def _digests(standing: _Standing) -> bytes | None:
-    return bytes.fromhex(standing[3]) if standing[3] else None
+def _chunks(rows: Sequence[Sequence[Any]]) -> Iterable[list[Any]]:
+    for start in range(0, len(rows), _CHUNK):
+        yield [value for row in rows[start : start + _CHUNK] for value in row]
 
 
 @cache

@@ -1,7 +1,6 @@
 """The operations of office transactions on a SQLite file; none of them ever waits."""
 
-import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,24 +8,16 @@ import msgspec
 
 from deadletter.core.audit import SealedLetter
 from deadletter.core.brake import Release, encode_release
-from deadletter.core.campaign import Campaign, CampaignState, Outcome
 from deadletter.core.grouping import GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, LetterHead, Standing, State
-from deadletter.core.seals import ItemMoves, Sealing
-from deadletter.office.transactions.operations import (
-    Brief,
-    Course,
-    ReplayedCopy,
-    Revision,
-    Seals,
-    Shifts,
-)
+from deadletter.core.seals import Sealing
+from deadletter.office.transactions.operations import Brief, Revision, Seals, Shifts
 
-from . import audit, campaigns, groups, key_order, letters_verify
+from . import audit, groups, letters_verify
 from .audit import ADD, office_marks, sealing_of
-from .campaigns import SqliteCourse
 from .letters_rows import HEAD, head_of, whole
-from .sql import Row, fetch, ids, micros, numbers, packed, stored
+from .replays import ReplayOperations, brief_of
+from .sql import fetch, ids, micros, numbers, stored
 
 _BRIEF: Final = "seq, id, source, fingerprint, state, replays"
 _GIVEN: Final = """
@@ -84,28 +75,10 @@ _NO_RULES: Final = "DELETE FROM group_rules WHERE fingerprint = ?"
 _RELEASE: Final = """
 UPDATE brake_windows SET release = ? WHERE mailbox = ? AND NOT is_closed
 """
-_COPIES: Final = """
-SELECT l.seq, l.id, l.source, l.fingerprint, l.state, l.replays, i.generation,
-       i.campaign, i.ordinal, i.outcome, g.cap, g.keyed
-FROM json_each(?) CROSS JOIN letters l ON l.id = json_extract(value, '$[0]')
-CROSS JOIN campaign_items i
-    ON i.letter = l.seq AND i.generation = json_extract(value, '$[1]')
-CROSS JOIN campaigns g ON g.seq = i.campaign
-"""
-_COPY: Final = f"{_BRIEF}, generation, campaign, ordinal, outcome, cap, keyed"
 
 
-def brief_of(row: Row) -> Brief:
-    """Return the letter in the columns seq, id, source, fingerprint, state, replays."""
-    seq, id_, source, fingerprint, state, replays = row[:6]
-    return Brief(seq, id_, source, fingerprint, State(state), replays)
-
-
-class SqliteOperations:
+class SqliteOperations(ReplayOperations):
     """One transaction of a connection."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
 
     @property
     def sealing(self) -> Sealing:
@@ -221,61 +194,6 @@ class SqliteOperations:
         """Write a release into the open windows of a mailbox; return their number."""
         values = (encode_release(release), stored(mailbox))
         return self._connection.execute(_RELEASE, values).rowcount
-
-    async def find_campaign(self, id: str) -> SqliteCourse | None:
-        """Return the position of a campaign."""
-        return campaigns.course(self._connection, id)
-
-    async def start_campaign(self, campaign: Campaign) -> None:
-        """Write a campaign without letters, unless it exists."""
-        campaigns.start(self._connection, campaign)
-
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
-        """Write another state of a campaign, and the principal that it runs as."""
-        campaigns.change(self._connection, course.seq, state, runs_as)
-
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
-        """Add letters to a campaign, oldest sent first; return the number of new ones."""
-        return campaigns.add(self._connection, course, campaign, ids)
-
-    async def finish_campaigns(self, campaigns: Collection[int]) -> None:
-        """End running campaigns that have nothing left to wait for."""
-        key_order.finish(self._connection, campaigns)
-
-    async def find_copies(self, copies: Collection[tuple[str, int]]) -> list[ReplayedCopy]:
-        """Return copies by letter id and generation."""
-        asked = packed([copy for copy in copies if copy[0].isascii()])
-        found = []
-        for row in fetch(self._connection, _COPY, _COPIES, (asked,)):
-            generation, campaign, ordinal, outcome, cap, keyed = row[6:]
-            found.append(
-                ReplayedCopy(
-                    brief_of(row), generation, campaign, ordinal, Outcome(outcome), cap, keyed
-                )
-            )
-        return found
-
-    async def settle_items(
-        self, campaign: int, ordinals: Sequence[int], outcome: Outcome, now: datetime
-    ) -> None:
-        """Write the outcome of items."""
-        key_order.mark(self._connection, campaign, ordinals, outcome, now)
-
-    async def explain_items(self, reasons: Sequence[tuple[str, int, int]]) -> None:
-        """Write why items were refused: text, campaign and ordinal of each."""
-        key_order.explain(self._connection, reasons)
-
-    async def count_items(self, moves: ItemMoves) -> None:
-        """Change the number of items by outcome, and their sums."""
-        key_order.count(self._connection, moves)
-
-    async def free_waiting(self, campaign: int, letters: Sequence[int]) -> None:
-        """Let letters go that wait for these letters by their key."""
-        key_order.free_behind(self._connection, campaign, letters)
-
-    async def hold_waiting(self, campaign: int, letters: Sequence[int], now: datetime) -> None:
-        """Hold all letters back that wait behind these letters by their key."""
-        key_order.hold_behind(self._connection, campaign, letters, now)
 
     async def rekey_sums(self) -> None:
         """Make sums of letters and campaigns anew with the first key, where they fit."""

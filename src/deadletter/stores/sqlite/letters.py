@@ -2,12 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Final, TypeVar
 
 from deadletter.core.audit import Examined
 from deadletter.core.brake import KEPT, BrakeWindow, decode, encode
-from deadletter.core.campaign import Campaign, CampaignState, ReplayItem
 from deadletter.core.grouping import Asked, GroupRule
 from deadletter.core.letter import AuditEntry, DeadLetter, Group, State
 from deadletter.core.message import Message
@@ -24,29 +22,9 @@ from deadletter.core.seals import Sealing
 from deadletter.office.transactions.letter_store import TransactionalLetters
 from deadletter.office.transactions.operations import Transaction, run_now
 from deadletter.ports.features import Clock, Dice, Features
-from deadletter.ports.letters import (
-    Kept,
-    KeyProgress,
-    Names,
-    Page,
-    ReplayItems,
-    ReplayNext,
-    ReplayTaken,
-)
+from deadletter.ports.letters import Kept, Names, Page
 
-from . import (
-    audit,
-    body_index,
-    campaigns,
-    groups,
-    key_order,
-    letters_edit,
-    letters_replay,
-    letters_verify,
-    replay_story,
-    search,
-    text_index,
-)
+from . import audit, body_index, groups, letters_edit, letters_verify, search, text_index
 from .engine import Database
 from .letter_operations import SqliteOperations
 from .letters_keep import keep
@@ -123,6 +101,10 @@ class SqliteLetters(TransactionalLetters):
         return await self._db.write(
             lambda c: run_now(transaction(SqliteOperations(c))), patient=patient
         )
+
+    async def look(self, reading: Transaction[T]) -> T:
+        """Run a transaction that only reads, on a reader's thread."""
+        return await self._db.read(lambda c: run_now(reading(SqliteOperations(c))))
 
     async def list_groups(self, asked: Asked) -> Sequence[Group]:
         """List groups, latest or largest first."""
@@ -212,69 +194,6 @@ class SqliteLetters(TransactionalLetters):
     async def examine(self) -> Examined:
         """Examine everything that is kept here."""
         return await self._db.read(letters_verify.examine)
-
-    async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids of letters that exist, oldest sent first."""
-        return await self._db.read(lambda c: campaigns.sent_order(c, ids))
-
-    async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
-        """Return the next planned letters of a running campaign, claiming nothing."""
-        return await self._db.read(lambda c: letters_replay.upcoming(c, campaign, limit))
-
-    async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
-        """Return how far keys have come, and the sizes of the next `limit` ones."""
-        return await self._db.read(
-            lambda c: key_order.progress(c, campaigns.existing(c, campaign), limit)
-        )
-
-    async def take_replay(
-        self,
-        campaign: str,
-        *,
-        limit: int,
-        leave_out: frozenset[str] | None = None,
-        keys: int | None = None,
-    ) -> Sequence[ReplayTaken]:
-        """Claim the next letters of a running campaign: they are `replaying` now."""
-        now = self._clock.now()
-        return await self._db.write(
-            lambda c: letters_replay.take_next(c, campaign, limit, leave_out, keys, now)
-        )
-
-    async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
-        """The broker has the copies of these letters."""
-        now = self._clock.now()
-        await self._db.write(lambda c: letters_replay.sent(c, campaign, ids, now))
-
-    async def campaign_items(
-        self, campaign: str, *, after: int = 0, limit: int = 100
-    ) -> ReplayItems:
-        """What became of a campaign's letters, in the order they go."""
-        return await self._db.read(lambda c: replay_story.of_campaign(c, campaign, after, limit))
-
-    async def campaigns(
-        self,
-        *,
-        limit: int = 20,
-        begins: str = "",
-        only: CampaignState | None = None,
-        owner: str | None = None,
-        after: str | None = None,
-    ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
-        return await self._db.read(
-            lambda c: campaigns.latest(
-                c, limit=limit, begins=begins, only=only, owner=owner, after=after
-            )
-        )
-
-    async def waiting_since(self) -> dict[str, datetime]:
-        """When the copy was taken that each source has waited for longest."""
-        return await self._db.read(replay_story.waiting_since)
-
-    async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
-        """Every part these letters had in campaigns, each letter's first to last."""
-        return await self._db.read(lambda c: replay_story.items(c, ids))
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """Write down how a brake's window stands; return it with its release."""

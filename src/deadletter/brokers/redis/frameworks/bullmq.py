@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from deadletter.brokers.redis_common.job_envelope import opened, sealed
 from deadletter.core.errors import Refused
-from deadletter.core.job_envelope import opened, sealed
 from deadletter.core.message import Lineage, Message
 from deadletter.core.origin import document, mapping
 from deadletter.core.replay_rules import CopyState
