@@ -375,7 +375,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
     if with_status:
         firm_column(shown, "status", most=24 if width >= _NARROW else 9)
-    text_column(shown, "what broke")
+    text_column(shown, "error")
     if width >= WIDE:
         number_column(shown, "deaths")
         firm_column(shown, "first seen")
@@ -446,7 +446,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, text in (
-        ("what broke", _what(line)),
+        ("error", _what(line)),
         ("where", " · ".join(part for part in (line.source, where) if part)),
         ("letters", f"{line.open:,} open, {many(line.total, 'death')}"),
         ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),

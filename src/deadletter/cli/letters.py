@@ -133,11 +133,11 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
     firm_column(shown, "id")
     firm_column(shown, "state")
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
-    text_column(shown, "what broke")
+    text_column(shown, "error")
     if width >= _NARROW:
-        number_column(shown, "tries")
+        number_column(shown, "attempts")
         number_column(shown, "replays")
-    firm_column(shown, "died")
+    firm_column(shown, "dead since")
     for head in heads:
         cells: list[RenderableType] = [
             cell(short(head.id, width), "cyan"),
@@ -228,7 +228,7 @@ def _facts(letter: LetterView, now: datetime) -> Table:
         if text:
             facts.add_row(name, Text(text))
 
-    fact("what broke", error_of(head))
+    fact("error", error_of(head))
     fact("kind", head.trouble, head.code, head.reason_text or head.reason)
     fact(
         "died",

@@ -493,7 +493,7 @@ def _table(
     shown.add_column("when", width=_AGO)
     if width >= NARROW:
         shown.add_column("source", width=18 if width >= _ROOMY else 12)
-    shown.add_column("what broke")
+    shown.add_column("error")
     for item in items:
         head = heads.get(item.letter_id)
         at = item.settled_at or item.sent_at or item.taken_at
