@@ -274,6 +274,20 @@ def escaped(message: Message) -> Message:
     return replace(changed, headers=(*changed.headers, (ESCAPED, b"1")))
 
 
+def as_unicode(message: Message) -> Message:
+    """Return the message as it is if all its texts are Unicode, else escaped."""
+    texts = (
+        *(message.id, message.content_type, message.key, message.reply_to),
+        *(message.idempotency_key, message.traceparent, message.tracestate),
+        *(name for name, _ in message.headers),
+    )
+    try:
+        "".join(text for text in texts if text).encode()
+    except UnicodeEncodeError:
+        return escaped(message)
+    return message
+
+
 def restored(message: Message) -> Message:
     """Return the message as it was, if it is one that was escaped."""
     headers = message.headers
