@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deadletter.stores.sqlite import link as schema
 from deadletter.stores.sqlite import opening
 
 pytest_plugins = ["servers.fixtures"]
@@ -69,7 +68,7 @@ def new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     content, make = template.read_bytes(), opening._make
 
     def copied(path: Path) -> bool:
-        is_old = schema.known()[-1][0] != made.schema  # a test of migrations
+        is_old = opening.known()[-1][0] != made.schema  # a test of migrations
         if is_old or path.exists() or not path.parent.is_dir():
             return make(path)
         opening._check_log(path)

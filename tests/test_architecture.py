@@ -27,8 +27,7 @@ OWN_TIME = {
     "testing": "makes time and chance for tests",
     "cli": "is where people are",
     "system.py": "is what is handed in",
-    "stores/sqlite/connection.py": "waits for a locked file, in real time",
-    "stores/sqlite/files.py": "compares with the clock of the file system",
+    "stores/sqlite/connection.py": "waits for a locked file, compares with the file system's clock",
     "stores/postgresql/database.py": "waits for others in the way, in real time",
     "runtime/isolation_child.py": "is a process of its own, with nobody to hand it in",
 }

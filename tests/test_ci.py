@@ -111,7 +111,7 @@ def test_servers_that_are_here_are_used_whatever_one_says(project: Project) -> N
     assert project.run(DLQ_CI_WITHOUT_SERVERS="yes").made == ALL
 
 
-def test_what_passed_only_when_tried_again_stands_at_the_end(project: Project) -> None:
+def test_flaky_tests_are_listed_at_the_end(project: Project) -> None:
     ran = project.run("engines")
 
     again = "passed only when tried again: tests.engines.test_a.test_flaky"
@@ -121,7 +121,7 @@ def test_what_passed_only_when_tried_again_stands_at_the_end(project: Project) -
 
 
 @pytest.mark.parametrize("other", ["systems-again", "ledger"])
-def test_it_stands_there_also_when_something_else_fails(project: Project, other: str) -> None:
+def test_flaky_tests_are_listed_when_others_fail(project: Project, other: str) -> None:
     ran = project.run("engines", "systems", other)
 
     assert ran.code != 0
@@ -129,14 +129,14 @@ def test_it_stands_there_also_when_something_else_fails(project: Project, other:
 
 
 @pytest.mark.parametrize("stage", ["lint", "types", "ledger"])
-def test_what_fails_is_not_tried_again(project: Project, stage: str) -> None:
+def test_failing_stages_are_not_retried(project: Project, stage: str) -> None:
     ran = project.run(stage)
 
     assert ran.code != 0
     assert ran.made == ALL[: ALL.index(stage) + 1]
 
 
-def test_what_fails_twice_fails(project: Project) -> None:
+def test_tests_that_fail_twice_fail(project: Project) -> None:
     ran = project.run("engines", "engines-again")
 
     assert ran.code != 0
@@ -170,7 +170,7 @@ def test_every_lock_can_be_made_anew_and_names_no_host(lock: Path) -> None:
     assert not re.search("https?://", lock.read_text())
 
 
-def test_what_is_installed_from_a_lock_is_only_what_the_lock_names() -> None:
+def test_installs_from_locks_resolve_no_dependencies() -> None:
     """Left to resolve `coverage[toml]`, pip took a release newer than the lock's."""
     lines = [
         line

@@ -64,6 +64,21 @@ def test_a_text_can_begin_with_what_was_being_done() -> None:
     assert str(ours) == "feeding: there is no such loft (nobody)"
 
 
+def test_a_wrong_setting_is_an_error_of_the_url_only_while_opening() -> None:
+    table = ErrorTable(
+        "Pigeon",
+        {Failure: (Refused, "the pigeon refused")},
+        configuration={403: "the loft rejects us: feed it"},
+        codes=codes,
+    )
+
+    opening = table.translate_opening(Failure(403, "hungry"), "roof:1")
+    running = table.translate(Failure(403, "hungry"), "roof:1")
+
+    assert (type(opening), type(running)) == (ConfigError, Unavailable)
+    assert str(opening) == str(running) == "roof:1: the loft rejects us: feed it (hungry)"
+
+
 def test_errors_of_others_and_our_own_pass_untranslated() -> None:
     with pytest.raises(KeyError), TABLE.translated():
         raise KeyError("x")
@@ -99,7 +114,7 @@ def test_errors_at_opening_say_where_and_what_to_do() -> None:
         "no answer from roof:1: is Pigeon running, and is the URL right? Is the window open? (cat)"
     )
     assert isinstance(lost, Unavailable)
-    assert str(other) == "there is no such loft (nobody)"
+    assert str(other) == "roof:1: there is no such loft (nobody)"
 
 
 def test_trouble_with_tls_is_recognised_behind_other_errors() -> None:
@@ -143,6 +158,7 @@ def test_a_url_is_taken_apart_and_decoded() -> None:
     assert (url.user, url.password, url.path) == ("an@na", f"{SECRET}/", "/a b")
     assert url.options == Options(flights=9, night=True, breed="tumbler")
     assert url.client_options == {"x.y": "z"}
+    assert url.client_url == f"coo://an%40na:{SECRET}%2F@roof:70/a%20b?x.y=z"
     assert url.where == "roof:70"
 
 

@@ -103,7 +103,7 @@ def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["url = ", "url = 'a'\nurl = 'b'", "\x00"])
-def test_what_is_not_toml_is_refused(folder: Path, text: str) -> None:
+def test_invalid_toml_is_rejected(folder: Path, text: str) -> None:
     write(folder, text)
 
     with pytest.raises(ConfigError, match="is not TOML"):
@@ -265,7 +265,7 @@ def test_lists_come_from_the_environment_between_commas_or_as_json() -> None:
         ),
     ],
 )
-def test_what_is_wrong_in_a_list_is_found(folder: Path, text: str, sentence: str) -> None:
+def test_invalid_list_entries_are_reported(folder: Path, text: str, sentence: str) -> None:
     write(folder, text)
 
     with pytest.raises(ConfigError, match=sentence) as refused:
@@ -274,7 +274,7 @@ def test_what_is_wrong_in_a_list_is_found(folder: Path, text: str, sentence: str
 
 
 @pytest.mark.parametrize("text", ["[", '[{"kind": "webhook"}]', "https://a.example"])
-def test_what_is_wrong_in_a_list_of_the_environment_is_found(text: str) -> None:
+def test_invalid_list_entries_of_the_environment_are_reported(text: str) -> None:
     with pytest.raises(ConfigError, match="DLQ_ALERTS_TARGETS must be a list"):
         load_settings(environ={"DLQ_ALERTS_TARGETS": text})
 

@@ -16,7 +16,7 @@ from deadletter.ports import Clock, Dice
 from deadletter.system import SystemClock, SystemDice
 
 
-def test_they_are_what_the_ports_ask_for() -> None:
+def test_the_system_clock_and_dice_implement_the_ports() -> None:
     clock: Clock = SystemClock()
     dice: Dice = SystemDice()
 

@@ -46,7 +46,12 @@ _abandoned: Final[list[Engine]] = []  # kept, so that nothing closes them
 
 
 class Home:
-    """One engine, opened when it is needed, where it is needed."""
+    """
+    The engine of an App, opened when it is first needed.
+
+    Connections belong to one event loop, and never to a forked child: what the child
+    sends or closes, it sends or closes for its parent.
+    """
 
     def __init__(self, opener: Callable[[], Awaitable[Engine]]) -> None:
         self._opener = opener

@@ -70,7 +70,7 @@ def test_a_cloud_that_is_not_there_is_said_to_be_away(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "no AWS region is set: say which (--region), or set AWS_REGION"),
+        ((), 2, "no AWS region is set: use --region, or set AWS_REGION"),
         (("--region", "no where"), 2, "check region, endpoint and AWS_PROFILE"),
         (
             ("--region", "eu-west-1", "--endpoint", "nonsense"),

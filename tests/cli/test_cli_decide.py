@@ -210,7 +210,7 @@ def test_purging_needs_a_reason_even_with_yes(dlq: Command) -> None:
     assert "--reason" in ran.err
 
 
-def test_what_is_purged_is_gone(dlq: Command) -> None:
+def test_purged_letters_are_deleted(dlq: Command) -> None:
     letter = make_letter()
     dlq.keep(letter)
 

@@ -132,7 +132,7 @@ def test_letters_of_ours_do_not_go_to_other_peoples_servers(
         (("SERVER", "--follow", "--limit", "3"), "neither --limit"),
     ],
 )
-def test_what_cannot_be_drained_says_why(
+def test_failed_drains_explain_why(
     dlq: Command, redis_server: Server, words: tuple[str, ...], said: str
 ) -> None:
     real = [redis_server.url if word == "SERVER" else word for word in words]
@@ -205,7 +205,7 @@ def test_an_empty_place_that_exists_is_no_error(
     assert (ran.code, "Nothing is dead" in ran.out) == (ExitCode.OK, True)
 
 
-def test_what_was_drained_is_audited(dlq: Command, client: Any, redis_server: Server) -> None:
+def test_drained_messages_are_audited(dlq: Command, client: Any, redis_server: Server) -> None:
     dlq("drain", redis_server.url, "--reason", "monday")
 
     entries = dlq.do(lambda engine: engine.letters.audit())

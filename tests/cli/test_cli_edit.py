@@ -91,9 +91,7 @@ def test_an_editor_gets_the_body_and_the_line_break_it_adds_is_dropped(
     assert message_of(dlq, letter).message.body == b'{"amount": 3}'
 
 
-def test_what_was_written_is_not_lost_when_it_is_refused(
-    dlq: Command, letter: DeadLetter, editor: Any
-) -> None:
+def test_rejected_edits_are_kept_in_a_file(dlq: Command, letter: DeadLetter, editor: Any) -> None:
     editor("path.write_text('precious')")
 
     ran = dlq("edit", letter.id)  # nobody to ask, and no --yes
@@ -118,7 +116,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     assert "as it was" in ran.out
 
 
-def test_what_an_editor_would_spoil_is_not_opened(dlq: Command, editor: Any) -> None:
+def test_bodies_that_an_editor_would_change_are_not_opened(dlq: Command, editor: Any) -> None:
     editor("raise SystemExit(1)")
     letter = make_letter(body=b"\xff\x00")
     dlq.keep(letter)
@@ -220,7 +218,7 @@ def test_an_editor_that_fails_is_a_sentence_and_leaves_nothing_behind(
     assert not list(drafts.iterdir())
 
 
-def test_what_an_editor_that_fails_wrote_is_kept(
+def test_text_written_by_a_failing_editor_is_kept(
     dlq: Command, letter: DeadLetter, editor: Any, drafts: Path
 ) -> None:
     editor("path.write_text('precious')\nraise SystemExit(1)")

@@ -99,7 +99,7 @@ def test_a_group_that_is_not_there_is_not_found(dlq: Command) -> None:
     assert dlq("groups", "mute").code == 2
 
 
-def test_what_to_do_with_the_letters_of_a_resolved_group_is_said(
+def test_resolving_a_group_suggests_the_next_command(
     dlq: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dlq.keep(recent())
@@ -110,7 +110,7 @@ def test_what_to_do_with_the_letters_of_a_resolved_group_is_said(
     assert f"1 letter of it still open: dlq replay group:{NAME}" in ran.err
 
 
-def test_what_others_wrote_into_a_group_is_harmless(dlq: Command) -> None:
+def test_hostile_text_in_a_group_is_escaped(dlq: Command) -> None:
     dlq.keep(recent(error_text="\x1b[2J", fingerprint="1-\x1b]0;x\x07"))
     dlq("groups", "ack", "1-", "--reason", "\x1b[31m", "--owner", "\x9b1m")
 
@@ -163,7 +163,7 @@ def test_a_list_goes_on_only_where_one_ended(dlq: Command) -> None:
     done = dlq("groups", "--after", "somewhere")
 
     assert done.code == 2
-    assert "left off" in done.err
+    assert "not a valid cursor" in done.err
 
 
 @pytest.mark.parametrize("width", [42, 50, 53, 60, 61, 71, 72, 99, 100])

@@ -116,7 +116,7 @@ def test_markup_and_formats_are_shown_as_they_are(evil: Command) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_what_people_type_does_not_come_back_raw(dlq: Command, payload: str) -> None:
+def test_typed_arguments_are_escaped_in_output(dlq: Command, payload: str) -> None:
     letter = make_letter()
     dlq.keep(letter)
     typed = payload.encode("utf-8", "replace").decode().replace("\x00", "")

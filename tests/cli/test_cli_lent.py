@@ -95,7 +95,7 @@ def test_without_a_server_the_one_here_is_asked(dlq: Command, server: Any, tmp_p
     assert dlq("produce", "jobs", "-f", "deadletter.toml").code == 0
 
 
-def test_what_is_in_a_queue_is_counted(jobs: Asking) -> None:
+def test_items_of_a_queue_are_counted(jobs: Asking) -> None:
     ran = jobs("queues", "lent", "stats", "jobs")
     header, row = (line.split() for line in ran.out.splitlines())
 
@@ -131,9 +131,7 @@ def test_a_deleted_queue_takes_what_is_scheduled_along(jobs: Asking) -> None:
     assert ran.out == "Deleted queue jobs with 4 items.\n"
 
 
-def test_what_is_in_a_queue_is_never_cut_silently(
-    jobs: Asking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncated_lists_of_items_say_so(jobs: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deadletter.queue_server.queue_commands._PAGE", 2)
     monkeypatch.setattr("deadletter.queue_server.queue_commands._SHOWN", 2)
 

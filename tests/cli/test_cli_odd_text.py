@@ -72,7 +72,7 @@ def test_such_a_letter_is_shown(dlq: Command, odd: DeadLetter, words: tuple[str,
         assert r"m-\udc80" in ran.out.replace(r"\\u", r"\u")
 
 
-def test_it_is_listed_beside_the_others_and_found(dlq: Command, odd: DeadLetter) -> None:
+def test_letters_with_odd_text_are_listed_and_found(dlq: Command, odd: DeadLetter) -> None:
     listed = {one["id"]: one for one in dlq("--json", "list").documents}
     (found,) = dlq("--json", "list", r'message:"m-\udc80" key:k\udc80').documents
 
@@ -81,7 +81,7 @@ def test_it_is_listed_beside_the_others_and_found(dlq: Command, odd: DeadLetter)
     assert found["id"] == odd.id
 
 
-def test_it_is_exported_imported_and_replayed_exactly(
+def test_letters_with_odd_text_are_exported_imported_and_replayed_exactly(
     dlq: Command, odd: DeadLetter, tmp_path: Path
 ) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
@@ -113,7 +113,7 @@ def test_a_sheet_holds_it(dlq: Command, odd: DeadLetter) -> None:
 @pytest.mark.parametrize(
     "stored", ["X'6d2dff'", "CAST(X'6d2dff' AS TEXT)", "X'6d2dedb280'", "X'6d2d00'"]
 )
-def test_what_others_wrote_into_the_file_hides_nothing(
+def test_odd_text_in_the_database_hides_no_letters(
     dlq: Command, tmp_path: Path, stored: str
 ) -> None:
     letters = [make_letter(1), make_letter(2), make_letter(3)]

@@ -24,7 +24,7 @@ def test_a_person_sees_a_bar() -> None:
     assert "10/10" in seen.getvalue()
 
 
-def test_what_has_no_known_end_shows_how_far_it_is() -> None:
+def test_progress_without_a_total_shows_a_count() -> None:
     seen = io.StringIO()
     desk = Desk()
     desk.err = Console(file=seen, force_terminal=True, width=80)
@@ -70,7 +70,7 @@ def test_long_work_shows_a_person_how_far_it_is(
 
 @pytest.mark.parametrize(("words", "said"), LONG)
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_nobody_else_sees_how_far_it_is(
+def test_progress_is_hidden_off_terminals_and_with_json(
     full: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str, more: list[str]
 ) -> None:
     if more:  # on a terminal, too

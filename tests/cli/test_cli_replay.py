@@ -152,7 +152,7 @@ def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) ->
     assert "Type 101 to go on" in ran.err
 
 
-def test_what_has_expired_is_not_sent_without_yes(dlq: Command) -> None:
+def test_expired_letters_are_not_sent_without_yes(dlq: Command) -> None:
     dlq.keep(make_letter(expires_at=NOW - timedelta(days=4000)))
 
     refused = dlq("replay", "*")
@@ -166,7 +166,7 @@ def test_what_has_expired_is_not_sent_without_yes(dlq: Command) -> None:
     assert copy.message.expires_at is None
 
 
-def test_what_was_processed_meanwhile_is_sent_only_if_it_is_named(dlq: Command) -> None:
+def test_processed_letters_are_sent_only_if_included(dlq: Command) -> None:
     dlq.keep(make_letter(idempotency_key="done"))
     dlq.do(_processed)
 

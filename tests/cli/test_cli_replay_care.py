@@ -127,7 +127,7 @@ def test_a_ramp_goes_to_the_end_when_all_is_well(dlq: Command) -> None:
     assert "15  handled" in out
 
 
-def test_who_paused_it_and_why_is_told(dlq: Command) -> None:
+def test_a_paused_replay_shows_who_paused_it_and_why(dlq: Command) -> None:
     dlq.keep(*make_letters(2))
     planned = dlq("replay", "start", "*", "--canary", "1", "--json").document
     dlq("replay", "pause", planned["id"], "--reason", "lunch", "--actor", "anna")
@@ -153,7 +153,9 @@ def test_who_paused_it_and_why_is_told(dlq: Command) -> None:
         (["--through", "shop"], "no server of others is named 'shop'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(dlq: Command, words: Sequence[str], help_: str) -> None:
+def test_invalid_replay_options_are_rejected(
+    dlq: Command, words: Sequence[str], help_: str
+) -> None:
     dlq.keep(*make_letters(2))
 
     ran = dlq("replay", "*", *words)

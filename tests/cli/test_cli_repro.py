@@ -98,7 +98,9 @@ def test_secrets_stay_in_the_office_unless_told_otherwise(dlq: Command, project:
         (["shop:app", "--into", "shop.py"], "cannot be written to"),
     ],
 )
-def test_what_cannot_be_is_told(dlq: Command, project: Path, words: list[str], help_: str) -> None:
+def test_impossible_repros_are_explained(
+    dlq: Command, project: Path, words: list[str], help_: str
+) -> None:
     assert (project / "shop.py").exists()
     dlq.keep(letter := make_letter())
 

@@ -64,7 +64,7 @@ def test_a_delayed_message_waits(dlq: Command) -> None:
         ["send", "orders", "x", "--expires-in", "1e15"],
     ],
 )
-def test_what_cannot_be_sent_is_refused(dlq: Command, words: list[str]) -> None:
+def test_unsendable_messages_are_rejected(dlq: Command, words: list[str]) -> None:
     assert dlq(*words).code == 2
 
 
@@ -72,7 +72,7 @@ def test_an_empty_id_is_refused(dlq: Command) -> None:
     ran = dlq("send", "orders", "{}", "--id", "")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "--id is empty" in ran.err
+    assert "--id must not be empty" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_doctor_looks_at_everything(dlq: Command) -> None:
     }
 
 
-def test_what_is_exported_is_imported_elsewhere(dlq: Command, tmp_path: Path) -> None:
+def test_exported_letters_are_imported_elsewhere(dlq: Command, tmp_path: Path) -> None:
     letter = make_letter(body=bytes(range(256)), headers={"x": b"\xff"})
     dlq.keep(letter, make_letter(2, source="payments"))
     file = tmp_path / "letters.jsonl"

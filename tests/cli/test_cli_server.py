@@ -77,7 +77,7 @@ def test_an_error_through_a_server_is_the_same_error(
         assert asked == here
 
 
-def test_what_is_decided_through_a_server_is_done(
+def test_decisions_through_a_server_are_applied(
     dlq: Command, there: Asking, letters: list[DeadLetter]
 ) -> None:
     one, two, three, four, _ = (letter.id for letter in letters)
@@ -133,7 +133,7 @@ def test_a_plan_through_a_server_lists_each_letter(
     assert {one["verdict"] for one in found} >= {"ready"}
 
 
-def test_what_waits_for_an_outcome_is_told_through_a_server(
+def test_a_server_reports_letters_that_await_an_outcome(
     dlq: Command, there: Asking, letters: list[DeadLetter]
 ) -> None:
     assert there("replay", letters[0].id).code == 0
@@ -314,7 +314,7 @@ def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
         ("work", "shop:app"),
     ],
 )
-def test_what_needs_the_engine_says_so(dlq: Command, words: tuple[str, ...]) -> None:
+def test_commands_that_need_the_engine_say_so(dlq: Command, words: tuple[str, ...]) -> None:
     ran = dlq("--server", "http://127.0.0.1:1", *words)
 
     assert ran.code == 2

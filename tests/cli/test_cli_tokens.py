@@ -66,7 +66,7 @@ def test_a_revoked_token_is_gone(dlq: Command) -> None:
     assert [(act.action, act.reason) for act in audit(dlq)] == [("issue", ""), ("revoke", "leaked")]
 
 
-def test_what_no_token_can_be_is_refused(dlq: Command) -> None:
+def test_invalid_token_options_are_rejected(dlq: Command) -> None:
     nameless = dlq("tokens", "create", " ")
     roleless = dlq("tokens", "create", "ci", "--role", "god")
     timeless = dlq("tokens", "create", "ci", "--days", "0")

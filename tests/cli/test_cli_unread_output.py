@@ -102,7 +102,7 @@ def test_a_worker_goes_on_and_stops_though_nobody_reads_its_log(
     assert stopped(worker) == 0
 
 
-def test_what_handlers_print_does_not_stop_them_and_what_is_missing_is_told(
+def test_unread_handler_output_does_not_block_and_its_loss_is_reported(
     dlq: Command, start: Start
 ) -> None:
     worker = start("work", "shop:app", "--json", "--health-port", str(port := _port()))

@@ -60,9 +60,7 @@ def test_a_mistyped_command_is_guessed(dlq: Command) -> None:
         ["export", "--format", "xml"],
     ],
 )
-def test_what_cannot_be_understood_is_one_sentence_and_code_2(
-    dlq: Command, words: list[str]
-) -> None:
+def test_usage_errors_are_one_sentence_with_exit_code_2(dlq: Command, words: list[str]) -> None:
     ran = dlq(*words)
 
     assert (ran.code, ran.out) == (2, "")
@@ -106,7 +104,7 @@ def test_a_file_of_somebody_else_is_a_sentence(dlq: Command, tmp_path: Path) -> 
     ran = dlq("list", "--url", f"sqlite:///{tmp_path}/app.db")
 
     assert ran.code == 2
-    assert "deadletter shares no file, name one of its own" in ran.err
+    assert "name a file that only deadletter uses" in ran.err
     assert (tmp_path / "app.db").read_bytes() == before
 
 
@@ -198,7 +196,7 @@ def test_the_command_runs_as_a_process(dlq: Command) -> None:
         *(["--help"], ["show", "--help"], ["groups", "ack", "--help"], ["--version"]),
     ],
 )
-def test_nobody_who_reads_is_no_error(dlq: Command, words: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(dlq: Command, words: list[str]) -> None:
     letter = make_letter()
     dlq.keep(letter)
     if words == ["show"]:
@@ -234,7 +232,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(dlq: Command) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:surrogateescape"])
-def test_what_cannot_be_written_is_spelled_out(dlq: Command, encoding: str) -> None:
+def test_unencodable_characters_are_escaped(dlq: Command, encoding: str) -> None:
     dlq.keep(make_letter(error_text="größe ✓ 😀"))
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
 
@@ -253,7 +251,7 @@ def test_what_cannot_be_written_is_spelled_out(dlq: Command, encoding: str) -> N
 
 
 @pytest.mark.parametrize("words", [[], ["show", "ID"], ["list", "-n", "1"]])
-def test_what_to_type_next_asks_the_same_office(dlq: Command, words: list[str]) -> None:
+def test_suggested_commands_name_the_same_office(dlq: Command, words: list[str]) -> None:
     letter = make_letter()
     dlq.keep(letter, make_letter(2))
     words = [letter.id if word == "ID" else word for word in words]

@@ -166,7 +166,7 @@ def test_several_processes_run_under_a_supervisor(
         (["failing:app"], "start-up hook connect failed with OSError: no bank"),
     ],
 )
-def test_what_cannot_be_run_is_a_sentence(
+def test_an_app_that_cannot_run_is_explained_in_one_sentence(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path, words: list[str], said: str
 ) -> None:
     (tmp_path / "failing.py").write_text(FAILING)

@@ -35,7 +35,7 @@ def is_harmless(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", HARMFUL)
-def test_what_a_terminal_would_act_on_is_spelled_out(text: str) -> None:
+def test_terminal_control_characters_are_escaped(text: str) -> None:
     assert is_harmless(clean(text))
     assert is_harmless(clean_lines(text))
     assert "\\" in clean(text)

@@ -51,7 +51,7 @@ async def test_a_letter_is_read_with_its_story_and_its_bytes(
     assert [moment.kind for moment in story.moments][-1] == "died"
 
 
-async def test_what_is_decided_is_done_and_audited(server: Served, client: Client) -> None:
+async def test_decisions_are_applied_and_audited(server: Served, client: Client) -> None:
     letters = make_letters(5)
     server.keep(*letters)
     ids = [letter.id for letter in letters]
@@ -266,7 +266,7 @@ async def test_errors_are_those_of_the_core_in_the_servers_words(
     assert query.value.at == 16
 
 
-async def test_who_has_no_token_or_too_small_a_one_is_refused(tmp_path: Path) -> None:
+async def test_missing_or_insufficient_tokens_are_rejected(tmp_path: Path) -> None:
     with served(f"sqlite:///{tmp_path}/office.db", access="on") as server:
         letter, other = make_letter(1), make_letter(2, source="secret")
         server.keep(letter, other)

@@ -69,9 +69,7 @@ def later(seconds: str) -> Answer:
 MOVED = httpx.Response(200, json={"asked": 1, "moved": 1})
 
 
-async def test_what_is_not_possible_now_is_asked_again_after_as_long_as_it_takes(
-    naps: list[float],
-) -> None:
+async def test_temporary_failures_are_retried_after_the_requested_time(naps: list[float]) -> None:
     script = Script(later("7"), later("3"), MOVED)
 
     async with Client(URL, transport=script.transport) as client:
@@ -94,7 +92,7 @@ async def test_every_attempt_carries_the_same_key_and_every_request_another() ->
     assert len(set(keys[:3])) == 1
 
 
-async def test_what_is_still_being_worked_on_is_waited_for() -> None:
+async def test_requests_in_progress_are_waited_for() -> None:
     """The connection broke off, the server did not: the answer is on its way."""
     script = Script(httpx.ReadError("broke off"), problem(409, "in-progress"), MOVED)
 
@@ -105,7 +103,7 @@ async def test_what_is_still_being_worked_on_is_waited_for() -> None:
     assert len({request.headers["idempotency-key"] for request in script.asked}) == 1
 
 
-async def test_it_gives_up_after_some_attempts_with_the_servers_words() -> None:
+async def test_the_client_gives_up_after_some_attempts_with_the_servers_message() -> None:
     script = Script(*[problem(503, "unavailable", "out of reach")] * 3)
 
     async with Client(URL, transport=script.transport, attempts=3) as client:

@@ -118,7 +118,7 @@ async def test_reasons_go_into_the_audit(queue: QueueClient, server: Served) -> 
     ]
 
 
-async def test_what_waits_can_be_cleared_and_looked_at(queue: QueueClient) -> None:
+async def test_waiting_items_can_be_listed_and_cleared(queue: QueueClient) -> None:
     await queue.create_queue(ORDERS)
     await queue.produce("orders", [NewItem(b"1"), NewItem(b"2")])
 

@@ -105,7 +105,7 @@ def test_the_cap_holds_but_for_the_jitter_on_top(
         lambda value: Exponential(jitter=value),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(make, bad: float) -> None:
+def test_invalid_delays_are_rejected(make, bad: float) -> None:
     with pytest.raises(ConfigError, match=r"use (a number|1 or more)"):
         make(bad)
 

@@ -148,7 +148,7 @@ def test_a_broken_handler_is_named_with_its_cause_and_share() -> None:
 
 
 @given(policy=policies, story=stories)
-def test_it_opens_only_for_enough_failures_of_enough_messages(
+def test_the_brake_opens_only_after_enough_failures_of_enough_messages(
     policy: BrakePolicy, story: list[AttemptResult]
 ) -> None:
     finding = after(Brake(policy), story).finding
@@ -195,7 +195,7 @@ def test_while_open_nothing_is_fetched_until_a_probe_is_due(
 
 
 @given(policy=policies, story=stories, now=st.floats(0, 1e6), bad=st.sampled_from([down, bug]))
-def test_it_always_probes_again_within_its_cap(
+def test_the_brake_always_probes_again_within_its_cap(
     policy: BrakePolicy, story: list[AttemptResult], now: float, bad: object
 ) -> None:
     opened = after(Brake(policy), (down if bad is down else bug)(*IDS[100:112]))
@@ -289,7 +289,7 @@ SPARED = {
 
 @pytest.mark.parametrize("trouble", Trouble)
 @pytest.mark.parametrize("kind", BrakeKind)
-def test_what_is_spared_while_open(kind: BrakeKind, trouble: Trouble) -> None:
+def test_an_open_brake_spares_failures_of_its_kind(kind: BrakeKind, trouble: Trouble) -> None:
     brake = after(Brake(), (down if kind is OUTAGE else bug)(*IDS[:12]))
     result = AttemptResult("m", trouble, "KeyError")
 

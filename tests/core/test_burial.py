@@ -95,7 +95,7 @@ def test_a_letter_has_the_whole_story() -> None:
     assert letter.retry_wish is True
 
 
-def test_whoever_buries_it_buries_the_same_letter_p2() -> None:
+def test_letter_ids_depend_only_on_source_partition_and_message_id_p2() -> None:
     first = buried(Delivery(message=message(), mailbox="orders", attempt=5))
     again = buried(
         Delivery(message=message(body=b"x"), mailbox="orders", attempt=9), reason=Reason.WORKER_LOST
@@ -166,7 +166,7 @@ def test_a_delivery_that_was_run_is_an_attempt_whatever_the_reason(reason: Reaso
         "-" * 1000,
     ],
 )
-def test_what_is_no_traceparent_names_no_trace(odd: str | None) -> None:
+def test_an_invalid_traceparent_names_no_trace(odd: str | None) -> None:
     assert trace_id(odd) is None
 
 

@@ -27,7 +27,7 @@ messages = st.builds(
 
 
 @given(messages)
-def test_what_was_written_is_read(message: Message) -> None:
+def test_written_capsules_are_read_back(message: Message) -> None:
     assert read(written("orders", message)) == ("orders", message)
 
 
@@ -52,7 +52,7 @@ def test_people_can_read_it() -> None:
     "text", ["", "{}", "[]", '{"mailbox": 1}', "\ud800", '{"mailbox":"a","id":"b"}']
 )
 def test_another_file_is_told(text: str) -> None:
-    with pytest.raises(ConfigError, match="as `dlq repro` writes it"):
+    with pytest.raises(ConfigError, match="not a message file of `dlq repro`"):
         read(text.encode("utf-8", "surrogatepass"))
 
 

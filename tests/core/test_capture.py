@@ -69,7 +69,7 @@ def test_a_hostile_error_raised_for_real_is_harmless_as_well(name: str) -> None:
     assert 0 < len(failure.stack.encode()) <= STACK_LIMIT
 
 
-def test_what_was_raised_is_described() -> None:
+def test_raised_errors_are_described() -> None:
     failure = capture(caught(charge), DEFAULT)
 
     assert failure.error_type == "ValueError"

@@ -84,7 +84,7 @@ cares = st.builds(
 
 
 @given(cares, st.integers(1, 300), st.data())
-def test_whatever_happens_it_ends_with_all_sent_or_too_many_failures(
+def test_every_replay_ends_with_all_sent_or_too_many_failures(
     care: Care, letters: int, data: st.DataObject
 ) -> None:
     sent = handled = failed = 0
@@ -116,7 +116,7 @@ def test_care_that_makes_no_sense_is_refused(care: Care) -> None:
         checked(care)
 
 
-def test_what_a_later_version_has_kept_is_read_as_far_as_it_is_known() -> None:
+def test_unknown_safety_settings_of_later_versions_are_ignored() -> None:
     assert read('{"canary": 3, "mood": "good"}') == Care(canary=3)
 
 
@@ -125,7 +125,7 @@ def test_stores_keep_it(care: Care) -> None:
     assert read(written(care)) == care
 
 
-def test_what_is_not_careful_takes_no_room() -> None:
+def test_replays_sent_at_once_store_no_safety_settings() -> None:
     assert written(AT_ONCE) is None
 
 

@@ -56,7 +56,7 @@ def test_the_place_may_be_told_apart() -> None:
     assert with_choices(said, Colour).endswith("red, green")
 
 
-def test_whatever_else_is_wrong_stays_as_it_is() -> None:
+def test_other_validation_errors_are_left_unchanged() -> None:
     for said in (
         "Expected `int`, got `str` - at `$.number`",
         "Invalid enum value 'blue' - at `$.nowhere`",

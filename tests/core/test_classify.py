@@ -167,7 +167,7 @@ def test_a_class_that_says_nonsense_of_itself_is_unknown() -> None:
     assert ErrorClassifier().classify(odd()).trouble is Trouble.UNKNOWN
 
 
-def test_what_no_rule_knows_can_be_something_else_than_unknown() -> None:
+def test_the_default_trouble_of_unmatched_errors_can_be_set() -> None:
     classifier = ErrorClassifier((), Trouble.PERMANENT)
 
     assert classifier.classify(ValueError()).trouble is PERMANENT
@@ -207,7 +207,7 @@ def test_a_rule_without_a_code_takes_it_from_what_matched(
         ({"statuses": 503}, "list of numbers"),
         ({"pattern": "a+"}, r"re.compile\('a\+'\)"),
         ({"statuses": {42}}, "42 is not an HTTP status"),
-        ({"grpc": {"BUSY"}}, "no status BUSY"),
+        ({"grpc": {"BUSY"}}, "unknown gRPC status BUSY"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_with_advice(
@@ -225,7 +225,7 @@ def test_a_rule_needs_an_id() -> None:
 # --- many kinds, many threads
 
 
-def test_what_is_remembered_about_kinds_is_bounded_and_stays_right() -> None:
+def test_the_cache_of_error_kinds_is_bounded_and_correct() -> None:
     classifier = ErrorClassifier((rule(names=("Kind77*",)),))
 
     for number in range(3_000):

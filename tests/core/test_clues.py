@@ -171,7 +171,7 @@ def test_a_response_that_is_false_for_bad_statuses_is_still_a_response() -> None
         Odd(response=503),
     ],
 )
-def test_what_is_no_http_status_is_not_taken_for_one(error: BaseException) -> None:
+def test_numbers_that_are_not_http_statuses_are_ignored(error: BaseException) -> None:
     assert not matches(error, statuses=range(100, 1000))
 
 
@@ -253,9 +253,7 @@ def headers(value: str) -> SimpleNamespace:
         (ValueError(), None),
     ],
 )
-def test_what_the_other_side_asks_us_to_wait_is_passed_on(
-    error: BaseException, seconds: float | None
-) -> None:
+def test_retry_after_is_passed_on(error: BaseException, seconds: float | None) -> None:
     assert DEFAULT.classify(error, NOW).retry_after == seconds
 
 
@@ -301,7 +299,7 @@ places = st.sampled_from(
 
 
 @given(st.text(), st.dictionaries(places, values))
-def test_whatever_an_error_carries_it_gets_a_verdict(text: str, carried: dict[str, object]) -> None:
+def test_errors_with_any_attributes_are_classified(text: str, carried: dict[str, object]) -> None:
     verdict = DEFAULT.classify(Odd(text, **carried), NOW)
 
     assert isinstance(verdict.trouble, Trouble)

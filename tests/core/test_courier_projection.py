@@ -115,7 +115,7 @@ def test_a_body_that_is_no_event_comes_back_byte_for_byte(body: bytes) -> None:
 
 
 @given(st.binary(max_size=60) | json_values.map(lambda v: json.dumps(v).encode()))
-def test_whatever_the_body_nothing_of_it_is_lost(body: bytes) -> None:
+def test_any_body_is_projected_without_loss(body: bytes) -> None:
     again = courier.import_(courier.export(letter(body)))
 
     event = body.startswith(b"{") and b'"eventId"' in body
@@ -176,6 +176,6 @@ def test_a_document_comes_back_as_it_was(document: dict[str, Any]) -> None:
         courier.export(letter(b"x")).replace(b'"eA=="', b"[]"),
     ],
 )
-def test_what_is_no_document_is_malformed(text: bytes) -> None:
+def test_bodies_that_are_not_documents_are_malformed(text: bytes) -> None:
     with pytest.raises(Malformed):
         courier.import_(text)

@@ -52,7 +52,7 @@ def test_a_header_alone_files_nothing_into_another_mailbox(headers: dict[str, st
 
 
 @pytest.mark.parametrize("patterns", [("payments",), ("pay*",), ("orders", "*")])
-def test_whoever_drains_can_allow_it(patterns: tuple[str, ...]) -> None:
+def test_a_drain_can_be_configured_to_trust_claims(patterns: tuple[str, ...]) -> None:
     letter = read(place="leftovers", headers=CLAIMS[0], trusted=Trusted(patterns))
 
     assert letter.head.source == "payments"
@@ -109,7 +109,7 @@ def test_a_mailbox_is_not_the_dead_queue_of_its_dead_queue(
     assert is_dead_queue_of(place, mailbox) is expected
 
 
-def test_what_the_broker_says_counts_before_headers() -> None:
+def test_reports_of_the_broker_take_precedence_over_headers() -> None:
     about = {"DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:1:orders"}
     headers = {"MT-Fault-InputAddress": "sqs://x/payments"}
 

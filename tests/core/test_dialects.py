@@ -284,7 +284,7 @@ def test_nats() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff", b'{"type": "x"}'])
-def test_what_is_no_advisory_is_none(data: bytes) -> None:
+def test_bytes_that_are_not_an_advisory_read_as_none(data: bytes) -> None:
     assert advisory(data) is None
 
 
@@ -297,7 +297,7 @@ def test_nothing_known() -> None:
     assert theirs(letter) == {"tenant": b"eu"}
 
 
-def test_what_cannot_be_read_is_malformed() -> None:
+def test_unreadable_messages_are_malformed() -> None:
     letter = read(about={MALFORMED: "this is no envelope"})
 
     assert letter.head.reason is Reason.UNDECODABLE
@@ -404,7 +404,7 @@ def test_a_message_that_nobody_found_has_no_origin() -> None:
     assert unmarked(message) is message
 
 
-def test_what_says_nothing_of_an_error_is_grouped_by_how_it_got_there() -> None:
+def test_letters_without_an_error_are_grouped_by_their_place() -> None:
     one, two, other = (read(kind="redis", place=place, id=id_) for place, id_ in ("a1", "a2", "b1"))
 
     assert one.head.error_text == "found in a; it does not say how it got there"

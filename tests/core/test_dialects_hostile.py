@@ -73,7 +73,7 @@ anything = st.builds(
 
 
 @given(anything)
-def test_whatever_lies_there_is_kept_and_its_body_is_untouched(thing: Found) -> None:
+def test_any_drained_message_is_kept_with_its_body_unchanged(thing: Found) -> None:
     letter = letter_of(thing, NOW, KEYS)
 
     assert letter.message.body == thing.body
@@ -108,7 +108,7 @@ def test_no_dialect_makes_up_headers(thing: Found) -> None:
     assert all(pair in thing.headers for pair in kept)
 
 
-def test_what_its_place_says_of_its_queue_counts_before_what_it_says_itself() -> None:
+def test_the_queue_named_by_the_drain_takes_precedence_over_headers() -> None:
     body = b'{"actor_name":"a","queue_name":"payroll","message_id":"m","options":{}}'
     lie = Found(kind="dramatiq", place="dramatiq:mail", source="mail", id="m", body=body)
 

@@ -35,7 +35,7 @@ def test_spring_kafka_of_a_key_that_cannot_be_read() -> None:
     assert said(letter)["timestamp_type"] == "CreateTime"
 
 
-def test_what_spring_says_of_key_and_value_is_kept_both() -> None:
+def test_spring_errors_of_key_and_value_are_both_kept() -> None:
     letter = read(
         headers={
             "kafka_dlt-exception-fqcn": "shop.Outer",
@@ -65,14 +65,14 @@ def test_what_spring_says_of_key_and_value_is_kept_both() -> None:
         ({"x-death": '[{"queue":"q","exchange":"e"}]'}, "x-death"),
     ],
 )
-def test_what_no_field_takes_is_kept(headers: dict[str, str], name: str) -> None:
+def test_headers_without_a_field_are_kept(headers: dict[str, str], name: str) -> None:
     letter = read(headers=headers)
 
     assert theirs(letter) == {}
     assert kept(letter)[name] == headers[name]
 
 
-def test_what_was_written_twice_is_kept_twice() -> None:
+def test_repeated_headers_are_kept_repeated() -> None:
     name = "kafka_dlt-exception-message"
     letter = read(headers=[(name, "first"), (name, "second"), (name, "last")])
 
@@ -80,7 +80,7 @@ def test_what_was_written_twice_is_kept_twice() -> None:
     assert said(letter) == {name: "first\nsecond"}
 
 
-def test_what_is_kept_is_bounded_and_fit_to_be_stored() -> None:
+def test_kept_fields_are_bounded_and_storable() -> None:
     letter = read(
         headers={
             "kafka_dlt-original-topic": "orders",

@@ -28,21 +28,21 @@ from deadletter.core.text import format_duration, parse_duration
         ("1m1m", 120.0),  # as Go has it
     ],
 )
-def test_what_go_reads_is_read(text: str, seconds: float) -> None:
+def test_durations_that_go_accepts_are_accepted(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "s", "1d", "1 s", "1s ", "1,5s", "1e3s", "--1s", "٣s", ".s", "9" * 200 + "s"]
 )
-def test_what_go_does_not_read_is_refused(text: str) -> None:
+def test_durations_that_go_rejects_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)
 
 
 def test_there_is_a_longest_one() -> None:
     assert parse_duration("2562047h") == 2562047 * 3600
-    with pytest.raises(ValueError, match="longer than anybody waits"):
+    with pytest.raises(ValueError, match="duration too long"):
         parse_duration("2562048h")
 
 
@@ -62,12 +62,12 @@ def test_there_is_a_longest_one() -> None:
         (1e-12, "0s"),
     ],
 )
-def test_it_is_written_as_go_writes_it(seconds: float, text: str) -> None:
+def test_durations_are_written_as_go_writes_them(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
 @given(st.integers(-(2**50), 2**50))
-def test_what_is_written_can_be_read(nanos: int) -> None:
+def test_written_durations_can_be_read(nanos: int) -> None:
     seconds = nanos / 1e9
 
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-12, abs=1e-9)

@@ -70,7 +70,7 @@ def failure(text: str, error_type: str = "shop.BankError", frame: str = "shop:ch
         ("", ""),
     ],
 )
-def test_what_varies_becomes_a_placeholder(text: str, expected: str) -> None:
+def test_variable_parts_become_placeholders(text: str, expected: str) -> None:
     assert normalise(text) == expected
 
 

@@ -78,7 +78,7 @@ def test_a_hostile_version_takes_no_longer(piece: str) -> None:
     assert process_time() - started < 0.2
 
 
-def test_who_has_a_regressed_group_stays() -> None:
+def test_a_regressed_group_keeps_its_assignee() -> None:
     after = regressed(replace(RESOLVED, version="1.8"), LATER)
 
     assert after.status is GroupStatus.REGRESSED
@@ -96,16 +96,16 @@ def test_a_snooze_is_over_when_its_time_has_come() -> None:
 @pytest.mark.parametrize(
     ("standing", "says"),
     [
-        (Standing(), "by itself"),
-        (Standing(status=GroupStatus.REGRESSED), "by itself"),
-        (Standing(status=GroupStatus.SNOOZED), "until some time"),
-        (Standing(status=GroupStatus.MUTED, until=LATER), "until some time"),
-        (replace(RESOLVED, note="x" * 4_001), "4,000 characters"),
+        (Standing(), "follows from events"),
+        (Standing(status=GroupStatus.REGRESSED), "follows from events"),
+        (Standing(status=GroupStatus.SNOOZED), "needs `until`"),
+        (Standing(status=GroupStatus.MUTED, until=LATER), "needs `until`"),
+        (replace(RESOLVED, note="x" * 4_001), "up to 4,000 are allowed"),
         (replace(RESOLVED, owner="x" * 201), "200 characters"),
         (replace(RESOLVED, version="x" * 201), "200 characters"),
     ],
 )
-def test_what_nobody_can_mean_is_refused(standing: Standing, says: str) -> None:
+def test_invalid_standings_are_rejected(standing: Standing, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         check_standing(standing)
 

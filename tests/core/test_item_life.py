@@ -51,7 +51,7 @@ def test_ids_sort_like_numbers_and_tell_them(one: int, other: int) -> None:
 
 
 @given(st.text(max_size=20) | st.text("0123456789abcdefABCDEF", max_size=18))
-def test_what_is_no_id_has_no_number(text: str) -> None:
+def test_invalid_ids_have_no_number(text: str) -> None:
     number = item_number(text)
 
     assert number is None or item_id(number) == text

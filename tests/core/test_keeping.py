@@ -64,7 +64,7 @@ def test_attempts_never_shrink_and_are_never_told_twice(stories: list[list[int]]
 
 
 @given(stories=st.lists(_attempts, min_size=1, max_size=4))
-def test_what_was_kept_once_changes_nothing_when_kept_again(stories: list[list[int]]) -> None:
+def test_filing_the_same_letter_again_changes_nothing(stories: list[list[int]]) -> None:
     shelf = Shelf()
     letters = [_told("m", numbers) for numbers in stories]
     shelf.keep(*letters)

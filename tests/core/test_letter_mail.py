@@ -75,7 +75,7 @@ def our_size(message: Message, original: Message) -> int:
     return sum(len(name) + len(value) for name, value in ours)
 
 
-def test_what_matters_about_a_death_arrives() -> None:
+def test_the_main_facts_of_a_letter_survive_mailing() -> None:
     letter = a_letter(stack='  File "shop.py", line 3, in charge')
 
     there = back(sent(letter))

@@ -63,7 +63,7 @@ def test_marks_of_a_key_that_is_not_ours_are_plain() -> None:
     assert unknown.text("x") == PLAIN.text("x")
 
 
-def test_what_moves_between_outcomes_adds_up_to_where_it_is() -> None:
+def test_counts_of_outcomes_add_up_after_moves() -> None:
     sums: Counter[Outcome] = Counter()
     counts: Counter[Outcome] = Counter()
     for old, new, letters in (

@@ -58,7 +58,7 @@ def test_a_replayed_copy_has_a_dedup_id_of_its_own_p5() -> None:
 
 
 @given(attempt=st.integers(1, 100), spared=st.integers(0, 50))
-def test_what_was_spared_is_not_charged(attempt: int, spared: int) -> None:
+def test_spared_attempts_are_not_charged(attempt: int, spared: int) -> None:
     message = Message(id="m", body=b"", sent_at=NOW)
     delivery = Delivery(message=message, mailbox="orders", attempt=attempt + spared, spared=spared)
 

@@ -58,7 +58,7 @@ def test_outgoing_with_a_lineage_behind_it_is_what_the_copy_would_be(
     assert packed == pack_extra(copy)
 
 
-def test_what_no_database_can_hold_is_not_put_together_there() -> None:
+def test_messages_with_unstorable_text_are_not_packed() -> None:
     message = Message(id="m", body=b"", sent_at=START, key="\ud800")
 
     assert pack_outgoing(message) is None

@@ -31,13 +31,13 @@ def test_any_other_text_is_refused_in_words(text: str) -> None:
     if _PLACE.fullmatch(text):
         return
 
-    with pytest.raises(QueryError, match="left off"):
+    with pytest.raises(QueryError, match="not a valid cursor"):
         place(text)
 
 
 @pytest.mark.parametrize("text", ["", ".", "1", "g.1", "1.1\n", "f" * 15 + ".1"])
 def test_what_looks_like_a_place_may_be_none(text: str) -> None:
-    with pytest.raises(QueryError, match="left off"):
+    with pytest.raises(QueryError, match="not a valid cursor"):
         place(text)
 
 
@@ -70,5 +70,5 @@ def test_any_other_place_among_groups_is_refused_in_words(start: str, text: str)
     if _PLACE_OF_GROUP.match(text):
         return
 
-    with pytest.raises(QueryError, match="left off"):
+    with pytest.raises(QueryError, match="not a valid cursor"):
         group_place(start + text)

@@ -94,7 +94,7 @@ def test_every_trouble_leads_where_its_disposition_says(
             assert decision == Retry(7.0, charged=False)
 
 
-def test_what_is_not_said_is_as_usual() -> None:
+def test_unset_options_keep_their_defaults() -> None:
     policy = DLQPolicy(dispositions={Trouble.PERMANENT: Disposition.FAIL})
 
     for trouble in set(Trouble) - {Trouble.PERMANENT}:
@@ -111,7 +111,7 @@ def test_what_is_not_said_is_as_usual() -> None:
         (Trouble.EXPIRED, Reason.EXPIRED),
     ],
 )
-def test_what_is_hopeless_is_buried_at_once_with_its_reason(
+def test_permanent_failures_are_buried_at_once_with_their_reason(
     trouble: Trouble, reason: Reason
 ) -> None:
     decision = decide(DLQPolicy(), 1, trouble=trouble)

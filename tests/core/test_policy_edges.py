@@ -106,7 +106,9 @@ def test_an_expiry_that_cannot_be_is_refused(seconds: float) -> None:
 
 
 @given(attempt=st.integers(1, 20), spared=st.integers(0, 5))
-def test_what_its_workers_died_over_is_not_run_again(attempt: int, spared: int) -> None:
+def test_messages_that_used_up_their_attempts_by_lost_workers_are_not_run_again(
+    attempt: int, spared: int
+) -> None:
     policy = DLQPolicy(max_attempts=5)
 
     decision = policy.before(delivery(attempt + spared, spared=spared), NOW)
@@ -178,7 +180,7 @@ def test_a_handler_giving_up_is_routed_like_any_other() -> None:
     assert decision == Bury(Reason.REJECTED, "no", "fraud")
 
 
-def test_what_is_retried_takes_no_route() -> None:
+def test_retried_messages_take_no_route() -> None:
     policy = DLQPolicy(routes=ROUTES, backoff=NoBackoff())
 
     assert decide(policy, code="FRAUD") == Retry(0.0)

@@ -325,16 +325,16 @@ def test_a_business_key_that_is_no_uuid_is_no_request_id() -> None:
 @pytest.mark.parametrize(
     "broken", [{}, {"messageId": None}, {"errorCategory": "MAYBE"}, {"failedAt": "yesterday"}]
 )
-def test_what_is_no_status_update_is_malformed(broken: dict[str, Any]) -> None:
+def test_bodies_that_are_not_status_updates_are_malformed(broken: dict[str, Any]) -> None:
     update = relayer.export(letter()) | broken if broken else {}
 
-    with pytest.raises(Malformed, match="This is not a status update"):
+    with pytest.raises(Malformed, match="expected a status update"):
         relayer.import_(update)
 
 
 @pytest.mark.parametrize("broken", [{}, {"id": 5}, {"payload": "%%%"}, {"created_at": "yesterday"}])
-def test_what_is_no_storage_item_is_malformed(broken: dict[str, Any]) -> None:
+def test_bodies_that_are_not_storage_items_are_malformed(broken: dict[str, Any]) -> None:
     item = lease_queue.export(letter()) | broken if broken else {}
 
-    with pytest.raises(Malformed, match="This is not a storage item"):
+    with pytest.raises(Malformed, match="expected a storage item"):
         lease_queue.import_(item, queue="orders")

@@ -133,7 +133,7 @@ def test_a_harmless_text_is_unchanged(text: str) -> None:
         ("PassWord='a b' Next", "PassWord='[redacted]' Next"),
     ],
 )
-def test_what_stands_around_a_secret_stays(text: str, shown: str) -> None:
+def test_text_around_a_secret_is_kept(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 

@@ -94,7 +94,7 @@ def test_no_rules_are_fine() -> None:
         ("[[rules]]\nid = 'a'\ntrouble = 'transient'\ngrpc = ['BUSY']", ["'a'", "BUSY"]),
         (
             "[[rules]]\nid = 'a'\ntrouble = 'transient'\npattern = '('",
-            ["'a'", "not a regular expression", "texts"],
+            ["'a'", "not a valid regular expression", "texts"],
         ),
         ("[[rules]]\nid = 'a'\ntrouble = 'transient'\ntexts = 'x'", ["'a'", "array", "example"]),
         ("[[rules]]\nid = 'a'\ntrouble = 'transient'", ["'a'", "matches nothing"]),

@@ -80,7 +80,7 @@ def test_every_default_rule_has_an_id_of_its_own() -> None:
         ("transaction would revert", "WOULD_REVERT"),
     ],
 )
-def test_what_the_chain_says_for_good_is_not_retried(text: str, code: str) -> None:
+def test_permanent_errors_of_the_chain_are_not_retried(text: str, code: str) -> None:
     found = verdict(EVM, Odd(text))
 
     assert (found.trouble, found.code) == (PERMANENT, code)
@@ -111,7 +111,7 @@ def test_a_relayer_in_trouble_is_asked_again(error: BaseException) -> None:
     assert verdict(EVM, error).trouble is TRANSIENT
 
 
-def test_what_the_chain_says_for_good_outweighs_a_retryable_status() -> None:
+def test_permanent_errors_of_the_chain_outweigh_a_retryable_status() -> None:
     error = Odd("nonce too low", status_code=503)
 
     assert verdict(EVM, error).code == "NONCE_TOO_LOW"
@@ -121,7 +121,7 @@ def test_a_refusal_outweighs_words_that_may_pass() -> None:
     assert verdict(EVM, Odd("timeout", status_code=400)).trouble is PERMANENT
 
 
-def test_what_a_relayer_did_not_foresee_is_retried() -> None:
+def test_unforeseen_errors_of_a_relayer_are_retried() -> None:
     found = verdict(EVM, Odd("???", status_code=404))
 
     assert found.trouble is UNKNOWN

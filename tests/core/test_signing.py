@@ -33,7 +33,7 @@ def plain(parts: list[str | bytes]) -> list[bytes]:
 
 
 @given(st.binary(min_size=1, max_size=100), st.text(max_size=20))
-def test_it_is_an_hmac(key: bytes, part: str) -> None:
+def test_signatures_are_hmacs(key: bytes, part: str) -> None:
     told = f"1:p{len(part)}:{part}".encode()
     expected = urlsafe_b64encode(hmac.digest(key, told, "sha256")).decode()
 

@@ -37,7 +37,7 @@ def test_a_traceparent_names_a_span_of_a_trace() -> None:
         f"00-{TRACE}-{SPAN}-01-" + "x" * 10_000,
     ],
 )
-def test_what_is_none_names_nothing(odd: str | None) -> None:
+def test_invalid_trace_contexts_name_no_trace(odd: str | None) -> None:
     assert span_of(odd) is None
 
 
@@ -65,7 +65,7 @@ def test_an_unmarked_error_tells_none_and_its_attempt_stays_as_short() -> None:
 
 
 @pytest.mark.parametrize("told", ["not one", 7, PARENT.encode(), "x" * 10**6])
-def test_what_others_wrote_there_is_not_believed(told: object) -> None:
+def test_trace_fields_of_others_are_not_trusted(told: object) -> None:
     error = ValueError("no")
     error.dlq_trace = told  # type: ignore[attr-defined]
 

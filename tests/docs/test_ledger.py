@@ -78,7 +78,7 @@ def test_a_whole_ledger_is_proven(project: Project) -> None:
     }
 
 
-def test_it_is_told_to_people_as_a_table(project: Project) -> None:
+def test_ledgers_are_printed_as_a_table(project: Project) -> None:
     project.prove("R4.3", f"{PROOF}::test_it_breaks")
 
     answer = project.check("first.xml")
@@ -161,7 +161,7 @@ def test_a_tag_that_is_not_the_one_asked_for_is_seen(
     [{"tag": "OUGHT"}, {"says": " "}, {"says": 3}, {"tests": ["test_it_holds"]}, {"tets": [HOLDS]}],
     ids=str,
 )
-def test_what_cannot_be_read_is_told_with_its_file_line_and_number(
+def test_unreadable_ledger_entries_are_reported_with_file_line_and_number(
     project: Project, change: dict[str, Any]
 ) -> None:
     project.change("courier", lambda lines, _: lines["R4.3"].update(change))

@@ -55,7 +55,7 @@ async def test_an_app_runs_on_it_with_an_office_beside(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-async def test_what_was_sent_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+async def test_sent_messages_survive_reopening(tmp_path: Path) -> None:
     url, office = f"notebook:///{tmp_path}/orders.json", f"sqlite:///{tmp_path}/o.db"
     async with App(url, office=office) as app:
         await app.send("orders", b"kept", id="m-1")

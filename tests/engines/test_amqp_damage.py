@@ -110,7 +110,7 @@ async def test_a_confirm_of_another_message_ends_the_connection(multiple: bool) 
         await asyncio.gather(publishing, return_exceptions=True)
 
 
-async def test_what_comes_for_a_channel_that_we_closed_is_no_damage() -> None:
+async def test_frames_for_a_channel_being_closed_are_not_damage() -> None:
     connection, channel, came = await opened()
 
     channel.close()

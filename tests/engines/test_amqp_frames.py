@@ -166,7 +166,9 @@ def test_a_body_longer_than_its_header_says_ends_the_connection(body: bytes, mor
 
 
 @given(st.binary(max_size=5_000), st.integers(9, 600))
-def test_what_is_published_in_frames_of_any_size_is_read_back(body: bytes, frame_max: int) -> None:
+def test_messages_published_in_frames_of_any_size_are_read_back(
+    body: bytes, frame_max: int
+) -> None:
     properties = b"\x10\0\x02"
 
     async def test() -> None:

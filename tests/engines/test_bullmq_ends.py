@@ -62,7 +62,7 @@ async def ended(node: Node, told: dict[str, Any], id_: str) -> dict[str, Any]:
     return dict(job)
 
 
-async def test_what_a_handler_returns_and_notes_is_seen(
+async def test_results_progress_and_logs_of_handlers_are_visible_to_bullmq(
     node: Node, told: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     async def handle(data: dict[str, int], context: Context) -> object:
@@ -169,7 +169,7 @@ async def _letters(app: App, count: int = 0) -> list[Any]:
     return found if len(found) >= count else []
 
 
-async def test_what_they_have_failed_often_is_run_by_us(
+async def test_jobs_that_bullmq_workers_failed_often_are_run(
     node: Node, told: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     async def handle(data: int, context: Context) -> int:
@@ -186,7 +186,7 @@ async def test_what_they_have_failed_often_is_run_by_us(
     assert (job["state"], job["returnvalue"]) == ("completed", 5)
 
 
-async def test_what_they_retry_after_us_is_run_by_us_again(
+async def test_jobs_retried_by_bullmq_are_run_again(
     node: Node, told: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
@@ -282,7 +282,7 @@ async def test_cron_patterns_are_read_as_their_parser_reads_them(node: Node) -> 
 
 
 @pytest.mark.parametrize("pattern", ["", "* * *", "61 * * * *", "H * * * *", "x", "*/0 * * * *"])
-def test_what_is_no_cron_pattern_is_rejected(pattern: str) -> None:
+def test_invalid_cron_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match="cron pattern"):
         read_cron(pattern)
 
@@ -300,7 +300,7 @@ async def test_a_job_scheduler_ends_with_its_limit(
     assert await engine.broker.source(QUEUE).receive(limit=1, wait=0.3, lease=9) == []
 
 
-async def test_what_is_kept_by_default_is_said_in_the_url(
+async def test_the_url_sets_the_default_retention_of_jobs(
     node: Node, told: dict[str, Any], url: str
 ) -> None:
     few = await connect(f"{url}&remove_on_complete=true&remove_on_fail=1")

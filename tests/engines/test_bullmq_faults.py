@@ -280,7 +280,7 @@ async def test_a_cluster_is_refused() -> None:
         await connect(server.url.replace("redis", "bullmq", 1))
 
 
-async def test_those_who_wait_cost_next_to_nothing(engine: BullEngine) -> None:
+async def test_waiting_receivers_cost_next_to_nothing(engine: BullEngine) -> None:
     async def calls() -> int:
         said = (await engine._runner.command("INFO", "commandstats")).decode()
         return sum(

@@ -98,7 +98,7 @@ async def test_a_waiting_receive_of_ours_wakes_at_once(
     assert len(await asyncio.wait_for(waiting, 2.0)) == 1
 
 
-async def test_they_see_what_becomes_of_a_job_with_us(
+async def test_bullmq_sees_the_outcome_of_our_jobs(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     async with node.running("events", **told) as events:
@@ -165,7 +165,7 @@ async def test_attempts_are_counted_across_both(
     assert (last.attempt, last.charged, last.history) == (3, 2, story)
 
 
-async def test_what_a_job_says_is_kept_of_it_is_kept(
+async def test_the_retention_options_of_a_job_are_respected(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     keeping = {"removeOnComplete": False, "removeOnFail": {"count": 1}}

@@ -16,7 +16,7 @@ from servers.node import Node
 __all__ = ["engine", "told", "url"]  # fixtures
 
 
-async def test_what_a_lost_worker_of_theirs_had_comes_to_us_as_suspect(
+async def test_jobs_of_a_lost_bullmq_worker_become_suspects(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await node.run("add", **told, jobs=[{"name": "n", "data": 1}])
@@ -51,7 +51,7 @@ async def test_a_worker_of_theirs_that_lives_is_left_alone(
         await worker.kill()
 
 
-async def test_what_a_lost_worker_of_ours_had_comes_to_theirs(
+async def test_jobs_of_our_lost_worker_go_to_bullmq_workers(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await engine.broker.sink(QUEUE).send([a_message(b'"first"')])
@@ -80,7 +80,7 @@ async def stalled_by_them(node: Node, told: dict[str, Any], *, times: int) -> No
     await node.run("pause", **told, verb="resume")
 
 
-async def test_what_they_took_from_a_lost_worker_is_a_suspect_of_ours(
+async def test_jobs_that_bullmq_recovered_are_suspects(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await engine.broker.sink(QUEUE).send([a_message(b'"first"')])
@@ -99,7 +99,7 @@ async def test_what_they_took_from_a_lost_worker_is_a_suspect_of_ours(
     assert (again.suspect, again.attempt, again.charged) == (True, 3, 2)
 
 
-async def test_what_we_release_for_later_wakes_their_worker_in_time(
+async def test_delayed_releases_wake_bullmq_workers_in_time(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await engine.broker.sink(QUEUE).send([a_message(), a_message()])
@@ -192,7 +192,7 @@ async def test_a_queue_they_have_paused_hands_out_nothing(
     assert len(await asyncio.wait_for(waiting, 3.0)) == 1
 
 
-async def test_what_all_workers_may_have_at_a_time_counts_for_us(
+async def test_global_concurrency_limits_are_respected(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await node.run("pause", **told, verb="concurrency", most=2)
@@ -209,7 +209,7 @@ async def test_what_all_workers_may_have_at_a_time_counts_for_us(
     assert len(await asyncio.wait_for(waiting, 3.0)) == 1
 
 
-async def test_what_all_workers_may_begin_within_a_while_counts_for_us(
+async def test_global_rate_limits_are_respected(
     node: Node, told: dict[str, Any], engine: BullEngine
 ) -> None:
     await node.run("pause", **told, verb="rate", most=3, within=1500)

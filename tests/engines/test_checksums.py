@@ -62,7 +62,7 @@ async def tampered(kind: str, app: App, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_stored_changed_is_buried_as_corrupt_and_not_handled(
+async def test_messages_that_were_changed_in_storage_are_buried_as_corrupt(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[bytes] = []

@@ -59,7 +59,7 @@ async def some(source: Source, limit: int = 10) -> list[Delivery]:
     return list(await source.receive(limit=limit, wait=15, lease=30))
 
 
-async def test_somebody_elses_record_is_worked_and_retried(cluster: Cluster) -> None:
+async def test_foreign_records_are_processed_and_retried(cluster: Cluster) -> None:
     url = cluster.url()
     engine = await cluster.open(url)
     source = engine.broker.source("orders")
@@ -121,7 +121,7 @@ async def test_a_partition_that_moves_takes_what_was_in_work_along_uncharged(
     assert ours == [False] * len(ours)
 
 
-async def test_what_a_lost_process_held_is_suspect_for_the_next(cluster: Cluster) -> None:
+async def test_records_of_a_lost_process_are_suspects_for_the_next(cluster: Cluster) -> None:
     url = cluster.url()
     one = await cluster.open(url)
     await one.broker.sink("orders").send([a_message(), a_message()])
@@ -141,7 +141,7 @@ async def test_what_a_lost_process_held_is_suspect_for_the_next(cluster: Cluster
     assert (suspect.attempt, suspect.spared, suspect.suspect) == (2, 1, True)
 
 
-async def test_what_was_done_out_of_order_is_not_done_again(cluster: Cluster) -> None:
+async def test_records_settled_out_of_order_are_not_processed_again(cluster: Cluster) -> None:
     url = cluster.url()
     one = await cluster.open(url)
     sending = [a_message() for _ in range(50)]
@@ -160,7 +160,7 @@ async def test_what_was_done_out_of_order_is_not_done_again(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("moment", range(1, 5))
-async def test_who_counts_while_a_message_is_sent_round_does_not_miss_it(
+async def test_counts_include_messages_on_their_way_to_the_retry_topic(
     cluster: Cluster, moment: int
 ) -> None:
     url = cluster.url()
@@ -295,7 +295,9 @@ async def test_impossible_replication_says_what_to_change(cluster: Cluster) -> N
         await engine.broker.sink("orders").send([a_message()])
 
 
-async def test_nobody_at_the_address_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_broker_error_says_what_to_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("deadletter.brokers.kafka.connection._OPENING", 0.5)
     url = "kafka://127.0.0.1:1/"
 
@@ -338,7 +340,7 @@ def test_names_that_are_no_topics_are_refused() -> None:
         address.topic("orders/eu")
 
 
-def test_what_waits_for_long_makes_way_for_those_behind() -> None:
+def test_long_waiting_records_make_room_for_later_ones() -> None:
     backlog = Backlog(by_key=False, numbers=iter(range(10**6)))
     assignment = Assignment(("orders.retry", 0), Progress(0))
     backlog.assign(assignment)

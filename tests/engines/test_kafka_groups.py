@@ -81,7 +81,7 @@ async def test_a_coordinator_that_is_not_there_yet_is_asked_again(
     assert (consumer.asked, consumer.closed) == (3, 1)
 
 
-async def test_one_that_never_comes_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_coordinator_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Answering(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
     with pytest.raises(Unavailable, match="looking at the group shop"):

@@ -31,7 +31,7 @@ def started(*words: object) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, str(WORKER), *map(str, words)])
 
 
-async def test_those_who_count_at_once_on_a_new_broker_live(new_broker: Server) -> None:
+async def test_counting_on_a_new_broker_does_not_crash(new_broker: Server) -> None:
     url = fresh(new_broker.url)
 
     counted = await asyncio.to_thread(
@@ -46,7 +46,7 @@ async def test_those_who_count_at_once_on_a_new_broker_live(new_broker: Server) 
     assert (counted.returncode, counted.stdout) == (0, "{3}\n"), counted.stderr
 
 
-async def test_who_works_at_once_on_a_new_broker_lives(new_broker: Server, tmp_path: Path) -> None:
+async def test_working_on_a_new_broker_does_not_crash(new_broker: Server, tmp_path: Path) -> None:
     url, effects = fresh(new_broker.url), tmp_path / "effects"
     office = f"sqlite:///{tmp_path}/office.db"
 

@@ -60,7 +60,7 @@ def test_a_note_tells_what_ended_and_what_is_in_somebodys_hands(
 
 
 @given(_base, _acts)
-def test_what_has_ended_is_in_nobodys_hands(base: int, acts: list[tuple[str, int]]) -> None:
+def test_settled_records_are_not_claimed(base: int, acts: list[tuple[str, int]]) -> None:
     progress, ended = applied(base, acts)
 
     assert not any(progress.is_claimed(offset) for offset in ended)

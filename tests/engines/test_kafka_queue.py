@@ -46,7 +46,7 @@ class TestKafka(QueueContract, ClockContract, OptionsContract):
         self.worked.add(to)
         return sending
 
-    async def test_what_was_deleted_is_accounted_for(self, engine: Engine) -> None:
+    async def test_deleted_messages_are_accounted_for(self, engine: Engine) -> None:
         # Kafka keeps nothing of a deleted topic: not even how much was handled.
         await self.sent(engine, a_message(), a_message())
         await engine.broker.source("orders").settle([Acked(await self.received(engine))])

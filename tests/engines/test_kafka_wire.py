@@ -113,7 +113,7 @@ def test_a_delay_needs_no_signature() -> None:
     )
 
 
-def test_somebody_elses_record_is_known_by_its_place() -> None:
+def test_foreign_records_are_identified_by_their_position() -> None:
     message, trail = read(Raw(key=b"\xff", value=None, headers=[("a", None)]))
 
     assert message.id == "orders/3/42"

@@ -112,7 +112,7 @@ async def test_a_worker_killed_between_keeping_and_acking_leaves_one_letter(
     await queue.close()
 
 
-async def test_who_dies_in_its_turn_is_not_waited_for_a_minute(
+async def test_a_writer_that_died_in_its_turn_blocks_others_only_briefly(
     url: str, engine: MongodbEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silence, "SILENT", 0.5)
@@ -162,7 +162,7 @@ async def test_the_audit_is_one_chain_whoever_writes_it(
     assert await _office(engine).verify() == []
 
 
-async def test_what_nobody_waits_for_any_more_is_done_all_the_same(engine: MongodbEngine) -> None:
+async def test_cancelled_writes_are_still_completed(engine: MongodbEngine) -> None:
     letter = a_letter()
     keeping = asyncio.create_task(_office(engine).keep([letter]))
     await asyncio.sleep(0)
@@ -250,7 +250,7 @@ async def test_a_body_larger_than_a_document_is_kept_whole(
         (lambda: a_letter(attempts=1 << 64), "too large for a document"),
     ],
 )
-async def test_what_no_document_can_hold_is_refused_and_the_rest_goes_on(
+async def test_letters_that_no_document_can_hold_are_rejected_and_later_ones_are_kept(
     engine: MongodbEngine, letter: Callable[[], DeadLetter], saying: str
 ) -> None:
     with pytest.raises(Refused, match=saying):

@@ -17,9 +17,10 @@ from pymongo.errors import (
 )
 
 from deadletter.core.errors import ConfigError, DeadLetterError, NotFound, Refused, Unavailable
+from deadletter.kit import NoAnswer
 from deadletter.ports import Durability, QueueOptions
 from deadletter.stores import memory, mongodb
-from deadletter.stores.mongodb.address import explained, read_url
+from deadletter.stores.mongodb.address import ERRORS, read_url
 from deadletter.stores.mongodb.engine import MongodbEngine, features_of
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.letters_bench import ANNA, a_letter
@@ -128,7 +129,7 @@ async def test_offices_with_different_prefixes_do_not_meet(url: str) -> None:
     await two.close()
 
 
-async def test_what_the_server_promises_is_told(engine: MongodbEngine) -> None:
+async def test_features_state_the_durability_of_the_server(engine: MongodbEngine) -> None:
     three = features_of({"hosts": ["a", "b"], "passives": ["c"]})
     unknown = features_of({"msg": "isdbgrid"})
 
@@ -171,7 +172,7 @@ async def test_a_user_of_another_database_is_told_where_to_log_in(url: str) -> N
 async def test_a_server_that_is_not_there_may_come() -> None:
     nowhere = "mongodb://me:secret@127.0.0.1:1/?serverSelectionTimeoutMS=300"
 
-    with pytest.raises(Unavailable, match="see that it runs") as caught:
+    with pytest.raises(Unavailable, match="is MongoDB running") as caught:
         await opened(nowhere)
 
     assert "secret" not in str(caught.value)
@@ -182,20 +183,20 @@ async def test_a_server_that_is_not_there_may_come() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "saying"),
     [
-        (NotPrimaryError("x"), Unavailable, "only reads"),
-        (AutoReconnect("x"), Unavailable, "connection broke"),
+        (NotPrimaryError("x"), Unavailable, "read-only"),
+        (AutoReconnect("x"), NoAnswer, "connection broke"),
         (OperationFailure("x", 112), Unavailable, "in the way"),
-        (OperationFailure("x", 18), ConfigError, "check user and password"),
+        (OperationFailure("x", 18), Unavailable, "check user and password"),
         (OperationFailure("x", 4242), Refused, "refuses this"),
         (BulkWriteError({"writeErrors": [{"code": 11000}]}), Unavailable, "faster"),
-        (TimeoutError(), Unavailable, "cannot be reached"),
+        (TimeoutError(), NoAnswer, "cannot be reached"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)[:20]),
 )
 def test_errors_are_told_in_our_words(
     error: Exception, kind: type[DeadLetterError], saying: str
 ) -> None:
-    told = explained(error, "h/x")
+    told = ERRORS.translate(error, "MongoDB at h/x")
 
     assert type(told) is kind
     assert saying in str(told)
@@ -243,16 +244,16 @@ async def test_a_url_that_makes_no_sense_says_why(url: str, saying: str) -> None
         await opened(url)
 
 
-def test_what_is_ours_in_a_url_is_taken_out_of_it() -> None:
+def test_our_url_options_are_not_passed_to_the_client() -> None:
     address = read_url("mongodb://me:secret@a:1,b:2/shop?prefix=p_&replicaSet=rs0")
     plain = read_url("mongodb+srv://cluster.example.org")
 
     assert address.url == "mongodb://me:secret@a:1,b:2/shop?replicaSet=rs0"
-    assert (address.shown, address.database, address.prefix) == ("a:1,b:2/shop", "shop", "p_")
-    assert (plain.url, plain.database) == ("mongodb+srv://cluster.example.org/?", "deadletter")
+    assert (address.where, address.database, address.prefix) == ("a:1, b:2/shop", "shop", "p_")
+    assert (plain.url, plain.database) == ("mongodb+srv://cluster.example.org/", "deadletter")
 
 
-async def test_it_has_no_mailboxes_and_says_what_to_do(engine: MongodbEngine) -> None:
+async def test_using_mongodb_for_mailboxes_explains_what_to_do(engine: MongodbEngine) -> None:
     broker, options = engine.broker, QueueOptions(name="orders")
 
     assert await broker.queues() == []
@@ -269,7 +270,7 @@ async def test_it_has_no_mailboxes_and_says_what_to_do(engine: MongodbEngine) ->
             await asked
 
 
-async def test_it_is_the_office_of_an_engine_with_mailboxes(url: str) -> None:
+async def test_mongodb_can_be_the_office_of_another_engine(url: str) -> None:
     clock, dice = SystemClock(), SystemDice()
     office = await mongodb.open_engine(url, clock=clock, dice=dice)
     queue = await memory.open_engine("memory://", clock=clock, dice=dice)

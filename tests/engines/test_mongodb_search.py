@@ -131,7 +131,7 @@ def test_a_search_finds_exactly_what_matches(
     assert found == expected
 
 
-def test_what_an_escape_looks_like_is_not_what_it_stands_for(office: Office) -> None:
+def test_texts_that_look_like_escapes_are_not_decoded(office: Office) -> None:
     letters = [odd_letter("error_text", text) for text in ("\ud800", "d800", "plain")]
 
     like = office.searched(letters, parse("text:d800"), limit=3)

@@ -216,7 +216,7 @@ async def test_suspects_of_a_process_that_ends_are_found_by_the_next(nats_server
     await second.close()
 
 
-async def test_what_a_stopped_receive_was_given_costs_no_attempt(nats_server: Server) -> None:
+async def test_deliveries_to_a_cancelled_receive_cost_no_attempt(nats_server: Server) -> None:
     async with opened(fresh(nats_server.url)) as engine:
         source = engine.broker.source("orders")
         receiving = source.receive(limit=5, wait=30, lease=LEASE)
@@ -265,7 +265,7 @@ async def test_a_message_is_handed_out_within_milliseconds(nats_server: Server) 
     assert sorted(took)[10] < 0.1  # the median; the server syncs to disk
 
 
-async def test_what_is_received_anew_before_its_release_was_answered_is_ours(
+async def test_deliveries_received_again_before_their_release_was_answered_are_claimed(
     nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(fresh(nats_server.url)) as engine:

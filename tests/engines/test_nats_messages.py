@@ -125,7 +125,7 @@ async def test_usual_headers_can_be_read_by_everybody(
 
 
 @pytest.mark.parametrize("ours", ["not json", "{}", '{"id": 7}', "[]"])
-async def test_what_others_send_in_our_header_is_no_trouble(
+async def test_foreign_content_of_our_header_is_ignored(
     engine: NatsEngine, nats_server: Server, ours: str
 ) -> None:
     await engine.broker.sink("orders").send([])
@@ -144,7 +144,7 @@ async def test_what_others_send_in_our_header_is_no_trouble(
     assert (message.id, message.body, message.headers) == ("theirs", b"\xff", ())
 
 
-async def test_what_is_noted_goes_with_its_message(engine: NatsEngine) -> None:
+async def test_delivery_notes_are_deleted_with_their_message(engine: NatsEngine) -> None:
     await engine.broker.sink("orders").send([a_message() for _ in range(3)])
     source = engine.broker.source("orders")
     deliveries = await drained(source)

@@ -132,7 +132,7 @@ async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         await nats.open_engine("nats://x", clock=FakeClock(), dice=SeededDice())
 
 
-async def test_it_keeps_no_letters_and_says_how_durable_it_is(nats_server: Server) -> None:
+async def test_the_engine_keeps_no_letters_and_states_its_durability(nats_server: Server) -> None:
     engine = await nats.open_engine(fresh(nats_server.url), clock=SystemClock(), dice=SeededDice())
 
     assert (engine.letters, engine.ledger, engine.undertaker) == (None, None, None)

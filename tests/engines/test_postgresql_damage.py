@@ -182,7 +182,7 @@ async def test_a_filled_database_from_before_keyed_sums_is_migrated(
         await later.close()
 
 
-async def test_those_who_send_while_a_key_is_set_use_the_new_one(
+async def test_sends_during_a_key_change_use_the_new_key(
     engine: Engine, told_database: str
 ) -> None:
     await furnish(engine)

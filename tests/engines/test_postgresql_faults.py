@@ -14,7 +14,7 @@ from deadletter.app import App
 from deadletter.core.errors import GiveUp, Unavailable
 from deadletter.core.message import Message
 from deadletter.ports import Acked, Burial, Engine, Fate
-from deadletter.stores.postgresql import waking
+from deadletter.stores.postgresql import database as waking
 from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import eventually
@@ -101,7 +101,7 @@ async def test_nothing_is_lost_when_the_server_is_killed_under_load(
     assert set(handled) == {n for n in range(600) if n % 5}
 
 
-async def test_what_another_process_sends_wakes_a_waiting_receive(
+async def test_messages_of_another_process_wake_a_waiting_receive(
     engine: PostgresqlEngine, other: PostgresqlEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waking, "LOOK", 600.0)  # looking does not help

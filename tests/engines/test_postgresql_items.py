@@ -12,7 +12,8 @@ from contracts.items_sharing import SharingContract
 from deadletter.ports import ItemStore
 from deadletter.queue_server.model import Death
 from deadletter.queue_server.transactions import sweep
-from deadletter.stores.postgresql import items_operations, waking
+from deadletter.stores.postgresql import database as waking
+from deadletter.stores.postgresql import items_operations
 from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.system import SystemClock
 from deadletter.testing.fakes import FakeClock, eventually

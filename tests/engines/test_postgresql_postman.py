@@ -84,7 +84,7 @@ async def test_each_letter_goes_with_its_own_generation(engine: PostgresqlEngine
     assert await office(engine).verify() == []
 
 
-async def test_what_cannot_go_leaves_all_as_it_was(engine: PostgresqlEngine) -> None:
+async def test_a_failed_replay_batch_changes_nothing(engine: PostgresqlEngine) -> None:
     letters = [a_letter(), a_letter(source="no mailbox\0")]
     await planned(engine, *letters)
 
@@ -174,7 +174,7 @@ async def meanwhile(engine: PostgresqlEngine, url: str) -> AsyncIterator[asyncpg
     await other.close()
 
 
-async def test_what_is_edited_meanwhile_goes_as_it_is_now(
+async def test_letters_edited_meanwhile_are_sent_as_edited(
     engine: PostgresqlEngine, told_database: str
 ) -> None:
     letters = [a_letter(b"old"), a_letter()]
@@ -193,7 +193,7 @@ async def test_what_is_edited_meanwhile_goes_as_it_is_now(
     assert await office(engine).verify() == []
 
 
-async def test_what_is_closed_meanwhile_does_not_go(
+async def test_letters_closed_meanwhile_are_not_sent(
     engine: PostgresqlEngine, told_database: str
 ) -> None:
     letters = [a_letter(), a_letter()]

@@ -51,7 +51,7 @@ async def caller(proxy: FaultProxy) -> AsyncIterator[Caller]:
     writer.close()
 
 
-async def test_it_passes_on_what_is_said(caller: Caller) -> None:
+async def test_the_proxy_forwards_bytes_in_both_directions(caller: Caller) -> None:
     assert await caller.hears(b"hello") == b"hello"
 
 

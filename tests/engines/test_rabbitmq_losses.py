@@ -39,7 +39,7 @@ async def suspect_of(engine: RabbitEngine) -> Delivery:
     return found[0]
 
 
-async def test_what_a_broken_connection_held_is_suspect_and_not_charged(
+async def test_deliveries_of_a_broken_connection_are_suspect_and_not_charged(
     wired: tuple[RabbitEngine, FaultProxy],
 ) -> None:
     engine, proxy = wired
@@ -53,7 +53,9 @@ async def test_what_a_broken_connection_held_is_suspect_and_not_charged(
     assert (suspect.attempt, suspect.spared, suspect.suspect) == (2, 1, True)
 
 
-async def test_what_was_lost_alone_is_charged(wired: tuple[RabbitEngine, FaultProxy]) -> None:
+async def test_a_delivery_that_was_lost_alone_is_charged(
+    wired: tuple[RabbitEngine, FaultProxy],
+) -> None:
     engine, proxy = wired
     await engine.broker.sink("orders").send([a_message()])
     await usual(engine, 1)
@@ -153,7 +155,7 @@ async def test_a_broker_that_cannot_be_reached_is_unavailable(
     assert len(await usual(engine, 1)) == 1
 
 
-async def test_what_nobody_claimed_is_given_back_uncounted_on_close(
+async def test_unclaimed_deliveries_are_returned_uncounted_on_close(
     rabbitmq_server: Server,
 ) -> None:
     url = rabbitmq_server.url
@@ -170,7 +172,9 @@ async def test_what_nobody_claimed_is_given_back_uncounted_on_close(
         assert {(d.attempt, d.spared, d.suspect) for d in found} == {(1, 0, False)}
 
 
-async def test_what_nobody_claims_for_long_is_given_to_others(rabbitmq_server: Server) -> None:
+async def test_prefetched_messages_that_stay_unclaimed_are_returned(
+    rabbitmq_server: Server,
+) -> None:
     clock = FakeClock()
     async with (
         opened(rabbitmq_server.url, clock) as idle,
@@ -220,7 +224,7 @@ async def test_a_release_that_failed_may_be_repeated(
         assert len(await usual(engine, 10)) == 2
 
 
-async def test_what_is_being_settled_is_still_ours(
+async def test_deliveries_being_settled_stay_claimed(
     rabbitmq_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(rabbitmq_server.url) as engine:

@@ -69,7 +69,7 @@ async def publish(server: Server, body: bytes, **properties: object) -> None:
 
 
 @given(message=messages, story=stories)
-def test_what_is_packed_is_unpacked_the_same(message: Message, story: Story) -> None:
+def test_packed_messages_are_unpacked_unchanged(message: Message, story: Story) -> None:
     read = read_back(sent(message, story), message.body)
 
     assert (read.message, read.story, read.lost) == (message, story, 0)
@@ -111,7 +111,7 @@ def test_times_that_no_calendar_has_do_not_stop_the_worker(at: int) -> None:
 
 
 @given(message=messages, long=st.sampled_from(["id", "content_type", "reply_to"]))
-def test_what_is_too_long_for_amqp_comes_back_whole(message: Message, long: str) -> None:
+def test_values_too_long_for_amqp_properties_are_restored(message: Message, long: str) -> None:
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     stretched = Message(**{**fields, long: "ü" * 500})
 
@@ -198,7 +198,7 @@ async def test_a_message_without_an_id_keeps_the_one_it_gets(
     assert again.message == one.message
 
 
-async def test_what_died_elsewhere_before_survives_a_delay_unchanged(
+async def test_earlier_x_death_headers_survive_a_delay_unchanged(
     engine: RabbitEngine, rabbitmq_server: Server
 ) -> None:
     # The broker drops what it takes for a circle, and adds to these headers itself.

@@ -43,7 +43,7 @@ async def test_a_wrong_vhost_says_how_to_name_another(rabbitmq_server: Server) -
         await opening(f"{rabbitmq_server.url}nowhere")
 
 
-async def test_nobody_there_asks_whether_the_broker_runs() -> None:
+async def test_an_unreachable_broker_error_asks_whether_it_runs() -> None:
     with pytest.raises(Unavailable, match="is RabbitMQ running"):
         await opening("amqp://127.0.0.1:1/")
 

@@ -119,7 +119,9 @@ async def test_the_doctor_warns_that_policies_cannot_be_seen(broker: ManagedRabb
     assert "add ?management=15672 to the URL" in check.text
 
 
-async def test_whoever_may_not_ask_is_told_what_he_needs(broker: ManagedRabbitMQ) -> None:
+async def test_a_rejected_management_user_is_told_which_tag_it_needs(
+    broker: ManagedRabbitMQ,
+) -> None:
     broker.put("users/shop", password="secret", tags="")
     broker.put("permissions/%2F/shop", configure=".*", write=".*", read=".*")
     url = broker.managed_url.replace("guest:guest", "shop:secret")

@@ -45,7 +45,7 @@ async def test_a_broker_that_confirms_nothing_is_unavailable_and_tried_again(
         await sink.send([a_message()])
 
 
-async def test_somebody_who_does_not_speak_amqp_is_unavailable() -> None:
+async def test_a_server_that_does_not_speak_amqp_is_unavailable() -> None:
     async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()

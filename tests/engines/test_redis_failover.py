@@ -114,7 +114,7 @@ async def test_an_orderly_failover_loses_and_doubles_nothing(
     assert (counts.ready, counts.claimed, counts.suspects) == (0, 0, 0)
 
 
-async def test_what_a_replica_had_survives_the_death_of_its_primary(
+async def test_replicated_messages_survive_the_loss_of_the_primary(
     stage: tuple[Tuned, Tuned, FaultProxy, RedisEngine],
 ) -> None:
     primary, replica, proxy, engine = stage

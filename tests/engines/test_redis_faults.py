@@ -120,7 +120,7 @@ async def test_a_settlement_whose_answer_is_lost_is_made_once(
     assert await source.settle(settlements) == [False, False, False]
 
 
-async def test_who_asks_again_does_not_get_what_somebody_else_has_by_now(
+async def test_a_repeated_release_does_not_affect_the_next_claim(
     engine: RedisEngine, deaf: Deaf
 ) -> None:
     await engine.broker.sink("orders").send([a_message()])

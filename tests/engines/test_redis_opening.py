@@ -166,7 +166,7 @@ async def _is_up(client: Redis) -> bool:
     return "'cluster_state': 'ok'" in said and "'cluster_known_nodes': '2'" in said
 
 
-async def test_it_works_in_a_cluster() -> None:
+async def test_the_engine_works_in_a_cluster() -> None:
     with tuned(*_in_cluster()) as one, tuned(*_in_cluster()) as other:
         await _join(one, other)
         url = one.url.removesuffix("/0").replace("redis://", "valkey://")

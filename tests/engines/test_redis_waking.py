@@ -50,7 +50,7 @@ async def calls(engine: RedisEngine) -> int:
     )
 
 
-async def test_somebody_else_s_message_wakes_within_milliseconds(
+async def test_messages_of_others_wake_a_receiver_within_milliseconds(
     engines: tuple[RedisEngine, RedisEngine],
 ) -> None:
     one, other = engines
@@ -105,7 +105,7 @@ async def test_many_messages_wake_as_many(engines: tuple[RedisEngine, RedisEngin
     assert len({d.message.id for (d,) in found}) == 10
 
 
-async def test_who_was_cancelled_passes_the_bell_on(
+async def test_a_cancelled_receiver_passes_the_signal_on(
     engines: tuple[RedisEngine, RedisEngine],
 ) -> None:
     one, other = engines
@@ -119,7 +119,7 @@ async def test_who_was_cancelled_passes_the_bell_on(
         assert sum(isinstance(result, list) for result in results) == 1
 
 
-async def test_what_is_due_later_is_known_to_somebody_who_waits(
+async def test_a_waiting_receiver_wakes_when_a_delayed_message_is_due(
     engines: tuple[RedisEngine, RedisEngine],
 ) -> None:
     one, other = engines
@@ -136,7 +136,7 @@ async def test_what_is_due_later_is_known_to_somebody_who_waits(
     assert 0.4 < loop.time() - begun < 2.0
 
 
-async def test_who_waits_when_the_engine_is_closed_is_told(
+async def test_receivers_waiting_at_close_get_an_error(
     engines: tuple[RedisEngine, RedisEngine],
 ) -> None:
     one, _ = engines

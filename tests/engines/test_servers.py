@@ -23,7 +23,7 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("rabbitmq", "kaf
 
 
 @pytest.mark.parametrize("kind", [*KILLED, *SLOW])
-async def test_what_was_acknowledged_outlives_a_kill(
+async def test_acknowledged_writes_survive_a_kill(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     server: Server = request.getfixturevalue(f"{kind}_server")
@@ -45,7 +45,9 @@ async def test_the_emulator_keeps_its_queues_when_it_is_asked_to_end(sqs_server:
     assert await keepsakes.has_sqs(sqs_server, b"a thing")
 
 
-def test_who_misses_a_server_is_skipped_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_without_their_server_are_skipped_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("CI", raising=False)
 
     with pytest.raises(pytest.skip.Exception, match="run `make services`"):

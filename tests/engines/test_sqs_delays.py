@@ -45,7 +45,7 @@ class TestDelays(SqsBench):
         suspect = await self.received(engine, alone=True)
         assert (suspect.attempt, suspect.charged) == (2, 1)
 
-    async def test_nobody_holds_a_message_for_more_than_twelve_hours(
+    async def test_leases_are_limited_to_twelve_hours(
         self, engine: SqsEngine, clock: FakeClock
     ) -> None:
         await self.sent(engine)

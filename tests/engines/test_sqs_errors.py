@@ -36,7 +36,7 @@ def read_url(url: str) -> Address:
     ("url", "says"),
     [
         ("sqs://localhost:4566", r"sqs\+http://localhost:4566"),
-        ("sqs://nowhere", "no AWS region"),
+        ("sqs://nowhere", "not an AWS region"),
         ("sqs://key:secret@eu-west-1", "AWS_ACCESS_KEY_ID"),
         ("sqs://eu-west-1?region=eu-north-1", "two regions"),
         ("sqs://?colour=red", "known are: claim_check, prefix, region"),
@@ -83,7 +83,7 @@ def test_answers_of_the_service_are_translated(code: str, kind: type[Exception],
     assert says in str(ours)
 
 
-def test_what_is_the_services_own_fault_passes() -> None:
+def test_errors_of_the_service_are_temporary() -> None:
     assert isinstance(ERRORS.translate(answered("Whatever", 500)), Unavailable)
     assert isinstance(entry_error({"Code": "InternalError"}), Unavailable)
     assert isinstance(entry_error({"Code": "Bad", "SenderFault": True}), Refused)

@@ -101,7 +101,7 @@ class TestFaults(SqsBench):
         source = engine.broker.source("orders")
         return list(await source.receive(limit=count, wait=0, lease=LEASE))
 
-    async def test_what_fails_in_a_batch_is_sent_again(self, engine: SqsEngine) -> None:
+    async def test_failed_entries_of_a_batch_are_sent_again(self, engine: SqsEngine) -> None:
         in_a_mood(engine, ("send_message_batch", "fail"))
 
         await self.sent(engine, *(a_message() for _ in range(3)))
@@ -114,9 +114,7 @@ class TestFaults(SqsBench):
         with pytest.raises(Unavailable, match="2 of 3 messages were sent"):
             await self.sent(engine, *(a_message() for _ in range(3)))
 
-    async def test_what_sqs_has_otherwise_than_it_was_sent_is_sent_again(
-        self, engine: SqsEngine
-    ) -> None:
+    async def test_messages_with_a_wrong_md5_are_sent_again(self, engine: SqsEngine) -> None:
         in_a_mood(engine, ("send_message_batch", "change"))
 
         (message,) = await self.sent(engine, a_message(body=b"pay 100"))
@@ -125,13 +123,13 @@ class TestFaults(SqsBench):
         found = await source.receive(limit=10, wait=0, lease=LEASE)
         assert message.body in [delivery.message.body for delivery in found]
 
-    async def test_what_cannot_be_sent_unchanged_is_an_error(self, engine: SqsEngine) -> None:
+    async def test_messages_that_sqs_keeps_changing_raise_an_error(self, engine: SqsEngine) -> None:
         in_a_mood(engine, *[("send_message_batch", "change")] * 3)
 
         with pytest.raises(Unavailable, match="damaged body"):
             await self.sent(engine, a_message(body=b"pay 100"))
 
-    async def test_what_arrives_changed_is_handed_to_nobody_and_comes_again(
+    async def test_messages_that_arrive_changed_are_not_delivered_and_come_again(
         self, engine: SqsEngine, clock: FakeClock
     ) -> None:
         await self.sent(engine, a_message(body=b"pay 100"))

@@ -83,7 +83,7 @@ class TestFifo(SqsBench):
         assert not source.features.keeps_history
         await other.close()
 
-    async def test_what_is_sent_twice_is_there_once_and_a_replay_is_another(
+    async def test_duplicates_are_stored_once_and_replays_are_stored_again(
         self, engine: SqsEngine
     ) -> None:
         message = a_message()

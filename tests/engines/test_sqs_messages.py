@@ -45,7 +45,7 @@ class TestMessagesOfOthers(SqsBench):
         sent = await engine.service.call("send_message", QueueUrl=url, MessageBody=body, **more)
         return str(sent["MessageId"])
 
-    async def test_they_are_read_as_they_are(self, engine: SqsEngine) -> None:
+    async def test_foreign_messages_are_read_unchanged(self, engine: SqsEngine) -> None:
         id_ = await self.put(engine, "hellö", MessageAttributes=OTHERS)
 
         delivery = await self.received(engine)
@@ -194,7 +194,7 @@ class TestLargeMessages(SqsBench):
             await body_store.get("nothing")
         await engine.close()
 
-    async def test_who_reads_without_the_place_is_told_to_name_it(
+    async def test_reading_a_large_message_without_claim_check_names_the_option(
         self, engine: SqsEngine, url: str, clock: FakeClock
     ) -> None:
         await self.sent(engine, a_message(b"x" * 2_000_000))

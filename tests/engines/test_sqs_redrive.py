@@ -63,7 +63,7 @@ class TestRedrive(SqsBench):
 
         assert (await info(engine.broker, "relay-dlq")).ready == 0
 
-    async def test_what_sqs_moved_is_no_suspect_to_who_consumes_the_dead_queue(
+    async def test_redriven_messages_are_not_suspects_in_the_dead_queue(
         self, engine: SqsEngine
     ) -> None:
         await self.with_dead_queue(engine, attempts=2)

@@ -37,7 +37,7 @@ def nobody() -> str:
         ("kafka", "Kafka"),
     ],
 )
-async def test_who_does_not_answer_is_named_with_the_port(
+async def test_an_unreachable_server_is_named_with_its_port(
     scheme: str, server: str, nobody: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Unavailable) as caught:
@@ -64,7 +64,7 @@ async def test_a_socket_is_named_by_its_path() -> None:
         "sqs+http://key:hunter2@localhost:x",
     ],
 )
-async def test_what_is_no_port_is_a_mistake_in_the_url(url: str) -> None:
+async def test_an_invalid_port_is_a_url_error(url: str) -> None:
     with pytest.raises(ConfigError, match="cannot be read") as caught:
         async with opened_foreign(url):
             pass
@@ -82,7 +82,7 @@ async def test_the_list_of_what_can_be_drained_is_whole() -> None:
     assert [one for one in names if f"{one}://" not in str(caught.value)] == []
 
 
-def test_what_copies_keep_is_read_from_a_kafka_url() -> None:
+def test_the_kafka_url_says_which_fields_copies_keep() -> None:
     url = "kafka://localhost?keep=partition,timestamp&consumer=billing"
 
     address = read_url(url)

@@ -82,7 +82,7 @@ def topics(kafka_server: Broker) -> Topics:
     return Topics(kafka_server)
 
 
-async def test_what_spring_gave_up_on_becomes_a_letter_of_its_topic(
+async def test_records_dead_lettered_by_spring_become_letters_of_their_topic(
     kafka: Kafka, topics: Topics, office: MemoryEngine
 ) -> None:
     topics.put_dead(b"\x00body", key=b"k")
@@ -133,7 +133,7 @@ async def test_a_copy_that_dies_again_returns_to_its_letter(
     assert len(await letters(office)) == 1
 
 
-async def test_what_is_not_forgotten_comes_again_as_the_same_letter(
+async def test_uncommitted_records_come_again_as_the_same_letter(
     kafka: Kafka, topics: Topics, office: MemoryEngine
 ) -> None:
     topics.put_dead(b"once")

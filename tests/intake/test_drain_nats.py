@@ -83,7 +83,7 @@ async def work(server: Nats) -> Work:
     return await Work(server, api.RetentionPolicy.WORK_QUEUE).make()
 
 
-async def test_what_a_consumer_gave_up_on_becomes_a_letter_of_its_subject(
+async def test_messages_a_consumer_gave_up_on_become_letters_of_their_subject(
     server: Nats, work: Work, office: MemoryEngine
 ) -> None:
     await work.js.publish(work.subject, b"\x00body", headers={"tenant": "eu"})
@@ -100,7 +100,7 @@ async def test_what_a_consumer_gave_up_on_becomes_a_letter_of_its_subject(
     assert await work.left() == 0
 
 
-async def test_it_goes_back_and_what_dies_again_returns_to_its_letter(
+async def test_replayed_messages_that_die_again_return_to_their_letter(
     server: Nats, nats_server: Server, work: Work, office: MemoryEngine
 ) -> None:
     await work.js.publish(work.subject, b"again", headers={"Nats-Msg-Id": "m"})
@@ -116,7 +116,7 @@ async def test_it_goes_back_and_what_dies_again_returns_to_its_letter(
     assert len(await letters(office)) == 1
 
 
-async def test_what_others_may_still_want_stays_in_its_stream(
+async def test_drained_messages_of_shared_streams_stay_in_their_stream(
     server: Nats, office: MemoryEngine
 ) -> None:
     work = await Work(server, api.RetentionPolicy.LIMITS).make()
@@ -127,7 +127,7 @@ async def test_what_others_may_still_want_stays_in_its_stream(
     assert await work.left() == 1
 
 
-async def test_what_limits_had_removed_is_told_all_the_same(
+async def test_messages_removed_by_stream_limits_are_still_reported(
     server: Nats, work: Work, office: MemoryEngine
 ) -> None:
     await work.js.publish(work.subject, b"body")

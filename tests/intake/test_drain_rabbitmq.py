@@ -92,7 +92,7 @@ async def queues(rabbitmq_server: Server) -> AsyncIterator[Queues]:
     await connection.close()
 
 
-async def test_what_a_consumer_rejected_becomes_a_letter_of_its_queue(
+async def test_rejected_messages_become_letters_of_their_queue(
     rabbit: RabbitMQ, queues: Queues, office: MemoryEngine
 ) -> None:
     headers = {"tenant": "eu", "n": 7}
@@ -138,7 +138,7 @@ async def test_a_letter_goes_back_with_its_properties_as_they_were(
     assert (properties.priority, properties.delivery_mode) == (4, 2)
 
 
-async def test_what_a_framework_wrote_of_the_death_does_not_go_back(
+async def test_death_headers_of_frameworks_are_not_sent_back(
     rabbit: RabbitMQ, rabbitmq_server: Server, queues: Queues, office: MemoryEngine
 ) -> None:
     headers: dict[str, Any] = {

@@ -47,7 +47,7 @@ class TestRQ:
         # Its hash had no expiry, as with failure_ttl=-1: nothing else would remove it.
         assert 0 < await client.ttl("rq:job:thumb-1") <= 365 * 86_400
 
-    async def test_what_a_job_would_run_stays_as_it_is(
+    async def test_job_data_is_kept_byte_for_byte(
         self, client: Any, frameworks: Frameworks, office: MemoryEngine
     ) -> None:
         letter = await self.letter(client, frameworks, office)
@@ -130,7 +130,7 @@ class TestBullMQ:
         assert await client.lrange("bull:mail:paused", 0, -1) == [b"w1"]
         assert not await client.exists("bull:mail:marker")
 
-    async def test_whatever_bytes_a_job_has_it_has_when_it_is_back(
+    async def test_jobs_with_any_bytes_go_back_unchanged(
         self, client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine
     ) -> None:
         rng = Random(14)
@@ -201,7 +201,7 @@ class TestCelery:
         [sent] = await client.lrange("celery", 0, -1)
         assert without_lineage(sent) == envelope
 
-    async def test_what_a_task_says_of_its_queue_leads_nowhere(
+    async def test_queue_names_inside_a_task_are_not_followed(
         self, client: Any, frameworks: Frameworks, office: MemoryEngine
     ) -> None:
         await restore(client, "celery_redis")
@@ -235,7 +235,7 @@ class TestCelery:
         b'{"body": "YWI\\u003d", "properties": {"body_encoding": "base64"}}',
     ],
 )
-async def test_what_is_no_task_is_kept_as_malformed_and_goes_back_too(
+async def test_entries_that_are_not_tasks_are_kept_as_malformed_and_can_go_back(
     client: Any, frameworks: Frameworks, redis_server: Server, office: MemoryEngine, rubbish: bytes
 ) -> None:
     await client.lpush("dead", rubbish)

@@ -84,7 +84,7 @@ async def queues(sqs: SqsAccount) -> Queues:
     return await Queues(sqs).make()
 
 
-async def test_what_sqs_gave_up_on_becomes_a_letter_of_its_queue(
+async def test_redriven_messages_become_letters_of_their_queue(
     sqs: SqsAccount, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send(
@@ -147,7 +147,7 @@ async def test_a_copy_that_dies_again_returns_to_its_letter(
     assert len(second.story()) == 2
 
 
-async def test_what_is_taken_twice_is_one_letter_that_died_once(
+async def test_a_message_drained_twice_is_one_letter_with_one_death(
     sqs: SqsAccount, queues: Queues, office: MemoryEngine
 ) -> None:
     await queues.send("once")

@@ -72,7 +72,7 @@ def test_a_copy_has_an_id_of_its_own_and_gives_it_back() -> None:
         assert tuple(found) == given
 
 
-def test_what_was_asked_of_the_server_is_not_asked_again() -> None:
+def test_publish_instructions_to_the_server_are_not_repeated() -> None:
     asked = (b"Nats-Expected-Stream: S", b"nats-rollup: all", b"Nats-Batch-Id: 1")
 
     assert sent(kept(block(*asked, b"a: 1"))) == block(b"a: 1")

@@ -296,7 +296,7 @@ async def test_children_of_a_flow_go_before_their_parent(shop: Shop, parent_firs
     assert sorted(job["children"].values()) == [1, 2]
 
 
-async def test_what_somebody_retries_while_it_is_drained_stays(shop: Shop) -> None:
+async def test_jobs_retried_during_a_drain_stay_in_their_queue(shop: Shop) -> None:
     [id_] = await shop.add({"name": "n", "data": 1})
     await shop.work("fail", 1)
     framework = BullMQ()

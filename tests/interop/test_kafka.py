@@ -276,7 +276,7 @@ async def test_another_process_finds_the_copies_that_were_sent(
     assert arrivals == [Arrival.ARRIVED] * 3 + [Arrival.MISSING] * 2
 
 
-async def test_it_is_said_when_nobody_can_tell_whether_a_copy_arrived(
+async def test_copies_that_cannot_be_searched_for_are_reported_with_the_reason(
     kafka_server: Broker, office: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(kafka_server)

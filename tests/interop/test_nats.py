@@ -216,7 +216,7 @@ async def test_a_letter_that_the_server_refuses_does_not_stop_the_others(
     assert [message.data for message in await shop.contents()] == [b"x", b"xx"]
 
 
-async def test_what_a_producer_asked_of_the_server_does_not_go_back(
+async def test_publish_instructions_of_a_producer_do_not_go_back(
     nats_server: Server, client: Any, office: MemoryEngine
 ) -> None:
     shop = await Shop(client).make()
@@ -419,7 +419,7 @@ def test_a_canary_is_confirmed_by_a_consumer_of_others_and_what_dies_again_has_f
     assert (second["state"], second["counts"]) == ("done", {"confirmed": 1})
 
 
-async def test_what_an_interrupted_drain_holds_and_near_names_are_said(
+async def test_messages_held_by_an_interrupted_drain_and_near_names_are_reported(
     nats_server: Server, client: Any, dlq: Command
 ) -> None:
     shop = await Shop(client).make()

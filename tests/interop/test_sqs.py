@@ -341,7 +341,9 @@ def test_the_command_says_which_copies_may_arrive_twice(
     assert len(shop.take_all()) == 3
 
 
-def test_what_an_interrupted_drain_holds_is_said(sqs_server: Server, dlq: Command) -> None:
+def test_messages_held_by_an_interrupted_drain_are_reported(
+    sqs_server: Server, dlq: Command
+) -> None:
     shop = Shop(sqs_server)
     for number in range(3):
         shop.send(str(number))

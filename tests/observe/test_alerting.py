@@ -27,7 +27,7 @@ Make = Callable[..., Alerting]
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerting, "TRIES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(alerting, "PAUSES", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ async def test_a_flood_is_told_and_hides_no_new_group(
 
 
 @pytest.mark.parametrize("status", [GroupStatus.MUTED, GroupStatus.SNOOZED])
-async def test_who_does_not_want_to_know_is_not_told(
+async def test_muted_and_snoozed_groups_raise_no_alerts(
     make: Make, hook: Hook, store: LetterStore, office_clock: FakeClock, status: GroupStatus
 ) -> None:
     await store.keep([make_letter(n, died=timedelta(days=3)) for n in range(200)])
@@ -276,7 +276,7 @@ async def test_letters_nobody_looked_at_are_told_of_by_source(
     assert alert["text"] == ("3 letters of orders waited for more than 1 day and nobody has looked")
 
 
-async def test_what_could_not_be_told_is_told_later_under_the_same_id(
+async def test_undelivered_alerts_are_sent_later_with_the_same_id(
     make: Make, hook: Hook, store: LetterStore, events: list[Event]
 ) -> None:
     await store.keep([make_letter(1)])

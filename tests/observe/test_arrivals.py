@@ -27,7 +27,7 @@ def counted(seen: Arrivals, *groups: Group) -> dict[str, int]:
     return {one.group.fingerprint: one.count for one in seen.look(groups)}
 
 
-def test_what_was_there_before_is_where_counting_begins() -> None:
+def test_counting_of_arrivals_begins_at_the_existing_letters() -> None:
     seen = Arrivals(NOW)
 
     assert counted(seen, group(total=7, age=60)) == {}

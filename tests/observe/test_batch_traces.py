@@ -116,7 +116,7 @@ async def test_an_engine_out_of_reach_is_told_by_its_type_alone(
     assert "hunter2" not in span.to_json()
 
 
-async def test_who_is_not_traced_pays_nothing() -> None:
+async def test_untraced_sources_are_not_wrapped() -> None:
     source = Fed()
 
     assert around(source, [], CLOCK) is source

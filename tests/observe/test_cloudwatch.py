@@ -146,7 +146,7 @@ async def test_alarms_are_made_once_and_tell_the_topic(client: Any) -> None:
     assert (depth["Threshold"], depth["ComparisonOperator"]) == (0, "GreaterThanThreshold")
 
 
-async def test_what_could_not_be_sent_is_sent_next_time(
+async def test_unsent_metrics_are_sent_next_time(
     client: Any, cloud_server: Server, store: LetterStore
 ) -> None:
     watch = CloudWatch()
@@ -190,7 +190,7 @@ async def test_publishing_goes_on_until_told_to_stop_and_sends_the_rest(
     assert (await sum_of(client, "DeadLetterFailures"))["sum"] == 1
 
 
-async def test_what_cannot_be_published_is_logged_once_and_sent_later(
+async def test_unpublishable_metrics_are_logged_once_and_sent_later(
     client: Any,
     store: LetterStore,
     monkeypatch: pytest.MonkeyPatch,

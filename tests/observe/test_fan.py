@@ -36,7 +36,7 @@ def test_an_observer_that_raises_does_not_keep_the_others_from_hearing(
     assert "observer broken fails" in caplog.text
 
 
-def test_it_is_complained_about_once_and_not_once_per_event(
+def test_a_failing_observer_is_reported_once_not_per_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     observe = fan_out(broken)

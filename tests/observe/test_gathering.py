@@ -46,7 +46,7 @@ def test_hostile_labels_come_through_as_they_are() -> None:
     assert values == {hostile: 1, "b": 2}
 
 
-async def test_what_a_process_counts_is_told() -> None:
+async def test_counters_of_a_process_are_exported() -> None:
     counted = Counted()
 
     counted.observe(Received(mailbox="orders", count=7))

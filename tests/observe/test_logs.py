@@ -187,7 +187,7 @@ def test_an_outage_does_not_fill_the_disk_f105(clock: Clock) -> None:
     assert sum(name == "retried" for _, name, _ in lines) == 600
 
 
-def test_what_was_left_out_is_counted(clock: Clock) -> None:
+def test_dropped_log_lines_are_counted(clock: Clock) -> None:
     lines: list[Line] = []
     observe = log_events(clock, log=lambda *line: lines.append(line), lines_a_second=2)
     for _ in range(7):

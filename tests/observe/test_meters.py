@@ -39,7 +39,7 @@ def meters(readings: Readings) -> Meters:
     return Meters(readings.provider, system="sqlite")
 
 
-def test_what_is_claimed_and_handled_goes_by_the_conventions_names(
+def test_metrics_of_claims_and_handling_use_conventional_names(
     meters: Meters, readings: Readings
 ) -> None:
     meters(Received(mailbox="orders", count=7))

@@ -140,7 +140,7 @@ def test_handlers_are_timed_however_they_end(metrics: Metrics, registry: Collect
     assert taken == {"succeeded": 0.25, "retried": 900, "spared": 2, "buried": 3, "failed": 4}
 
 
-def test_what_no_handler_was_run_for_is_not_timed(
+def test_deliveries_without_a_handler_run_are_not_timed(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     metrics(buried())  # by the sweep: its worker died
@@ -181,7 +181,7 @@ def test_the_brake_shows(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("dlq_messages_held_total", labels) == 7
 
 
-def test_what_is_out_of_reach_shows_until_it_is_back(
+def test_unreachable_parts_are_shown_until_they_are_back(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     labels = {"mailbox": "orders", "what": "office"}
@@ -216,7 +216,7 @@ def test_an_office_that_cannot_keep_a_letter_is_to_be_paged_on(
         (Stalled(mailbox="", loop="sweep", seconds=720), "stalled", 1),
     ],
 )
-def test_what_should_not_happen_is_counted(
+def test_mishaps_are_counted(
     metrics: Metrics, registry: CollectorRegistry, event: Event, kind: str, count: int
 ) -> None:
     metrics(event)
@@ -243,7 +243,7 @@ def test_hostile_names_do_not_explode_the_series_s26(
     assert registry.get_sample_value(name, labels) == 100_000 - 200
 
 
-def test_neither_do_combinations_of_names_that_are_each_allowed(
+def test_combinations_of_allowed_labels_are_bounded(
     metrics: Metrics, registry: CollectorRegistry
 ) -> None:
     for n in range(20_000):

@@ -92,7 +92,7 @@ async def test_without_a_secret_nothing_is_signed(hook: Hook) -> None:
 @pytest.mark.parametrize(
     "answer", ["500 Oops", "404 Not Found", "302 Found", "308 Permanent Redirect", "garbage"]
 )
-async def test_whatever_is_not_taken_is_untold_and_redirects_are_not_followed(
+async def test_rejected_notifications_fail_and_redirects_are_not_followed(
     hook: Hook, answer: str
 ) -> None:
     elsewhere = Hook()
@@ -107,14 +107,14 @@ async def test_whatever_is_not_taken_is_untold_and_redirects_are_not_followed(
     assert "a=b" not in str(raised.value)  # URLs hold secrets
 
 
-async def test_nobody_listening_is_untold() -> None:
+async def test_notifications_to_unreachable_receivers_fail() -> None:
     target = AlertTarget(kind=TargetKind.SLACK, to="http://127.0.0.1:1/x")
 
     with pytest.raises(NotificationFailed, match="ConnectionRefusedError"):
         await notifier_for(target).notify(notice())
 
 
-async def test_nobody_is_waited_for_for_ever(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_receivers_time_out(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "PATIENCE", 0.1)
     hook.hang = True
 

@@ -175,7 +175,7 @@ async def test_deaths_in_overflow_groups_are_counted(
     assert value(registry, "dlq_overflow_arrivals_total", source="orders") == 5
 
 
-async def test_what_was_there_before_has_not_arrived(
+async def test_existing_letters_do_not_count_as_arrivals(
     registry: CollectorRegistry, store: LetterStore, office_clock: FakeClock
 ) -> None:
     await store.keep([make_letter(n) for n in range(7)])
@@ -249,7 +249,7 @@ async def test_an_office_that_is_away_is_down_and_its_numbers_stay(
     assert value(registry, "dlq_messages", state="pending", source="orders") == 1
 
 
-async def test_what_does_not_add_up_shows(
+async def test_reconciliation_mismatches_are_exported(
     registry: CollectorRegistry, store: LetterStore, engine: Engine, office_clock: FakeClock
 ) -> None:
     missing = 0
@@ -269,7 +269,7 @@ async def test_what_does_not_add_up_shows(
     assert value(registry, "dlq_reconcile_mismatch") == 3
 
 
-async def test_what_nobody_can_add_up_is_not_said_to_be_right(
+async def test_unknown_reconciliation_is_exported_as_nan(
     office: OfficeMetrics, registry: CollectorRegistry
 ) -> None:
     await office.refresh()

@@ -66,7 +66,7 @@ async def test_a_send_is_a_span_of_the_trace_it_is_called_in(
     assert int(carried.span_id, 16) == sent_in.span_id
 
 
-async def test_what_is_done_with_a_message_belongs_to_the_trace_of_its_sender(
+async def test_processing_spans_belong_to_the_trace_of_the_sender(
     spans: Spans, sending: TracedSending
 ) -> None:
     app = App("memory://", sending=sending)

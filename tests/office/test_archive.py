@@ -31,7 +31,7 @@ def problems(file: io.BytesIO) -> list[str]:
     return [str(problem) for problem in check(file).problems]
 
 
-async def test_what_is_exported_is_imported_byte_for_byte(store: LetterStore) -> None:
+async def test_exported_letters_are_imported_byte_for_byte(store: LetterStore) -> None:
     letters = [
         make_letter(1, body=bytes(range(256)), headers={"x": b"\xff\x00"}),
         make_letter(2, state=State.CLOSED, key="k"),

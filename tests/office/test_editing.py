@@ -146,7 +146,7 @@ def test_a_difference_of_layout_alone_is_shown_as_it_is() -> None:
     assert diffed(a_message(b"[1]"), a_message(b"[1]\r\n"))["body"] == ["-[1]", "+[1]\r", "+"]
 
 
-def test_what_is_no_text_is_compared_in_digits() -> None:
+def test_binary_bodies_are_compared_in_hex() -> None:
     assert diffed(a_message(b"\xff\x00"), a_message(b"ok"))["body"] == ["-ff 00", "+6f 6b"]
 
 
@@ -163,7 +163,7 @@ def test_secrets_are_masked_and_still_differ() -> None:
     assert '+  "password": "two"' in revealed["body"]
 
 
-def test_what_stands_under_the_name_of_a_secret_is_masked_line_by_line() -> None:
+def test_values_of_secret_fields_are_masked_line_by_line() -> None:
     before = a_message(b'{"credentials": {"user": "anna", "pin": [1, 2]}, "n": 1}')
     after = a_message(b'{"credentials": {"user": "otto", "pin": [1, 3]}, "n": 1}')
 

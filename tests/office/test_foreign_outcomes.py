@@ -193,7 +193,7 @@ async def test_nothing_is_presumed_where_it_is_told_never(
     assert await replay.settle_others() == 0
 
 
-async def test_what_the_server_knows_counts_before_what_is_presumed(
+async def test_outcomes_known_to_the_server_take_precedence_over_presumed_ones(
     store: LetterStore, replay: Replay, server: Server, clock: FakeClock
 ) -> None:
     await keep(store, *(drained(n) for n in range(1, 5)))
@@ -359,7 +359,7 @@ async def test_a_server_is_asked_which_interrupted_copies_have_arrived(
     assert said.reason == "the queue shows nothing"
 
 
-async def test_nobody_is_asked_where_no_sending_was_interrupted(
+async def test_the_server_is_not_asked_without_an_interrupted_send(
     store: LetterStore, replay: Replay, server: Server
 ) -> None:
     await keep(store, drained(1))

@@ -89,7 +89,7 @@ async def test_groups_are_not_merged_in_a_circle(store: LetterStore, clock: Fake
 
 
 @pytest.mark.parametrize("query", ["is:pending", "age:>1d", "version:2 is:closed", ""])
-async def test_what_changes_splits_no_group(
+async def test_splitting_by_mutable_fields_is_rejected(
     store: LetterStore, clock: FakeClock, query: str
 ) -> None:
     first, _ = await two_groups(store)

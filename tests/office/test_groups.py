@@ -55,7 +55,7 @@ async def test_one_mailbox_alone_can_be_asked_for(store: LetterStore) -> None:
     assert (line.source, line.share) == ("payments", 1.0)
 
 
-async def test_what_is_snoozed_or_muted_is_listed_only_if_asked_for(
+async def test_snoozed_and_muted_groups_are_listed_only_on_request(
     store: LetterStore, clock: FakeClock
 ) -> None:
     await store.keep([make_letter(1), make_letter(2, source="payments")])

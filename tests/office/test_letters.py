@@ -121,7 +121,7 @@ async def test_many_letters_are_moved_in_batches(letters: Letters, store: Letter
     assert (await letters.counts())["orders"] == {State.CLOSED: 1_203}
 
 
-async def test_what_is_discarded_can_be_restored(letters: Letters, store: LetterStore) -> None:
+async def test_discarded_letters_can_be_restored(letters: Letters, store: LetterStore) -> None:
     letter = make_letter()
     await store.keep([letter])
 

@@ -80,7 +80,9 @@ async def test_all_letters_go_elsewhere_if_told_so(
     assert len(await received(engine, "orders.fixed")) == 2
 
 
-async def test_what_comes_later_is_not_part_of_it(replay: Replay, store: LetterStore) -> None:
+async def test_letters_that_die_later_are_not_part_of_a_replay(
+    replay: Replay, store: LetterStore
+) -> None:
     await store.keep(make_letters(3))
     campaign = await replay.start("is:pending", BY)
     await store.keep([make_letter(99)])
@@ -120,7 +122,7 @@ async def test_nothing_to_replay_is_said(replay: Replay) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"cap": 0}, {"rate": 0.0}, {"rate": -1.0}])
-async def test_what_cannot_be_is_refused(
+async def test_invalid_replays_are_rejected(
     replay: Replay, store: LetterStore, wrong: dict[str, float]
 ) -> None:
     await store.keep([make_letter()])

@@ -102,7 +102,7 @@ async def test_a_ramp_grows_with_every_step_that_went_well(
     assert {1, 10, 100} <= set(sums)
 
 
-async def test_it_stops_by_itself_when_the_canary_fails(
+async def test_a_replay_pauses_when_its_canary_fails(
     replay: Replay, engine: Engine, store: LetterStore
 ) -> None:
     campaign = await ready(replay, store, 30, Care(canary=5))
@@ -144,7 +144,7 @@ async def test_letters_that_fail_after_they_were_confirmed_count_as_failed(
     assert "10 of the first 40 failed again, where 10% may" in last.reason
 
 
-async def test_who_resumes_it_begins_with_a_canary_again(
+async def test_a_resumed_replay_begins_with_a_canary(
     replay: Replay, engine: Engine, store: LetterStore
 ) -> None:
     campaign = await ready(replay, store, 30, Care(canary=5))
@@ -185,7 +185,7 @@ async def test_without_anything_left_to_send_nothing_is_waited_for(
     assert campaign.counts == {Outcome.SENT: 5}
 
 
-async def test_what_is_all_sent_is_not_stopped_by_failures(
+async def test_a_fully_sent_replay_is_not_paused_by_failures(
     replay: Replay, engine: Engine, store: LetterStore, clock: FakeClock
 ) -> None:
     campaign = await ready(replay, store, 30, Care())
@@ -213,7 +213,7 @@ async def test_a_canary_that_is_all_there_is_ends_the_replay(
     assert campaign.counts == {Outcome.FAILED: 5}
 
 
-async def test_what_a_killed_process_left_is_sent_with_a_canary_again(
+async def test_the_rest_of_a_killed_replay_begins_with_a_canary(
     replay: Replay, store: LetterStore
 ) -> None:
     campaign = await ready(replay, store, 20, Care(canary=5))
@@ -290,7 +290,7 @@ async def test_care_that_makes_no_sense_is_never_kept(replay: Replay, store: Let
     assert await replay.latest() == []
 
 
-async def test_somebody_may_pause_it_while_it_waits(replay: Replay, store: LetterStore) -> None:
+async def test_a_waiting_replay_can_be_paused(replay: Replay, store: LetterStore) -> None:
     campaign = await ready(replay, store, 9, Care(canary=5))
     running = asyncio.create_task(replay.run(campaign.id))
     await are_out(replay, campaign, 5)

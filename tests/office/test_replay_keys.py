@@ -126,7 +126,7 @@ async def test_letters_that_wait_are_left_to_whoever_resumes(
     assert done.counts == {Outcome.CONFIRMED: 2}
 
 
-async def test_what_was_processed_after_the_plan_is_not_sent(
+async def test_letters_processed_after_planning_are_not_sent(
     replay: Replay, engine: Engine, store: LetterStore
 ) -> None:
     await store.keep([make_letter(n, idempotency_key=f"k-{n}") for n in range(3)])

@@ -45,7 +45,7 @@ async def test_a_plan_can_be_started_while_it_is_young(
     assert started.state is CampaignState.RUNNING
 
 
-async def test_what_was_agreed_to_too_long_ago_is_not_sent(
+async def test_outdated_plans_are_not_sent(
     store: LetterStore, replay: Replay, clock: FakeClock
 ) -> None:
     plan = await planned(store, replay)

@@ -113,7 +113,7 @@ async def test_a_refused_message_does_not_stop_its_neighbours(
     assert found.counts == {Outcome.REFUSED: 2, Outcome.SENT: 5}
 
 
-async def test_what_was_sent_before_an_interruption_is_not_sent_again(
+async def test_copies_sent_before_an_interruption_are_not_sent_again(
     store: LetterStore, replay: Replay, server: Server
 ) -> None:
     await keep(store, 6)

@@ -108,7 +108,7 @@ async def test_one_who_takes_over_asks_first(
     assert unsent(await replay.status(campaign)) == before
 
 
-async def test_somebody_else_may_let_it_run_on(
+async def test_another_permitted_user_can_resume_a_replay(
     store: LetterStore, replay: Replay, senders: list[ReplaySender], rights: Rights, campaign: str
 ) -> None:
     rights.lost.add("p-bo")

@@ -55,7 +55,7 @@ async def test_a_campaign_is_sent_to_its_end(
     await eventually(all_sent)
 
 
-async def test_what_one_sends_no_other_sends(
+async def test_a_replay_is_sent_by_one_process_only(
     store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
@@ -68,7 +68,7 @@ async def test_what_one_sends_no_other_sends(
     assert campaign not in crew[1].under_way
 
 
-async def test_what_a_command_sends_is_left_to_it(
+async def test_replays_sent_by_a_command_are_left_to_the_command(
     store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay)
@@ -79,7 +79,7 @@ async def test_what_a_command_sends_is_left_to_it(
     assert unsent(await replay.status(campaign)) == 40
 
 
-async def test_what_a_server_left_behind_is_taken_up_by_the_next(
+async def test_replays_left_by_a_stopped_server_are_continued_by_the_next(
     store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
@@ -91,7 +91,7 @@ async def test_what_a_server_left_behind_is_taken_up_by_the_next(
     assert campaign in crew[1].under_way
 
 
-async def test_what_was_paused_is_not_taken_up_but_can_be_resumed_anywhere(
+async def test_paused_replays_are_not_continued_but_can_be_resumed_anywhere(
     store: LetterStore, replay: Replay, crew: list[ReplaySender], clock: FakeClock
 ) -> None:
     campaign = await begun(store, replay, rate=1.0)
@@ -221,7 +221,7 @@ async def test_a_start_that_is_refused_leaves_nothing_behind(
     assert not crew[0].under_way | crew[1].under_way
 
 
-async def test_nobody_sends_what_they_cannot_hold_any_more(
+async def test_a_sender_that_lost_its_lease_stops_sending(
     engine: Engine, store: LetterStore, replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)
@@ -239,7 +239,7 @@ async def test_nobody_sends_what_they_cannot_hold_any_more(
     await eventually(lambda: campaign not in sender.under_way)
 
 
-async def test_what_was_paused_when_a_server_ended_is_left_to_whoever_resumes_it(
+async def test_replays_paused_when_a_server_ended_wait_to_be_resumed(
     store: LetterStore, replay: Replay, crew: list[ReplaySender]
 ) -> None:
     campaign = await begun(store, replay, rate=0.1)

@@ -52,7 +52,7 @@ async def test_force_lets_them_go_but_never_the_unreviewed(
     assert (await store.counts())["orders"].get(State.PENDING) == 1
 
 
-async def test_what_went_is_in_the_audit(store: LetterStore, clock: FakeClock) -> None:
+async def test_deletions_by_retention_are_audited(store: LetterStore, clock: FakeClock) -> None:
     letter = make_letter(state=State.CLOSED, died=OLD)
     await store.keep([letter])
 

@@ -65,7 +65,7 @@ def trait(found: Variants, field: str) -> Trait:
     return one
 
 
-async def test_what_sets_a_group_apart_comes_first(store: LetterStore) -> None:
+async def test_distinguishing_values_are_listed_first(store: LetterStore) -> None:
     await store.keep(
         [failed(n, "JPY", GROUP, version=f"1.{n % 2}") for n in range(40)]
         + [failed(n, "EUR", "1-other", version="1.1") for n in range(40, 60)]

@@ -21,7 +21,7 @@ async def bury(engine: Engine, number: int) -> None:
     await source.settle([Acked(delivery, Fate.BURIED)])
 
 
-async def test_what_came_in_is_what_went_out_and_what_is_there(engine: Engine) -> None:
+async def test_verify_reconciles_received_with_settled_and_remaining(engine: Engine) -> None:
     await bury(engine, 1)
     message = Message(id="m-2", body=b"", sent_at=NOW)
     await engine.broker.sink("orders").send([message], delay=60)

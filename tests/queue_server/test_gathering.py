@@ -51,7 +51,7 @@ async def test_each_client_has_its_own_answer() -> None:
 
 
 @in_virtual_time
-async def test_what_is_not_leased_cannot_be_completed() -> None:
+async def test_items_that_are_not_leased_cannot_be_completed() -> None:
     async with lending() as rig:
         await rig.produce(b"1")
         (item,) = await rig.store.items("jobs", 0, limit=10)
@@ -164,7 +164,7 @@ async def test_transactions_are_bounded() -> None:
 
 
 @in_virtual_time
-async def test_who_has_gone_before_its_turn_is_passed_over() -> None:
+async def test_requests_of_disconnected_clients_are_skipped() -> None:
     async with lending() as rig:
         rig.store.takes = 5.0
         first = asyncio.create_task(rig.produce(b"1"))

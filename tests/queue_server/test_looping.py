@@ -44,7 +44,7 @@ async def test_a_dead_sweep_is_started_again_and_goes_on() -> None:
 
 
 @in_virtual_time
-async def test_it_is_in_trouble_while_it_is_down() -> None:
+async def test_a_loop_that_is_down_is_reported_as_unhealthy() -> None:
     async with lending() as rig:
         assert rig.lending.problem() is None
         breaks(rig, 2)
@@ -60,7 +60,7 @@ async def test_it_is_in_trouble_while_it_is_down() -> None:
 
 
 @in_virtual_time
-async def test_one_that_always_dies_is_tried_less_and_less_often() -> None:
+async def test_a_loop_that_keeps_failing_is_restarted_with_backoff() -> None:
     async with lending() as rig:
         tried = breaks(rig, 10**9)
         rig.lending.look("jobs")

@@ -20,7 +20,7 @@ DEAD = LeaseQueue(name="dead", lease_timeout=60.0, expire_timeout=3600.0)
 
 
 @in_virtual_time
-async def test_nobody_looks_while_nothing_is_there() -> None:
+async def test_an_empty_store_is_not_swept() -> None:
     async with lending() as rig:
         await asyncio.sleep(86_400.0)
 
@@ -28,7 +28,7 @@ async def test_nobody_looks_while_nothing_is_there() -> None:
 
 
 @in_virtual_time
-async def test_what_is_there_is_looked_at_now_and_then() -> None:
+async def test_a_store_with_items_is_swept_at_intervals() -> None:
     async with lending() as rig:
         await rig.produce(b"1")
         await asyncio.sleep(1000.0)
@@ -73,7 +73,7 @@ async def test_a_moved_item_is_told_with_its_new_queue() -> None:
 
 
 @in_virtual_time
-async def test_it_goes_on_when_the_store_was_out_of_reach() -> None:
+async def test_the_sweep_continues_after_the_store_was_unreachable() -> None:
     async with lending() as rig:
         await rig.produce(b"later", at=rig.after(10.0))
         rig.store.fails = Unavailable("gone fishing")

@@ -16,7 +16,7 @@ MORTAL = structs.replace(JOBS, dead_queue="dead", max_attempts=1)
 
 
 @in_virtual_time
-async def test_what_is_there_is_lent_at_once() -> None:
+async def test_available_items_are_leased_at_once() -> None:
     async with lending() as rig:
         await rig.produce(b"1", b"2", b"3")
 
@@ -135,7 +135,7 @@ async def test_a_dead_letter_move_wakes_who_waits_for_the_dead_queue() -> None:
 
 
 @in_virtual_time
-async def test_so_does_one_by_a_lease_that_ran_out() -> None:
+async def test_an_item_that_dies_by_an_expired_lease_wakes_clients_of_the_dead_queue() -> None:
     async with lending(DEAD, MORTAL) as rig:
         undertaker = rig.lease("undertaker", queue="dead", within=900.0)
         await rig.produce(b"dead")
@@ -149,7 +149,7 @@ async def test_so_does_one_by_a_lease_that_ran_out() -> None:
 
 
 @in_virtual_time
-async def test_who_waited_long_enough_is_told_to_try_again() -> None:
+async def test_a_lease_request_that_times_out_is_told_to_try_again() -> None:
     async with lending() as rig:
         with pytest.raises(TryAgain, match="no items are in the queue"):
             await rig.lease(within=30.0)
@@ -198,7 +198,7 @@ async def test_a_client_has_one_lease_request_per_queue() -> None:
 
 
 @in_virtual_time
-async def test_who_has_gone_is_lent_nothing() -> None:
+async def test_a_disconnected_client_is_leased_nothing() -> None:
     async with lending() as rig:
         gone = rig.lease("gone")
         other = rig.lease("other")
@@ -225,7 +225,7 @@ async def test_nothing_is_lost_when_the_time_runs_out_while_it_is_being_lent() -
 
 
 @in_virtual_time
-async def test_who_waits_when_it_stops_is_told_to_try_again() -> None:
+async def test_clients_waiting_at_shutdown_are_told_to_try_again() -> None:
     async with lending() as rig:
         waiting = [rig.lease(f"c{number}", within=900.0) for number in range(3)]
         await asyncio.sleep(1.0)
@@ -241,7 +241,7 @@ async def test_who_waits_when_it_stops_is_told_to_try_again() -> None:
 
 
 @in_virtual_time
-async def test_what_is_under_way_when_it_stops_is_finished() -> None:
+async def test_transactions_in_progress_at_shutdown_are_finished() -> None:
     async with lending() as rig:
         await rig.produce(b"1")
         rig.store.takes = 2.0
@@ -259,7 +259,7 @@ async def test_what_is_under_way_when_it_stops_is_finished() -> None:
 
 
 @in_virtual_time
-async def test_who_is_being_served_nothing_when_it_stops_is_told_as_well() -> None:
+async def test_clients_served_nothing_at_shutdown_are_told_to_try_again() -> None:
     async with lending() as rig:
         rig.store.takes = 2.0
         waiting = rig.lease("unlucky", within=900.0)

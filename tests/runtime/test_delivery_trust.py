@@ -123,7 +123,7 @@ def test_no_field_of_a_lineage_can_be_changed(change: dict[str, object]) -> None
     ],
     ids=["body", "key", "unsigned"],
 )
-def test_what_none_of_us_made_is_not_believed(forged: Message) -> None:
+def test_forged_lineage_is_not_trusted(forged: Message) -> None:
     for place in ("orders", "orders-dlq"):
         left, ignored = checked(forged, place, dead_queue_of=("orders",))
 

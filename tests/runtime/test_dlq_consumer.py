@@ -150,7 +150,7 @@ async def test_a_handler_has_a_say_in_when_a_letter_comes_back() -> None:
     [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()],
     ids=lambda error: type(error).__name__,
 )
-async def test_whatever_a_handler_raises_is_the_letters_failure(error: BaseException) -> None:
+async def test_any_error_of_a_handler_fails_its_letter(error: BaseException) -> None:
     async def handle(letter: DeadLetter) -> None:
         raise error
 

@@ -14,7 +14,7 @@ def test_a_process_that_does_not_end_is_ended() -> None:
         assert ended.wait(5.0)
 
 
-def test_one_that_ends_in_time_is_left_alone() -> None:
+def test_a_process_that_ends_in_time_is_not_killed() -> None:
     ended = Event()
 
     with EndDeadline(ended.set) as deadline:

@@ -82,7 +82,7 @@ async def test_waiting_for_freedom_has_an_end() -> None:
         assert gate.wanted
 
 
-async def test_whoever_waits_to_be_alone_hears_that_it_is_over() -> None:
+async def test_exclusive_waiters_are_released_at_shutdown() -> None:
     gate, stop = ExclusiveGate(), asyncio.Event()
     gate.enter()
     loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ async def test_whoever_waits_to_be_alone_hears_that_it_is_over() -> None:
     assert not gate.wanted
 
 
-async def test_nobody_goes_alone_who_was_told_to_stop() -> None:
+async def test_a_stopped_waiter_does_not_enter_the_gate() -> None:
     gate, stop = ExclusiveGate(), asyncio.Event()
     stop.set()
 

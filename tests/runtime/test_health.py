@@ -96,7 +96,7 @@ async def test_how_many_letters_are_too_many_can_be_said(depth: int, status: str
         assert (body["status"], body["dlq"]["threshold"]) == (status, 5)
 
 
-async def test_what_was_counted_is_shown_as_text() -> None:
+async def test_metrics_are_served_as_text() -> None:
     async def text() -> bytes:
         return b"dlq_attempts_total 3.0\n"
 
@@ -160,7 +160,7 @@ async def test_other_methods_are_not_allowed(method: str) -> None:
 @pytest.mark.parametrize(
     "request_", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / SPDY/3\r\n\r\n", b"\x16\x03\x01\r\n\r\n"]
 )
-async def test_what_is_not_http_is_a_bad_request(request_: bytes) -> None:
+async def test_requests_that_are_not_http_are_bad_requests(request_: bytes) -> None:
     async with serving() as server:
         answer = await send(server, request_)
 

@@ -118,7 +118,7 @@ async def test_where_bodies_may_differ_another_body_is_a_duplicate(rig: Rig) -> 
     assert tally["duplicate"] == 1
 
 
-async def test_whoever_replays_the_letter_of_a_conflict_has_it_handled(rig: Rig) -> None:
+async def test_a_replayed_id_conflict_is_handled(rig: Rig) -> None:
     handled = handle_all(rig)
 
     async with rig.working():

@@ -114,7 +114,7 @@ async def test_things_are_kept_before_they_are_forgotten() -> None:
 
 
 @virtually
-async def test_what_comes_later_is_taken_too() -> None:
+async def test_messages_that_arrive_later_are_drained() -> None:
     rig = Rig()
     stop = asyncio.Event()
     running = asyncio.create_task(rig.intake.run(stop))
@@ -163,7 +163,7 @@ async def test_a_place_that_is_away_is_waited_for() -> None:
 
 
 @virtually
-async def test_what_the_office_refuses_stays_and_holds_nobody_up() -> None:
+async def test_messages_rejected_by_the_office_stay_and_do_not_block_others() -> None:
     rig = Rig("a", "bad", "c")
     keep = rig.keep
 

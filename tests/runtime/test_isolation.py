@@ -53,7 +53,7 @@ async def test_bodies_and_answers_pass_unharmed(handler: str, body: bytes, value
         assert await runner(delivery(body)) == value
 
 
-async def test_what_nobody_asked_for_is_not_sent_back() -> None:
+async def test_results_are_not_sent_back_without_a_reply_address() -> None:
     async with running("unsendable") as runner:
         wanted = delivery()
         message = msgspec.structs.replace(wanted.message, reply_to=None)

@@ -34,7 +34,7 @@ def kept(run: Dying, told: list[Event]) -> KeptAlive:
     return KeptAlive("replays", run, clock=SystemClock(), observe=told.append)
 
 
-async def test_it_goes_on_whatever_it_dies_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_loop_is_restarted_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_alive, "AGAIN", Exponential(0.001, cap=0.001, jitter=0.0))
     told: list[Event] = []
     run = Dying(ValueError("a mistake"), None, asyncio.CancelledError())

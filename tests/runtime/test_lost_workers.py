@@ -20,7 +20,7 @@ async def claim_and_vanish(rig: Rig, count: int, *, alone: bool = False) -> None
     await asyncio.sleep(0.02)
 
 
-async def test_what_a_lost_worker_held_is_run_alone_and_not_charged() -> None:
+async def test_deliveries_of_a_lost_worker_run_alone_and_are_not_charged() -> None:
     rig, running, company = Rig(), 0, []
 
     @rig.app.handler("orders", policy=DLQPolicy(max_attempts=1))

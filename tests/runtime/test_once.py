@@ -92,7 +92,7 @@ async def test_a_claim_is_finished_once_and_let_go() -> None:
     assert desk.once._claims == {}
 
 
-async def test_what_was_never_claimed_is_not_told() -> None:
+async def test_keys_that_were_never_claimed_are_not_finished() -> None:
     desk = Desk()
     (claimed,) = await desk.claimed("a")
     stranger = Held(_delivery("b"), 0.0)

@@ -77,7 +77,7 @@ async def test_a_worker_that_stays_stalled_starts_again_and_then_ends() -> None:
 
 
 @virtually
-async def test_what_was_taken_after_a_restart_is_progress() -> None:
+async def test_deliveries_claimed_after_a_restart_count_as_progress() -> None:
     watched = Watched(Mailbox(7))
     await watched.after(61)
     watched.progress.taken(1)
@@ -136,7 +136,7 @@ async def test_a_broker_that_cannot_count_or_is_away_is_no_alarm() -> None:
 
 
 @virtually
-async def test_what_was_claimed_and_does_not_begin_is_told_of() -> None:
+async def test_claimed_deliveries_that_do_not_start_are_reported() -> None:
     watched = Watched(object())
     watched.unstarted = 20
 

@@ -27,7 +27,7 @@ def test_the_wait_doubles_up_to_half_a_minute_for_those_that_take_no_message() -
     assert delays(*[in_vain()] * 8) == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
 
-def test_one_that_died_at_work_is_replaced_at_once_however_often() -> None:
+def test_a_child_that_died_at_work_is_always_replaced_at_once() -> None:
     assert delays(*[at_work()] * 100) == [0.0] * 100
 
 

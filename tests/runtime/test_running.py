@@ -46,7 +46,7 @@ async def test_handlers_that_do_not_wait_share_a_task_in_order() -> None:
     assert len({id(one.task) for one in batch}) == 1
 
 
-async def test_what_is_asked_for_beside_them_goes_out_first() -> None:
+async def test_pending_fetches_go_out_before_handlers_run() -> None:
     order: list[str] = []
 
     async def fetch() -> None:
@@ -81,7 +81,7 @@ async def test_after_the_end_none_is_started() -> None:
     assert batch[0].task is None
 
 
-async def test_one_that_waits_does_not_hold_up_the_others() -> None:
+async def test_a_waiting_handler_does_not_block_others() -> None:
     gate, seen = asyncio.Event(), []
 
     async def attempt(name: str) -> None:
@@ -170,7 +170,7 @@ async def test_only_the_one_that_is_interrupted_is_cancelled() -> None:
     await eventually(lambda: ended == {"a": "done", "b": "cancelled", "c": "done"})
 
 
-async def test_what_a_handler_awaits_may_fail() -> None:
+async def test_errors_of_awaited_calls_reach_the_handler() -> None:
     caught: list[str] = []
 
     async def attempt(name: str) -> None:

@@ -124,7 +124,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_it_runs_as_many_as_asked_and_stops_them_cleanly(rig: Rig) -> None:
+def test_the_supervisor_runs_the_requested_processes_and_stops_them_cleanly(rig: Rig) -> None:
     supervisor = rig.start(processes=3)
     children = rig.children(3)
     places = {(rig.folder / str(pid)).read_text() for pid in children}
@@ -290,7 +290,7 @@ def test_a_child_that_ignores_the_end_of_its_supervisor_is_killed(rig: Rig) -> N
     until(lambda: not any(is_alive(pid) for pid in children))
 
 
-def test_what_cannot_be_started_is_said_at_once() -> None:
+def test_processes_that_cannot_start_are_reported_at_once() -> None:
     with pytest.raises(ConfigError, match="cannot start /no/such/thing"):
         supervise(["/no/such/thing"], processes=2, clock=SystemClock())
 

@@ -47,7 +47,7 @@ def gone() -> tuple[str, int]:
     return address
 
 
-async def test_it_is_ready_when_every_child_is() -> None:
+async def test_the_supervisor_is_ready_when_every_child_is() -> None:
     async with child() as one, child() as two:
         assert await Children([one, two], joined).complaints() == []
 

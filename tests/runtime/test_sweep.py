@@ -110,7 +110,7 @@ async def test_a_letter_the_office_refuses_holds_up_no_other(world: World) -> No
     assert {r.message.header("dlq-in-reply-to") for r in replies} == {"a", "c"}
 
 
-async def test_what_was_refused_is_tried_again_later_and_not_at_once(world: World) -> None:
+async def test_rejected_burials_are_retried_later_and_not_at_once(world: World) -> None:
     await world.expire("bad")
     world.office.refused = {"bad"}
     sweep = world.sweep()
@@ -140,7 +140,7 @@ async def test_the_ledger_is_not_told_of_a_letter_that_was_refused(world: World)
     ]
 
 
-async def test_it_keeps_another_body_than_the_ledger_has_seen_handled(world: World) -> None:
+async def test_the_sweep_keeps_a_body_that_differs_from_the_processed_one(world: World) -> None:
     ledger = world.engine.ledger
     keys = [
         LedgerKey("orders", "same", 0, "same", body_digest(b"x")),
@@ -158,7 +158,7 @@ async def test_it_keeps_another_body_than_the_ledger_has_seen_handled(world: Wor
     assert await ledger.look(keys) == [LedgerState.PROCESSED] * 2
 
 
-async def test_it_tells_and_answers_the_same_as_a_worker(world: World) -> None:
+async def test_the_sweep_reports_and_replies_like_a_worker(world: World) -> None:
     asked = {"reply_to": "answers", "idempotency_key": "pay-1"}
     await world.expire("one", **asked)
     await world.sweep().once()
@@ -211,7 +211,7 @@ async def test_the_bad_news_is_sent_when_the_letter_is_durable(world: World) -> 
     assert kept_before == [{"one"}]
 
 
-async def test_what_fails_for_good_is_told_and_answered_too(world: World) -> None:
+async def test_messages_failed_by_the_sweep_are_reported_and_replied_to(world: World) -> None:
     policy = DLQPolicy(dispositions={Trouble.EXPIRED: Disposition.FAIL})
     await world.expire("one", reply_to="answers")
 

@@ -82,7 +82,7 @@ def test_an_observer_that_hangs_does_not_save_the_process(monkeypatch: pytest.Mo
     released.set()
 
 
-def test_it_watches_from_a_thread_until_it_is_stopped() -> None:
+def test_the_watchdog_runs_in_a_thread_until_stopped() -> None:
     rig = Rig()
     rig.pulses = [Pulse("sweep", 721.0)]
 

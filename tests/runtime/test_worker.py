@@ -172,7 +172,7 @@ class Odd(BaseException):
     ],
 )
 @pytest.mark.parametrize("on_thread", [False, True])
-async def test_whatever_a_handler_raises_is_that_messages_failure(
+async def test_any_error_of_a_handler_fails_its_message(
     error: BaseException, *, on_thread: bool
 ) -> None:
     rig = Rig()
@@ -250,7 +250,7 @@ async def test_a_message_too_old_for_its_policy_is_buried_and_not_run() -> None:
         assert runs == [b"new"]
 
 
-async def test_what_is_tried_for_ever_ends_when_it_is_too_old() -> None:
+async def test_unlimited_retries_end_at_the_maximum_age() -> None:
     rig = Rig()
     forever = DLQPolicy(
         exclude_errors=frozenset({ValueError}), backoff=Fixed(0.01), expire_after=0.2

@@ -15,7 +15,7 @@ from rig import Rig, fails
 QUICK = DLQPolicy(max_attempts=3, backoff=NoBackoff())
 
 
-async def test_what_a_handler_returns_goes_to_reply_to() -> None:
+async def test_handler_results_are_sent_to_reply_to() -> None:
     rig = Rig()
 
     @rig.app.handler("orders")

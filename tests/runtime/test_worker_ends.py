@@ -167,9 +167,7 @@ async def test_a_worker_that_died_works_when_it_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("broken", [AssertionError, IndexError, UnicodeError])
-async def test_what_a_client_library_makes_of_a_bad_answer_is_waited_out(
-    broken: type[Exception],
-) -> None:
+async def test_client_errors_caused_by_bad_answers_are_retried(broken: type[Exception]) -> None:
     failed = asyncio.Event()
 
     async def garbled(**options: Any) -> Sequence[Delivery]:

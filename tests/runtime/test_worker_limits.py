@@ -197,7 +197,7 @@ async def test_stopping_waits_for_what_is_running() -> None:
         assert (await rig.queue("orders")).tally["handled"] == 1
 
 
-async def test_what_does_not_end_within_its_grace_is_handed_back_uncharged() -> None:
+async def test_handlers_that_exceed_the_grace_period_are_released_uncharged() -> None:
     rig = Rig()
     started = asyncio.Event()
 

@@ -71,7 +71,7 @@ def test_a_call_takes_its_time_both_ways() -> None:
 @pytest.mark.parametrize(
     ("fault", "asked"), [(Fault.REQUEST_LOST, []), (Fault.OUTAGE, []), (Fault.REPLY_LOST, ["look"])]
 )
-def test_whoever_gets_no_answer_cannot_tell_what_happened(fault: Fault, asked: list[str]) -> None:
+def test_unanswered_calls_have_unknown_outcomes(fault: Fault, asked: list[str]) -> None:
     async def main() -> None:
         _, notebook, task = over(fault, looking)
 
@@ -97,7 +97,7 @@ def test_a_caller_may_die_before_or_after(fault: Fault, asked: list[str]) -> Non
     run_virtual(main())
 
 
-def test_what_a_dead_caller_asked_for_is_done_all_the_same() -> None:
+def test_calls_of_a_dead_process_still_take_effect() -> None:
     async def main() -> None:
         process, notebook, _ = over(Fault.NONE, looking)
 

@@ -51,7 +51,7 @@ async def racing() -> list[int]:
     return order
 
 
-def test_what_is_ready_together_runs_in_an_order_drawn_from_the_seed() -> None:
+def test_ready_tasks_run_in_an_order_drawn_from_the_seed() -> None:
     orders = [run_virtual(racing(), seed=seed) for seed in (1, 1, 2)]
 
     assert orders[0] == orders[1]

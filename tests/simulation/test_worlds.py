@@ -87,7 +87,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_was_found_once_does_not_come_back(name: str) -> None:
+def test_found_violations_do_not_recur(name: str) -> None:
     verdict = happen(FOUND[name])
 
     assert not verdict.violations, verdict.story()

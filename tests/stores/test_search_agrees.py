@@ -19,7 +19,7 @@ from deadletter.stores.sqlite import body_index, search
 from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.body_index import index_up_to
 from deadletter.stores.sqlite.letters_rows import whole
-from deadletter.stores.sqlite.link import migrate
+from deadletter.stores.sqlite.opening import migrate
 from deadletter.stores.sqlite.search import narrowest, size, windows
 from deadletter.stores.sqlite.text_index import index_some
 from deadletter.testing.letters_bench import a_letter

@@ -19,7 +19,7 @@ from deadletter.stores.sqlite import body_index, text_index
 from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.body_index import index_up_to
 from deadletter.stores.sqlite.letter_operations import SqliteOperations
-from deadletter.stores.sqlite.link import migrate
+from deadletter.stores.sqlite.opening import migrate
 from deadletter.stores.sqlite.search import find
 from office.making import BY, NOW, make_letter, make_letters
 from stores.sqlite_filing import keep

@@ -163,9 +163,7 @@ async def test_a_key_set_later_is_used_once_somebody_accepts_what_is_there(engin
     assert not await findings(engine)
 
 
-async def test_what_is_damaged_does_not_look_sound_after_sealing(
-    engine: Engine, path: Path
-) -> None:
+async def test_damaged_rows_stay_detectable_after_sealing(engine: Engine, path: Path) -> None:
     letters = await furnish(engine)
     damaged = ("message ids replaced", "a planned item replaced", BY_SUMS[0])
     _damage(path, [line for name in damaged for line in _ALL[name]], letters)

@@ -78,7 +78,7 @@ async def test_a_job_alone_that_fails_is_undone(db: Database) -> None:
     assert await names(db) == ["a"]
 
 
-async def test_what_arrives_together_is_committed_together(db: Database) -> None:
+async def test_concurrent_writes_share_a_commit(db: Database) -> None:
     commits: list[str] = []
 
     def trace(connection: sqlite3.Connection) -> None:
@@ -218,7 +218,7 @@ async def test_a_send_rings_without_waiting_for_the_next_look(
     assert len(await asyncio.wait_for(waiting, 5.0)) == 1
 
 
-async def test_what_another_process_sends_is_noticed(engine: Engine, path: Path) -> None:
+async def test_messages_of_another_process_are_noticed(engine: Engine, path: Path) -> None:
     other = await opened(f"sqlite:///{path}")  # knows nothing of the first
     source = engine.broker.source("orders")
     waiting = asyncio.create_task(source.receive(limit=1, wait=30.0, lease=LEASE))

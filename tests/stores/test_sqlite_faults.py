@@ -155,5 +155,5 @@ async def test_a_file_migrated_under_us_is_not_written(engine: Engine, path: Pat
     other.execute("PRAGMA user_version=9999")
     other.close()
 
-    with pytest.raises(Unavailable, match="restart this one"):
+    with pytest.raises(Unavailable, match="restart this process"):
         await engine.broker.sink("orders").send([a_message()])

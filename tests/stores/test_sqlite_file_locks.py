@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.stores.sqlite import files as file_locks
+from deadletter.stores.sqlite import opening as file_locks
 from deadletter.stores.sqlite.engine import Database
 from deadletter.testing.fakes import FakeClock
 
@@ -79,7 +79,7 @@ async def test_closing_a_file_leaves_the_log_to_us(db: Database, path: Path) -> 
     assert run_elsewhere(VISIT, str(path)) == "first,second"
 
 
-async def test_nobody_else_writes_while_we_do(db: Database, path: Path) -> None:
+async def test_a_write_lock_excludes_other_writers(db: Database, path: Path) -> None:
     write = (
         "import sqlite3, sys\n"
         "connection = sqlite3.connect(sys.argv[1], timeout=0)\n"
@@ -197,7 +197,7 @@ reader.execute("INSERT INTO t VALUES (1)")
 writer.execute("BEGIN IMMEDIATE")          # a write lock, held while we install
 writer.execute("INSERT INTO t VALUES (1)")
 
-from deadletter.stores.sqlite.files import install, lock_problem
+from deadletter.stores.sqlite.opening import install, lock_problem
 assert install() is None
 
 def locked(p):

@@ -12,7 +12,7 @@ from contracts.items_contract import ItemsContract
 from contracts.items_sharing import SharingContract
 from deadletter.ports import ItemStore
 from deadletter.stores.sqlite import SqliteEngine, items_operations, open_engine
-from deadletter.stores.sqlite import link as schema
+from deadletter.stores.sqlite import opening as schema
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 
@@ -94,9 +94,7 @@ async def test_items_are_found_by_their_numbers_however_long_the_queue_is(
     assert plan[0][3] == "SEARCH items USING INTEGER PRIMARY KEY (rowid=?)"
 
 
-async def test_what_was_leased_before_an_upgrade_still_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_leases_survive_an_upgrade(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/q.db"
     with monkeypatch.context() as before:
         known = schema.known()[:6]

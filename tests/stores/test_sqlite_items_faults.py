@@ -48,7 +48,7 @@ async def refused(engine: SqliteEngine, work: Callable[[], Awaitable[object]]) -
         await work()
 
 
-async def test_what_cannot_be_produced_is_not_there(engine: SqliteEngine) -> None:
+async def test_items_that_could_not_be_produced_are_not_stored(engine: SqliteEngine) -> None:
     store = engine.items
     await produced(store, b"before")
 
@@ -59,7 +59,7 @@ async def test_what_cannot_be_produced_is_not_there(engine: SqliteEngine) -> Non
     assert [one.total for one in await store.stats("orders")] == [2]
 
 
-async def test_what_cannot_be_imported_can_be_once_there_is_room(
+async def test_failed_imports_succeed_once_there_is_room(
     engine: SqliteEngine, clock: FakeClock
 ) -> None:
     store = engine.items
@@ -72,7 +72,7 @@ async def test_what_cannot_be_imported_can_be_once_there_is_room(
     assert await store.import_items(DLQ, 1, items) == []
 
 
-async def test_what_cannot_be_lent_is_not(engine: SqliteEngine) -> None:
+async def test_items_that_could_not_be_leased_stay_available(engine: SqliteEngine) -> None:
     store = engine.items
     # In a dead queue nothing falls due until it is leased: then it needs room.
     await produced(store, *[b"x"] * MANY, queue=DLQ)
@@ -86,7 +86,7 @@ async def test_what_cannot_be_lent_is_not(engine: SqliteEngine) -> None:
     assert len(lent.items) == MANY
 
 
-async def test_what_cannot_be_given_back_stays_with_its_consumer(engine: SqliteEngine) -> None:
+async def test_items_that_could_not_be_retried_stay_leased(engine: SqliteEngine) -> None:
     store = engine.items
     lent = await _lent(engine)
 

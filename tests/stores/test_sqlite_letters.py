@@ -84,7 +84,7 @@ FROM audit WHERE seq = 1
         ([_FORGED], "entry 4 is not as it was"),
     ],
 )
-async def test_who_meddles_with_the_audit_is_found_out(
+async def test_tampering_with_the_audit_is_detected(
     store: SqliteLetters, path: Path, statements: list[str], complaint: str
 ) -> None:
     for n in range(3):
@@ -114,7 +114,7 @@ async def test_who_meddles_with_the_audit_is_found_out(
         ("UPDATE campaign_items SET outcome = 'sent'", "2 of its letters are planned"),
     ],
 )
-async def test_what_does_not_add_up_is_named(
+async def test_verify_names_inconsistencies(
     store: SqliteLetters, path: Path, statement: str, complaint: str
 ) -> None:
     kept = await store.keep([a_letter() for _ in range(3)])
@@ -141,7 +141,7 @@ async def test_letters_are_chosen_as_a_search_finds_them(
     assert len(chosen) == min(7, limit or 7)
 
 
-async def test_what_is_sent_is_found_without_going_through_its_campaign(
+async def test_sent_copies_are_found_without_scanning_their_campaign(
     store: SqliteLetters, path: Path
 ) -> None:
     with closing(sqlite3.connect(path)) as connection:

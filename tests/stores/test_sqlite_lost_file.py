@@ -13,7 +13,7 @@ from deadletter.app import App
 from deadletter.core.errors import ConfigError, StoreLost, Unavailable
 from deadletter.ports import Engine, loss_of
 from deadletter.stores.sqlite import open_engine
-from deadletter.stores.sqlite.files import folder_state
+from deadletter.stores.sqlite.connection import folder_state
 from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 from deadletter.testing.queue_bench import a_message
 

@@ -12,7 +12,6 @@ import pytest
 
 from deadletter.core.errors import ConfigError, Refused
 from deadletter.ports import Durability, Engine
-from deadletter.stores.sqlite import link as schema
 from deadletter.stores.sqlite import open_engine, opening
 from deadletter.stores.sqlite.engine import Database
 from deadletter.testing.fakes import FakeClock, SeededDice
@@ -76,7 +75,7 @@ async def test_the_file_is_synchronised_as_declared(path: Path, asked: Any, leve
 @pytest.mark.parametrize(
     ("url", "saying"),
     [
-        ("sqlite:///a.db?mode=ro", "known is: synchronous"),
+        ("sqlite:///a.db?mode=ro", "known are: synchronous"),
         ("sqlite:///a.db?synchronous=off", "full or normal"),
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite://", "names no file"),
@@ -148,7 +147,7 @@ async def test_a_directory_where_no_log_can_be_made_is_named(
         await opened(f"sqlite:///{path}")
 
 
-async def test_nobody_else_may_read_the_files(path: Path) -> None:
+async def test_database_files_are_readable_by_the_owner_only(path: Path) -> None:
     before = os.umask(0)
     try:
         engine = await opened(f"sqlite:///{path}")
@@ -162,7 +161,7 @@ async def test_nobody_else_may_read_the_files(path: Path) -> None:
     assert modes == dict.fromkeys(("q.db", "q.db-wal", "q.db-shm"), 0o600)
 
 
-async def test_what_was_sent_is_there_after_reopening(path: Path) -> None:
+async def test_sent_messages_survive_reopening(path: Path) -> None:
     engine = await opened(f"sqlite:///{path}")
     message = a_message(b"\x00\xff", headers=(("a", b"\xfe"),))
     await engine.broker.sink("orders").send([message])
@@ -177,7 +176,7 @@ async def test_what_was_sent_is_there_after_reopening(path: Path) -> None:
 
 
 def test_migrations_are_numbered_from_one_without_gaps() -> None:
-    numbers = [number for number, _ in schema.known()]
+    numbers = [number for number, _ in opening.known()]
 
     assert numbers == list(range(1, len(numbers) + 1))
 
@@ -186,7 +185,7 @@ def test_a_script_is_cut_into_its_statements() -> None:
     trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN\n  SELECT 1;\n  SELECT 2;\nEND;\n"
     text = f"-- one; two\nCREATE TABLE a (b);\n{trigger}SELECT ';'"
 
-    assert len(list(schema.statements(text))) == 3
+    assert len(list(opening.statements(text))) == 3
 
 
 async def test_a_damaged_file_is_refused_in_words(path: Path) -> None:
@@ -195,7 +194,7 @@ async def test_a_damaged_file_is_refused_in_words(path: Path) -> None:
     await engine.close()
     overwrite(path, behind=4096)
 
-    with pytest.raises(Refused, match=r"is damaged .*: restore it from a backup"):
+    with pytest.raises(Refused, match=r"is damaged: restore it from a backup"):
         await opened(f"sqlite:///{path}")
 
 
@@ -207,6 +206,6 @@ async def test_damage_found_while_running_is_refused_in_words(path: Path) -> Non
 
     engine = await opened(f"sqlite:///{path}")
     source = engine.broker.source("orders")
-    with pytest.raises(Refused, match=r"is damaged .*: restore it from a backup"):
+    with pytest.raises(Refused, match=r"is damaged: restore it from a backup"):
         await source.receive(limit=400, wait=0, lease=LEASE)
     await engine.close()

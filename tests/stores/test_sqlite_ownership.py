@@ -13,7 +13,7 @@ from deadletter.core.errors import ConfigError, Unavailable
 from deadletter.core.seals import PLAIN
 from deadletter.stores.sqlite import SqliteEngine, open_engine
 from deadletter.stores.sqlite import audit as marks
-from deadletter.stores.sqlite import link as schema
+from deadletter.stores.sqlite import opening as schema
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.queue_bench import a_message
 
@@ -32,7 +32,7 @@ async def opened(path: Path) -> SqliteEngine:
 def made(path: Path, *statements: str) -> None:
     """A file that these statements have made."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        schema.teach(connection)
+        schema.add_functions(connection)
         marks.teach(connection, PLAIN)
         for statement in statements:
             connection.execute(statement).fetchall()
@@ -89,18 +89,18 @@ def no_database(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "saying"),
     [
-        (users, "somebody else's .it holds 'users'.*name one of its own"),
-        (users_in_wal_mode, "somebody else's .it holds 'users'"),
-        (a_view, "somebody else's .it holds 'users'"),
-        (a_table_of_our_name, "somebody else's .it holds 'messages'"),
-        (users_of_our_version, "somebody else's .it holds 'users'"),
-        (users_of_a_high_version, "somebody else's .it holds 'users'"),
-        (a_number_alone, "somebody else's .its user_version is 5"),
+        (users, "another program .it holds 'users'.*name a file that only"),
+        (users_in_wal_mode, "another program .it holds 'users'"),
+        (a_view, "another program .it holds 'users'"),
+        (a_table_of_our_name, "another program .it holds 'messages'"),
+        (users_of_our_version, "another program .it holds 'users'"),
+        (users_of_a_high_version, "another program .it holds 'users'"),
+        (a_number_alone, "another program .its user_version is 5"),
         (of_a_newer_version, r"newer deadletter \(schema 9999"),
         (no_database, "not a SQLite database"),
     ],
 )
-async def test_what_is_not_ours_is_refused_and_left_as_it_is(
+async def test_foreign_databases_are_rejected_unchanged(
     path: Path, make: Callable[[Path], None], saying: str
 ) -> None:
     make(path)
@@ -142,7 +142,7 @@ async def test_a_file_of_every_older_version_is_brought_up_to_date(path: Path, u
 
     engine = await opened(path)
     await engine.broker.sink("orders").send([a_message()])
-    found = await engine._db.read(schema.version)
+    found = await engine._db.read(schema.schema_version)
     await engine.close()
 
     assert found == NEWEST

@@ -8,8 +8,8 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.stores.sqlite import writer as writing
+from deadletter.stores.sqlite.connection import Link
 from deadletter.stores.sqlite.engine import Database
-from deadletter.stores.sqlite.link import Link
 from deadletter.system import SystemClock
 from stores.sqlite_table import db, rows, where
 
@@ -79,7 +79,7 @@ async def test_whether_a_disk_is_quick_is_found_out(
     assert commits[-1] != THREAD
 
 
-async def test_what_cannot_be_committed_on_the_loop_is_told(
+async def test_commit_errors_on_the_loop_are_raised(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(link: Link) -> None:
@@ -94,7 +94,7 @@ async def test_what_cannot_be_committed_on_the_loop_is_told(
     assert await rows(db) == 1
 
 
-async def test_what_others_ask_for_meanwhile_is_left_to_the_thread(
+async def test_concurrent_writes_are_left_to_the_thread(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finish, asked = writing.Writer._finish_here, threading.Event()

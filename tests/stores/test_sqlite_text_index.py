@@ -18,7 +18,7 @@ from deadletter.stores.sqlite import search as search_window
 from deadletter.stores.sqlite import text_index
 from deadletter.stores.sqlite.audit import teach
 from deadletter.stores.sqlite.letter_operations import SqliteOperations
-from deadletter.stores.sqlite.link import migrate
+from deadletter.stores.sqlite.opening import migrate
 from deadletter.stores.sqlite.text_index import index_some, tidy_some
 from office.making import BY, NOW, make_letter, make_letters
 from stores.sqlite_filing import keep

@@ -41,7 +41,7 @@ async def test_a_group_with_one_long_job_runs_on_the_thread(db: Database) -> Non
     assert await asyncio.gather(*both) == ["deadletter-writer"] * 2
 
 
-async def test_what_waits_meanwhile_is_one_transaction_on_the_loop(db: Database) -> None:
+async def test_waiting_writes_become_one_transaction_on_the_loop(db: Database) -> None:
     jobs = [db.submit(where, brief=True) for _ in range(5)]
 
     assert await asyncio.gather(*jobs) == [threading.current_thread().name] * 5
@@ -61,7 +61,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_who_is_patient_shares_a_commit_with_who_comes_a_little_later(
+async def test_patient_writes_share_a_commit_with_slightly_later_ones(
     db: Database, groups: list[int]
 ) -> None:
     patient = db.submit(where, brief=True, patient=True)
@@ -71,7 +71,7 @@ async def test_who_is_patient_shares_a_commit_with_who_comes_a_little_later(
     assert groups == [2]
 
 
-async def test_who_is_patient_is_served_without_company_too(
+async def test_a_patient_write_is_committed_alone_if_no_other_comes(
     db: Database, groups: list[int]
 ) -> None:
     assert await db.write(where, brief=True, patient=True)
@@ -80,7 +80,7 @@ async def test_who_is_patient_is_served_without_company_too(
     assert groups == [1, 1]
 
 
-async def test_who_asks_on_being_served_shares_the_commit_of_who_waited(
+async def test_follow_up_writes_share_the_commit_of_waiting_ones(
     db: Database, groups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted, may_go_on = writing.Writer._finish, threading.Event()
@@ -103,7 +103,7 @@ async def test_who_asks_on_being_served_shares_the_commit_of_who_waited(
     assert groups == [1, 2]
 
 
-async def test_who_asks_at_the_same_time_shares_a_commit(db: Database, groups: list[int]) -> None:
+async def test_simultaneous_writes_share_a_commit(db: Database, groups: list[int]) -> None:
     await asyncio.gather(*(db.write(where, brief=True) for _ in range(5)))
 
     assert groups == [5]

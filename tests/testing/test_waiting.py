@@ -7,7 +7,7 @@ import pytest
 from deadletter.testing.fakes import eventually
 
 
-async def test_it_returns_when_the_condition_comes_true() -> None:
+async def test_eventually_returns_when_the_condition_is_true() -> None:
     done = asyncio.Event()
     asyncio.get_running_loop().call_later(0.02, done.set)
 
@@ -27,6 +27,6 @@ async def test_a_coroutine_function_may_be_the_condition() -> None:
     assert next(answers, None) is None
 
 
-async def test_it_says_what_did_not_come_true() -> None:
+async def test_eventually_names_the_failed_condition() -> None:
     with pytest.raises(AssertionError, match=r"not within 0\.01 seconds: .* says 0"):
         await eventually(lambda: 0, within=0.01)

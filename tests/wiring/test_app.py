@@ -71,7 +71,9 @@ async def test_send_returns_the_id_and_the_message_is_there_as_sent(tmp_path: Pa
         ({"expires_in": 1e15}, "at most 3,153,600,000"),
     ],
 )
-async def test_what_nobody_could_be_handed_is_not_sent(said: dict[str, Any], what: str) -> None:
+async def test_invalid_send_options_are_rejected_and_nothing_is_sent(
+    said: dict[str, Any], what: str
+) -> None:
     async with App("memory://") as app:
         with pytest.raises(ConfigError, match=what):
             await app.send("orders", b"x", **said)

@@ -75,7 +75,7 @@ def all_chores(engine: Engine, settings: Settings) -> dict[str, Any]:
     return {one.name: one for one in made}
 
 
-async def test_it_is_done_again_and_again_until_told_to_stop(chore: Chore, doing: Doing) -> None:
+async def test_chores_are_repeated_until_stopped(chore: Chore, doing: Doing) -> None:
     stop = asyncio.Event()
     running = asyncio.create_task(chore.run(stop))
     await eventually(lambda: doing.times > 2)

@@ -10,7 +10,7 @@ from deadletter.testing.fakes import eventually
 from deadletter.testing.queue_bench import a_message
 
 
-async def test_what_cannot_be_read_is_buried_and_the_others_are_handled(tmp_path: Path) -> None:
+async def test_unreadable_messages_are_buried_and_others_are_handled(tmp_path: Path) -> None:
     seen: list[str] = []
     async with App(f"sqlite:///{tmp_path}/shop.db") as app:
 

@@ -196,7 +196,7 @@ def test_waits_and_routes(make: Callable[[Any], object], says: str) -> None:
         make("5s")
 
 
-def test_what_expired_messages_lead_to_may_be_its_name() -> None:
+def test_dispositions_can_be_given_by_name() -> None:
     named: Any = {"expired": "fail"}
     sent = Message(id="m", body=b"", sent_at=NOW, expires_at=NOW)
     delivery = Delivery(message=sent, mailbox="orders")
@@ -289,12 +289,12 @@ def test_urls_that_name_no_engine_or_file(url: str, says: str) -> None:
     ("url", "says"),
     [
         ("sqlite:///no/such/folder/shop.db", "its directory does not exist"),
-        ("sqlite:///shop.db?synchronus=full", "known is: synchronous"),
-        ("sqlite:///shop.db?synchronous=never", "synchronous is full or normal"),
+        ("sqlite:///shop.db?synchronus=full", "did you mean 'synchronous'"),
+        ("sqlite:///shop.db?synchronous=never", "SQLite URL must be full or normal"),
         (f"postgresql://anna:{SECRET}@host:x/shop", "port is a number up to 65535"),
         (f"postgresql://anna:{SECRET}@[host/shop", "port is a number up to 65535"),
-        (f"postgresql://anna:{SECRET}@h/x?sslmod=require", "did you mean sslmode"),
-        ("postgresql://host/shop?pool=many", "pool is a number from 1 to"),
+        (f"postgresql://anna:{SECRET}@h/x?sslmod=require", "did you mean 'sslmode'"),
+        ("postgresql://host/shop?pool=many", "PostgreSQL URL must be a number from 1"),
         (f"redis://:{SECRET}@host:x", "port is a number up to 65535"),
         (f"redis://:{SECRET}@host/zero", "write it as in redis://host:6379/0"),
         (f"redis://:{SECRET}@host?prefx=x", "did you mean 'prefix'"),

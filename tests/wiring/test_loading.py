@@ -55,7 +55,7 @@ def test_a_module_without_that_app_says_so(here: Path) -> None:
         ),
     ],
 )
-def test_what_importing_raises_is_said_with_file_and_line(
+def test_import_errors_are_reported_with_file_and_line(
     here: Path, source: str, line: int, said: str
 ) -> None:
     file = here / "broken_shop.py"

@@ -72,7 +72,7 @@ def test_a_timeout_of_the_work_itself_is_raised_as_it_is() -> None:
         app.call(late())
 
 
-def test_it_works_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+def test_the_sync_app_works_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     assert forked_senders(f"sqlite:///{tmp_path}/a.db") == 5
 
 

@@ -134,20 +134,20 @@ async def export(
     desk: AtDesk,
 ) -> None:
     """
-    Write letters into a file: whole ones as JSON lines, or their heads as CSV.
+    Write letters to a file: complete as JSON lines, or as a table in CSV.
 
-    A JSON lines archive holds every byte, secrets too, and can be imported again. It
-    has a checksum for each letter, and a last line with their number and a digest of
-    all of it. The file appears under its name only when all of it is on the disk.
+    A JSON lines archive is complete, includes secrets, and can be imported again. It has
+    a checksum for each letter, and a last line with their number and a digest of the
+    whole file. The file appears under its name only when it is complete.
 
     In CSV, text that a spreadsheet would run as a formula gets an apostrophe.
 
     Args:
-        query: In the search language; nothing is everything.
-        out: The file; - is standard output.
+        query: A search (default: all letters).
+        out: The file; - means standard output.
         format_: jsonl or csv.
         limit: The maximum number of letters.
-        force: Overwrite the file if it is there.
+        force: Overwrite an existing file.
         reason: Why; recorded in the audit.
     """
     text = " ".join(query)
@@ -170,17 +170,16 @@ async def import_(
     desk: AtDesk,
 ) -> int:
     """
-    Take in the letters of an archive that `dlq export` wrote.
+    Import the letters of an archive that `dlq export` wrote.
 
-    All of it is checked first. If a letter was changed, or letters are missing,
-    nothing is taken in, and the lines that are wrong are named. Letters that are here
-    already are left as they are; importing the same archive again is fine.
+    The whole archive is checked first. If letters were changed or are missing, nothing is
+    imported and the wrong lines are listed. Existing letters do not change, so an archive
+    can be imported again.
 
     Args:
-        file: The archive; - is standard input.
-        salvage: Take the intact letters of a damaged archive, or all of one that an
-            older version wrote without checksums. The exit code is 6 if something
-            was wrong.
+        file: The archive; - means standard input.
+        salvage: Import the intact letters of a damaged archive, or all letters of an
+            archive without checksums. The exit code is 6 if letters were damaged.
         reason: Why; recorded in the audit.
     """
     name = "standard input" if file == STANDARD else Path(file).name
@@ -267,20 +266,19 @@ async def repro(
     desk: AtDesk,
 ) -> None:
     """
-    Write a test that hands a letter's message to its handler, for pytest.
+    Write a pytest test that passes the message of a letter to its handler.
 
-    It fails the way the message died, until that is mended. The message is a file
-    beside it, with what looks like a secret masked.
+    The test fails as the message did, until the handler is fixed. The message is written
+    to a file beside it, with likely secrets masked.
 
     Args:
-        letter: Its id, or the first 6 or more characters of it.
-        app: Where the application is, as module:name. Otherwise DLQ_APP, or app in
-            deadletter.toml.
-        into: The directory of the tests; it is made if need be.
-        original: The message as it died, if it was edited since.
-        reveal: Mask nothing. Mind where the file goes.
-        force: Overwrite the files if they are there.
-        reason: Why; goes into the audit with --reveal.
+        letter: The id of the letter, or at least the first 6 characters of it.
+        app: The App, as module:name (default: DLQ_APP, or `app` in deadletter.toml).
+        into: The directory of the tests; it is created if it does not exist.
+        original: Use the original message of an edited letter.
+        reveal: Do not mask secrets. Keep the file private.
+        force: Overwrite existing files.
+        reason: Why; recorded in the audit with --reveal.
     """
     app = app or default_settings().app
     if app is None:

@@ -32,14 +32,14 @@ async def audit(
     desk: AtDesk,
 ) -> None:
     """
-    List who did what, newest first. Purges are in it as well.
+    List who did what, newest first, including purges.
 
     Args:
-        target: Only what was done to this letter, group, queue or replay.
-        by: Only what this person did.
-        action: Only this, such as purge, move, replay, edit, reveal.
-        since: Only what was done within this time, such as 24h or 7d.
-        limit: How many entries to list.
+        target: Only entries about this letter, group, queue or replay.
+        by: Only entries of this person.
+        action: Only this action, such as purge, move, replay, edit or reveal.
+        since: Only entries of the last 24h, 7d or another time.
+        limit: The most entries to list.
     """
     wanted = Wanted(
         target=target,
@@ -80,11 +80,11 @@ async def head_(*, append: Path | None = None, desk: AtDesk) -> None:
     """
     Print the end of the audit: the number of the last entry, and its seal.
 
-    Kept where nobody who writes to the database can write, it shows later whether
-    the audit was cut off or written anew: `dlq verify --anchors FILE`.
+    Store the line where nobody with access to the database can write. Later, `dlq verify
+    --anchors FILE` uses it to detect whether the audit was truncated or rewritten.
 
     Args:
-        append: Write the line at the end of this file as well.
+        append: Also append the line to this file.
     """
     async with desk.office() as office:
         last = await head(office.audit)
@@ -101,11 +101,11 @@ async def head_(*, append: Path | None = None, desk: AtDesk) -> None:
 @app.command
 async def seal(*, reason: Reason = "", desk: AtDesk) -> ExitCode:
     """
-    Seal letters as they are now that have no seal, or one without the current key.
+    Seal letters that have no seal, or a seal without the current key.
 
-    Also accepts the audit entries that were sealed without the key. Read `dlq verify`
-    and `dlq audit` first: what was changed before is taken for what it was. Letters
-    that do not fit their seal are left as they are.
+    Also accepts audit entries that were sealed without the key. Run `dlq verify` and `dlq
+    audit` first: earlier changes are accepted as they are. Letters that do not match their
+    seal are not sealed again.
 
     Args:
         reason: Why; recorded in the audit.

@@ -37,15 +37,15 @@ _STYLES: Final = {
 
 async def verify(*, anchors: Path | None = None, desk: AtDesk) -> ExitCode:
     """
-    Add everything up: what came in must be what went out and what is still there.
+    Check that no message was lost: messages received = finished + still present.
 
-    Exit code 6 when something is missing, doubled or was changed. Letters whose
-    message id or key was used with another body as well are named; nothing is lost.
-    Says what it could not see.
+    The exit code is 6 if messages are missing, duplicated or were changed. Letters whose
+    message id or key was also used with another body are listed; none of them is lost.
+    What could not be checked is reported.
 
     Args:
-        anchors: A file of lines that `dlq audit head` has printed: the audit must
-            still hold these entries. Without it, the file that the settings name.
+        anchors: A file of lines printed by `dlq audit head`: the audit must still have
+            these entries (default: the file in the settings).
     """
     async with desk.engine() as engine:
         with bar(desk, "adding up", None):
@@ -137,9 +137,9 @@ def _show_conflicts(desk: Desk, found: Conflicts) -> None:
 
 async def doctor(*, desk: AtDesk) -> ExitCode:
     """
-    Look at everything that tends to go wrong, and say what to do about it.
+    Check for common problems, and say what to do about each.
 
-    Exit code 6 when something is broken; warnings alone are 0.
+    The exit code is 6 if a check fails, and 0 if there are only warnings.
     """
     async with desk.engine() as engine:
         keys = None
@@ -175,14 +175,14 @@ Names = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 alarms_app = App(
     name="alarms",
-    help="Have others watch: rules for Prometheus, alarms for CloudWatch, a dashboard.",
+    help="Print Prometheus rules or a Grafana dashboard, or create CloudWatch alarms.",
     help_format="markdown",
 )
 
 
 @alarms_app.command
 def prometheus(*, desk: AtDesk) -> None:
-    """Write the alert rules for Prometheus, a file for its `rule_files`."""
+    """Print the alert rules for Prometheus, for its `rule_files`."""
     if desk.as_json:
         for rule in RULES:
             desk.document(rule)
@@ -192,7 +192,7 @@ def prometheus(*, desk: AtDesk) -> None:
 
 @alarms_app.command
 def grafana(*, desk: AtDesk) -> None:
-    """Write a dashboard for Grafana, to be imported there."""
+    """Print a dashboard to import into Grafana."""
     sys.stdout.write(dashboard())
 
 
@@ -208,17 +208,17 @@ async def cloudwatch(
     desk: AtDesk,
 ) -> None:
     """
-    Write the alarms for CloudWatch, one JSON document each, or make them there.
+    Print the CloudWatch alarms, one JSON document each, or create them.
 
-    The numbers they watch are published by workers with the observer `CloudWatch`.
+    Workers with the observer `CloudWatch` publish the metrics of these alarms.
 
     Args:
-        source: A mailbox to watch; otherwise all that the office knows.
-        queue: A dead-letter queue of SQS that is not to hold anything.
-        topic: The ARN of the SNS topic that is told.
-        put: Make or change the alarms in CloudWatch.
-        region: Where; otherwise as the environment says.
-        endpoint: Another address of the service, such as an emulator's.
+        source: A mailbox to watch (default: all mailboxes of the office).
+        queue: A dead-letter queue of SQS that should be empty.
+        topic: The ARN of the SNS topic to notify.
+        put: Create or update the alarms in CloudWatch.
+        region: The AWS region (default: from the environment).
+        endpoint: Another URL of the service, such as that of an emulator.
     """
     sources = source or await _sources(desk)
     wanted = alarms(sources=sources, queues=queue, topic=topic)

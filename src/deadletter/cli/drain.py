@@ -92,29 +92,28 @@ async def drain(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Take in the dead letters of others, until there are no more.
+    Import letters from a broker's or framework's own dead-letter queues.
 
-    Reads what brokers and frameworks write about a death. A message leaves its dead
-    place once its letter is kept; what cannot be read is kept too. Send letters back
-    with `dlq replay`. Copies that a replay sent back, and that did not die again in
-    the time it states, are presumed to be handled.
+    Reads the error details that brokers and frameworks write. A message leaves its dead queue
+    once its letter is stored; messages that cannot be parsed are stored too. `dlq replay`
+    sends letters back. Replayed copies that did not fail again in the time of the replay are
+    presumed handled.
 
     Args:
-        server: Where they are: a name of [sources.NAME] in the settings, or sqs://,
+        server: The server: a name of [sources.NAME] in the settings, or sqs://,
             amqp://, kafka://, redis:// or valkey://, nats://; with TLS amqps://,
             rediss://, tls://.
         queues: The dead queues, topics or registries, such as orders-dlq, rq:default,
-            bullmq:mail, dramatiq:default, celery:dead; those that can be told from
-            others without.
+            bullmq:mail, dramatiq:default, celery:dead (default: those that can be
+            recognised).
         limit: The maximum number of letters.
-        dry_run: Only look: nothing is kept, and everything stays where it is.
-        follow: Go on until told to stop, and say what happens.
-        source: A mailbox that headers may name as the one a message came from; `*`
-            stands for any characters. orders-dlq may always name orders. Letters that
-            name any other mailbox belong to the place where they are found. Give it
-            once for each mailbox.
+        dry_run: Only count: nothing is stored or removed.
+        follow: Continue until interrupted, and log what happens.
+        source: A mailbox that headers may name as the source of a message; `*` matches any
+            characters. orders-dlq may always name orders. Letters that name another
+            mailbox belong to the queue where they were found. Can be repeated.
         health_port: With --follow, answer /health/live, /health/ready and /metrics
-            there.
+            on this port.
         reason: Why; recorded in the audit.
     """
     if follow and (dry_run or limit is not None):

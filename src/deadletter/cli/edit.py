@@ -116,21 +116,21 @@ async def edit(
     desk: AtDesk,
 ) -> None:
     """
-    Change the message of a letter, see the difference, and agree to it.
+    Change the message of a letter, after showing the difference.
 
-    Without options the body is opened in $VISUAL or $EDITOR. What died is kept
-    beside it for good; a replay sends what the message has become, under the id it
-    had. The audit tells who edited and looked, and nothing of the contents.
+    Without options, the body is opened in $VISUAL or $EDITOR. The original message is kept
+    permanently; a replay sends the edited message under the original id. The audit records
+    who edited and looked, but no content.
 
     Args:
-        letter: Its id, or the first 6 or more characters of it.
-        body: A file with the new body; - is standard input.
-        set_: A header as name=value, in place of all of that name; may be given
-            several times.
-        unset: The name of a header to take out; may be given several times.
-        content_type: Another content type.
-        key: Another ordering key.
-        reveal: Show what is masked in the difference.
+        letter: The id of the letter, or at least the first 6 characters of it.
+        body: A file with the new body; - means standard input.
+        set_: A header as name=value, which replaces all headers of that name; can be
+            repeated.
+        unset: The name of a header to remove; can be repeated.
+        content_type: The new content type.
+        key: The new ordering key.
+        reveal: Show masked secrets in the difference.
         reason: Why; recorded in the audit.
         yes: Do not ask for confirmation.
     """

@@ -133,7 +133,7 @@ async def split(
     New letters follow. `dlq groups undo` undoes it.
 
     Args:
-        group: Its name, or the beginning of it.
+        group: The name of the group, or the beginning of it.
         query: Which letters, by a search such as version:2.0 or text:timeout.
         reason: Why; recorded in the audit.
     """
@@ -229,16 +229,16 @@ async def groups(
     desk: AtDesk,
 ) -> None:
     """
-    What broke, by cause: letters with the same error in the same place are one group.
+    List problems: letters with the same error in the same place are one group.
 
-    Where there is more, standard error says how to go on.
+    If there are more, standard error names the command that continues the list.
 
     Args:
-        source: Only of this mailbox.
-        status: Only those that stand like this.
-        all_: Also groups in which nothing is open any more, snoozed and muted ones.
-        limit: How many to show. Otherwise 25; with --json, all of them.
-        after: Where an earlier list ended, to go on from there.
+        source: Only groups of this mailbox.
+        status: Only groups with this status.
+        all_: Also list groups without open letters, and snoozed and muted groups.
+        limit: The most entries to show (default: 25; with --json, all).
+        after: Continue a list: the value that the earlier list printed at its end.
     """
     lines: list[GroupLine] = []
     most = limit or (None if desk.as_json else _SHOWN)
@@ -271,13 +271,13 @@ async def groups(
 @app.command
 async def show(group: str, /, *, desk: AtDesk) -> None:
     """
-    How a group stands, what its letters share, and what was said about it by whom.
+    Show the status of a group, what its letters have in common, and its notes.
 
-    The newest letters are looked at. What nearly all of them have in common, and
-    letters of other groups of the mailbox do not, comes first. Secrets are masked.
+    The newest letters are compared. Values that nearly all of them share, and that are
+    rare in other groups of the mailbox, come first. Secrets are masked.
 
     Args:
-        group: Its name, or the beginning of it.
+        group: The name of the group, or the beginning of it.
     """
     async with desk.office() as office:
         line = await office.groups.get(group)
@@ -295,12 +295,12 @@ async def show(group: str, /, *, desk: AtDesk) -> None:
 @app.command
 async def ack(*groups: str, owner: str | None = None, reason: Reason = "", desk: AtDesk) -> None:
     """
-    Say that you know: the groups are ongoing. Takes back what was said before.
+    Acknowledge groups: their status becomes ongoing, whatever it was before.
 
     Args:
-        groups: Their names, or the beginnings of them.
-        owner: Who looks after them; '' is nobody.
-        reason: What you know; kept as the note of the groups and in the audit.
+        groups: The names of the groups, or the beginnings of them.
+        owner: The person who is responsible for them; '' removes the owner.
+        reason: What you know; becomes the note of the groups, and is recorded in the audit.
     """
     await _say(desk, groups, GroupStatus.ONGOING, reason, owner=owner)
 
@@ -313,14 +313,14 @@ async def resolve(
     desk: AtDesk,
 ) -> None:
     """
-    Say that this will not happen again. If it does, the groups are regressed.
+    Mark groups as resolved. A new letter makes a group regressed.
 
-    Their letters stay as they are: replay or close them.
+    The letters of the groups do not change: replay or close them.
 
     Args:
-        groups: Their names, or the beginnings of them.
-        version: The first version without the problem. Letters that die in older
-            ones do not count.
+        groups: The names of the groups, or the beginnings of them.
+        version: The first version without the problem. Letters of older versions
+            do not make the group regressed.
         reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     await _say(desk, groups, GroupStatus.RESOLVED, reason, version=version)
@@ -331,11 +331,11 @@ async def snooze(
     *groups: str, span: Annotated[str, Parameter(name="--for")], reason: Reason = "", desk: AtDesk
 ) -> None:
     """
-    Do not list groups for a while. Afterwards they are ongoing.
+    Hide groups from the list for a while. Then their status is ongoing.
 
     Args:
-        groups: Their names, or the beginnings of them.
-        span: How long: 90m, 24h, 7d, 2w.
+        groups: The names of the groups, or the beginnings of them.
+        span: The time, such as 90m, 24h, 7d or 2w.
         reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     length = duration(span.strip().lower())
@@ -351,7 +351,7 @@ async def mute(*groups: str, reason: Reason = "", desk: AtDesk) -> None:
     Hide groups from the list until their status is changed.
 
     Args:
-        groups: Their names, or the beginnings of them.
+        groups: The names of the groups, or the beginnings of them.
         reason: Why; becomes the note of the groups, and is recorded in the audit.
     """
     await _say(desk, groups, GroupStatus.MUTED, reason)
@@ -375,7 +375,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
     if with_status:
         firm_column(shown, "status", most=24 if width >= _NARROW else 9)
-    text_column(shown, "what broke")
+    text_column(shown, "error")
     if width >= WIDE:
         number_column(shown, "deaths")
         firm_column(shown, "first seen")
@@ -446,7 +446,7 @@ def _page(desk: Desk, line: GroupLine) -> None:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, text in (
-        ("what broke", _what(line)),
+        ("error", _what(line)),
         ("where", " · ".join(part for part in (line.source, where) if part)),
         ("letters", f"{line.open:,} open, {many(line.total, 'death')}"),
         ("seen", f"first {ago(line.first_seen, now)}, last {ago(line.last_seen, now)}"),

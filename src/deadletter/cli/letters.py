@@ -70,13 +70,13 @@ async def list_(*query: str, limit: AtMost = None, after: str | None = None, des
     - dlq list 'error:TimeoutError age:<2d !has:trace'
     - dlq list 'source:[orders,payments] body.amount:>100 refused'
 
-    Where there is more, standard error says how to go on.
+    If there are more, standard error names the command that continues the list.
 
     Args:
-        query: In the search language; nothing is everything. Put it in quotes if
-            it holds < > ! * or brackets.
-        limit: How many to show. Otherwise 25; with --json, all of them.
-        after: Where an earlier list ended, to go on from there.
+        query: A search (default: all letters). Quote it if it contains < > ! * or
+            brackets.
+        limit: The most entries to show (default: 25; with --json, all).
+        after: Continue a list: the value that the earlier list printed at its end.
     """
     if desk.as_json:
         after = await _stream(desk, query, limit, after)
@@ -133,11 +133,11 @@ def _letters(heads: tuple[LetterHead, ...], now: datetime, width: int) -> Table:
     firm_column(shown, "id")
     firm_column(shown, "state")
     name_column(shown, "source", most=18 if width >= _NARROW else 12)
-    text_column(shown, "what broke")
+    text_column(shown, "error")
     if width >= _NARROW:
-        number_column(shown, "tries")
+        number_column(shown, "attempts")
         number_column(shown, "replays")
-    firm_column(shown, "died")
+    firm_column(shown, "dead since")
     for head in heads:
         cells: list[RenderableType] = [
             cell(short(head.id, width), "cyan"),
@@ -228,7 +228,7 @@ def _facts(letter: LetterView, now: datetime) -> Table:
         if text:
             facts.add_row(name, Text(text))
 
-    fact("what broke", error_of(head))
+    fact("error", error_of(head))
     fact("kind", head.trouble, head.code, head.reason_text or head.reason)
     fact(
         "died",
@@ -422,17 +422,17 @@ async def show(
     desk: AtDesk,
 ) -> None:
     """
-    Tell one letter's whole story: message, attempts, errors, and who did what.
+    Show one letter: its message, attempts, errors, and everything done to it.
 
     Args:
-        letter: Its id, or the first 6 or more characters of it.
-        reveal_: Show what is masked: secrets in headers and body. Goes into the audit.
-        raw: Write the body as it is, and nothing else, into a file or a pipe. Goes
-            into the audit.
-        original: With --raw: the body that died, if it was edited since.
-        capture: Show the header `dlq-found` of a drained letter: everything that is
+        letter: The id of the letter, or at least the first 6 characters of it.
+        reveal_: Show masked secrets in headers and body; recorded in the audit.
+        raw: Write only the body, unchanged, to a file or a pipe; recorded in the
+            audit.
+        original: With --raw, write the original body of an edited letter.
+        capture: Show the header `dlq-found` of a drained letter, which holds what is
             needed to send it back.
-        stacks: Show the stack of every attempt, not only of the last.
+        stacks: Show the stack trace of every attempt (default: only of the last).
     """
     if raw and sys.stdout.isatty():
         raise ConfigError(

@@ -260,7 +260,7 @@ def _report(desk: Desk, result: Moved, done: str) -> None:
 
 retention_app = App(
     name="retention",
-    help="Let go of finished letters past their time. The unreviewed never expires.",
+    help="Delete finished letters after their retention. Unreviewed letters never expire.",
     help_format="markdown",
 )
 
@@ -268,7 +268,7 @@ retention_app = App(
 @retention_app.default
 @retention_app.command
 async def due(*, desk: AtDesk) -> None:
-    """Say how many letters are past their time; deletes nothing."""
+    """Count the letters whose retention has ended; delete nothing."""
     async with desk.here() as office:
         count = await retention_of(office, desk.settings.retention_days).due()
     if desk.as_json:
@@ -282,12 +282,12 @@ async def run(
     *, force: Flag = False, yes: Yes = False, reason: str = "retention", desk: AtDesk
 ) -> None:
     """
-    Delete letters that were closed, replayed or discarded and are past their time.
+    Delete closed, replayed and discarded letters whose retention has ended.
 
-    Refuses when more than half of all letters would go: the clock may have jumped.
+    Refuses to delete more than half of all letters: the clock may be wrong.
 
     Args:
-        force: Also if more than half of all letters would go.
+        force: Delete even if that is more than half of all letters.
         yes: Do not ask for confirmation.
         reason: Why; recorded in the audit.
     """

@@ -40,7 +40,7 @@ from .ui import (
 
 outages_app = App(
     name="outages",
-    help="Times that mailboxes were held back by the brake: list them, go on.",
+    help="List outages, during which workers stopped receiving; end them by hand.",
     help_format="markdown",
 )
 _STYLES = {WindowState.OPEN: "bold red", WindowState.SILENT: "yellow", WindowState.CLOSED: "dim"}
@@ -52,15 +52,16 @@ async def list_(
     mailbox: str | None = None, /, *, open: Flag = False, limit: Shown = 20, desk: AtDesk
 ) -> None:
     """
-    List the times that mailboxes were held back, the latest first.
+    List outages, during which workers stopped receiving messages, latest first.
 
-    An *outage* is transient failures: something is down. *Systemic* is one cause
-    that fails nearly everything: a bad deploy. Meanwhile nothing is charged or buried.
+    An *outage* is a series of transient failures: a service is down. *Systemic* means
+    that nearly all messages fail for one cause, such as a bad deploy. During both, no
+    attempts are counted and no messages are buried.
 
     Args:
-        mailbox: Only of this mailbox.
-        open: Only those that last.
-        limit: How many to show.
+        mailbox: Only outages of this mailbox.
+        open: Only outages that have not ended.
+        limit: The most outages to show.
     """
     async with desk.office() as office:
         found = await office.mailboxes.outages(mailbox=mailbox, only_open=open, limit=limit)
@@ -98,13 +99,13 @@ async def list_(
 @outages_app.command
 async def release(mailbox: str, /, *, reason: Reason = "", yes: Yes = False, desk: AtDesk) -> None:
     """
-    Go on, though everything fails: messages are judged by their policy again.
+    End an outage by hand: workers receive messages again, and policies apply.
 
-    Those that fail for good are buried. Workers hear of it within seconds, and do
+    Messages that fail permanently are buried. Workers continue within seconds, and do
     not stop for the same cause for a day.
 
     Args:
-        mailbox: Whose messages are to be tried again.
+        mailbox: The mailbox to release.
         reason: Why; recorded in the audit.
         yes: Do not ask for confirmation.
     """
@@ -119,7 +120,7 @@ async def release(mailbox: str, /, *, reason: Reason = "", yes: Yes = False, des
 
 
 def show_open(desk: Desk, outages: Sequence[Outage]) -> None:
-    """Say what is held back now, why, and what to do."""
+    """Show the open outages, their causes, and what to do."""
     for outage in outages:
         window = outage.window
         if outage.state is not WindowState.OPEN:
@@ -143,7 +144,7 @@ _TOP = 5
 
 
 async def overview(*, desk: AtDesk) -> None:
-    """What is open now, and what to type next."""
+    """Show the open problems and the commands to continue with."""
     file = desk.file() if desk.server is None else None
     if file is not None and not file.exists() and not desk.as_json:
         _welcome(desk)
@@ -195,7 +196,7 @@ async def overview(*, desk: AtDesk) -> None:
 
 
 def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
-    """How many letters wait for an outcome, and for how long."""
+    """Return a sentence about letters that wait for an outcome."""
     letters, since = together(waits)
     text = f"{letters:,} {'letter waits' if letters == 1 else 'letters wait'}"
     text += " for the outcome of a replay"
@@ -206,7 +207,7 @@ def said_of_waits(waits: Iterable[Unsettled], now: datetime) -> str:
 
 
 def said_of_unworked(queue: QueueInfo, now: datetime) -> str:
-    """That nobody seems to work a mailbox, and why we think so."""
+    """Return a sentence about a mailbox that seems to have no worker."""
     ready = f"{queue.ready:,} {'message is' if queue.ready == 1 else 'messages are'}"
     name = clean(queue.options.name)
     text = f"Is a worker running for {name}? {ready} ready, and no worker holds any"
@@ -274,7 +275,7 @@ _COUNTED: Final = {
 
 
 async def stats(*, desk: AtDesk) -> None:
-    """Count what is where: messages by mailbox, letters by state."""
+    """Count messages by mailbox and letters by state."""
     async with desk.office() as office:
         found = await office.stats()
     if desk.as_json:

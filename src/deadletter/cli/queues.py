@@ -203,23 +203,23 @@ async def send(
     desk: AtDesk,
 ) -> None:
     """
-    Send a message and print its id, once the mailbox has it for good.
+    Send a message; print its id when the mailbox has stored it.
 
     Args:
-        mailbox: Where to. It is made if it is not there yet.
-        body: The body as text. Without it, --file says where it is.
+        mailbox: The mailbox; it is created if it does not exist.
+        body: The body as text; or use --file.
         file: A file with the body; - is standard input.
-        header: name=value; may be given several times.
-        content_type: What the body is; application/json if it looks like it.
-        key: Its ordering key.
-        message_id: Its id; a new one without.
-        idempotency_key: What must be done once.
-        reply_to: The mailbox its reply goes to.
-        delay: Seconds before it can be received.
-        expires_in: Seconds after which it is of no use any more.
+        header: A header as name=value; can be repeated.
+        content_type: The content type (default: application/json if the body looks like JSON).
+        key: The ordering key.
+        message_id: The id of the message (default: a new one).
+        idempotency_key: Messages with the same key are handled once.
+        reply_to: The mailbox that receives the reply.
+        delay: Seconds until the message can be received.
+        expires_in: Seconds until the message expires (default: never).
     """
     if message_id == "":
-        raise ConfigError("--id is empty: give the message an id, or leave it out")
+        raise ConfigError("--id must not be empty: give an id, or omit the option")
     data = given_body(body, file)
     now = desk.clock.now()
     message = Message(

@@ -144,27 +144,27 @@ async def replay(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Send letters back to be tried again, each to the mailbox it came from.
+    Send letters back to the mailboxes they came from.
 
-    What is sent is chosen when it starts. A letter that fails again comes back to
-    itself, with its new attempts; when too many do, the replay stops by itself. One
-    that stopped or was interrupted can be resumed. Expired messages go without their
-    expiry, and only if you agree.
+    The selection is fixed when the replay starts. A message that fails again returns to its
+    letter, with the new attempts. If too many fail, the replay pauses. A paused or
+    interrupted replay can be resumed. Expired messages are sent without their expiry, after
+    you confirm it.
 
     Args:
         letters: Ids, or a search.
         text: Allow words without a field, which match the text of letters.
         dry_run: Show what would happen; send nothing.
-        limit: Send at most this many letters, the oldest; those left out do not count.
+        limit: Send at most this many letters, oldest first; skipped letters do not count.
         rate: Maximum letters per second (default: unlimited).
-        to: Another mailbox than the one each came from. Letters that were drained from
-            a server of others go to a mailbox of ours only with this.
-        through: The server that `dlq drain` found them on, a name of [sources.NAME] or
-            a URL; each goes back there in the form it had. Letters of a server that is
-            named in the settings find it by themselves.
-        presume: How long after sending a letter counts as presumed handled, where its
-            consumer reports nothing, such as 10m; or never. Otherwise `presume_after`
-            of the settings.
+        to: Send all letters to this mailbox. Required to send letters that were drained
+            from another server to a mailbox of this engine.
+        through: The server that `dlq drain` took the letters from: a name of
+            [sources.NAME], or a URL. Each letter returns there in its original form. Not
+            needed for servers in the settings.
+        presume: The time after which a sent letter is presumed handled if its consumer
+            reports nothing, such as 10m, or never (default: `presume_after` in the
+            settings).
         cap: Quarantine letters that have been replayed this many times already.
         wait: Seconds to wait for the outcomes of all letters.
         unconfirmed: Also send letters that wait for the outcome of an earlier replay. If
@@ -213,15 +213,15 @@ async def plan(
     """
     Show what a replay would do, with a verdict per letter; send nothing.
 
-    Where `app` in deadletter.toml or DLQ_APP names the App, bodies that its handlers
-    cannot read have a verdict of their own.
+    If DLQ_APP or `app` in deadletter.toml names the App, bodies that its handlers cannot
+    read get a verdict of their own.
 
     Args:
         letters: Ids, or a search.
         text: Allow words without a field, which match the text of letters.
-        limit: Send at most this many letters, the oldest; those left out do not count.
-        to: Another mailbox than the one each came from.
-        through: The server of others that they go back to: a name or a URL.
+        limit: Send at most this many letters, oldest first; skipped letters do not count.
+        to: Send all letters to this mailbox.
+        through: The server that the letters were drained from: a name or a URL.
         cap: Quarantine letters that have been replayed this many times already.
         per_letter: List each letter with its verdict; with --json, one line each.
     """
@@ -260,20 +260,20 @@ async def start(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Choose the letters of a replay now and send them later, with `replay resume`.
+    Select the letters of a replay now; `dlq replay resume` sends them later.
 
     Args:
         letters: Ids, or a search.
         text: Allow words without a field, which match the text of letters.
-        limit: Send at most this many letters, the oldest; those left out do not count.
+        limit: Send at most this many letters, oldest first; skipped letters do not count.
         rate: Maximum letters per second (default: unlimited).
-        to: Another mailbox than the one each came from.
-        through: The server of others that they go back to: a name or a URL.
-        presume: How long after sending a letter counts as presumed handled, where its
-            consumer reports nothing, such as 10m; or never.
+        to: Send all letters to this mailbox.
+        through: The server that the letters were drained from: a name or a URL.
+        presume: The time after which a sent letter is presumed handled if its consumer
+            reports nothing, such as 10m, or never.
         cap: Quarantine letters that have been replayed this many times already.
         reason: Why; recorded in the audit.
-        expect: Refuse unless it is exactly this many letters.
+        expect: Refuse unless exactly this many letters were selected.
         yes: Do not ask for confirmation.
     """
     by = desk.by(reason)
@@ -317,11 +317,11 @@ async def resume(
     Send the rest of a replay.
 
     Args:
-        campaign: The replay's id, or the beginning of it.
+        campaign: The id of the replay, or the beginning of it.
         rate: Maximum letters per second (default: as planned).
         wait: Seconds to wait for the outcomes of all letters.
-        through: The URL of the server of others that it goes through, if settings do
-            not name it.
+        through: The URL of the server that the letters were drained from, if it is not
+            in the settings.
         take_over: Continue a running replay whose sender has died. If the sender is
             alive, letters can be sent twice.
         reason: Why; recorded in the audit.

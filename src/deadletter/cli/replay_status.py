@@ -185,14 +185,14 @@ async def status(
     campaign: str | None = None, /, *, limit: AtMost = None, after: str | None = None, desk: AtDesk
 ) -> None:
     """
-    Show the replays, latest first, or one of them.
+    List replays, latest first, or show one of them.
 
-    Where there is more, standard error says how to go on.
+    If there are more, standard error names the command that continues the list.
 
     Args:
-        campaign: The replay's id, or the beginning of it.
-        limit: How many to show. Otherwise 20; with --json, all of them.
-        after: Where an earlier list ended, to go on from there.
+        campaign: The id of the replay, or the beginning of it.
+        limit: The most replays to show (default: 20; with --json, all).
+        after: Continue a list: the value that the earlier list printed at its end.
     """
     if campaign:
         async with desk.office() as office:
@@ -225,10 +225,10 @@ async def status(
 
 async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
     """
-    Stop sending a replay for now, wherever it is being sent.
+    Pause a replay, whichever process is sending it.
 
     Args:
-        campaign: The replay's id, or the beginning of it.
+        campaign: The id of the replay, or the beginning of it.
         reason: Why; recorded in the audit.
     """
     async with desk.office() as office:
@@ -239,10 +239,10 @@ async def pause(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
 
 async def cancel(campaign: str, /, *, reason: Reason = "", desk: AtDesk) -> None:
     """
-    Send no more of a replay. Letters that were not sent stay as they are.
+    Cancel a replay. Letters that were not sent do not change.
 
     Args:
-        campaign: The replay's id, or the beginning of it.
+        campaign: The id of the replay, or the beginning of it.
         reason: Why; recorded in the audit.
     """
     async with desk.office() as office:
@@ -430,19 +430,18 @@ async def report(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    What became of each letter of a replay, in the order they go.
+    List the outcome of each letter of a replay, in sending order.
 
-    With --json one line each; the sums are in `dlq replay status ID --json`. A letter
-    that was confirmed may fail again later: then its outcome is failed, and
-    `confirmed_at` says when it had been confirmed. Exit code 6 when there is such a
-    letter.
+    With --json, each letter is one line; the totals are in `dlq replay status ID --json`. A
+    confirmed letter can fail again later: then its outcome is failed, and `confirmed_at` is
+    the time of its confirmation. The exit code is 6 if there is such a letter.
 
     Args:
-        campaign: The replay's id, or the beginning of it.
-        outcome: Only letters with this outcome; confirmed is handled, presumed did not
-            die again in time, failed is failed again, refused was never sent. Can be
-            given several times.
-        ids: Only the ids, one a line, for other commands.
+        campaign: The id of the replay, or the beginning of it.
+        outcome: Only letters with this outcome: confirmed (handled), presumed (did not
+            fail again in time), failed (failed again) or refused (never sent). Can be
+            repeated.
+        ids: Print only the ids, one per line, for other commands.
     """
     named = 0
     late: list[ReplayItem] = []
@@ -494,7 +493,7 @@ def _table(
     shown.add_column("when", width=_AGO)
     if width >= NARROW:
         shown.add_column("source", width=18 if width >= _ROOMY else 12)
-    shown.add_column("what broke")
+    shown.add_column("error")
     for item in items:
         head = heads.get(item.letter_id)
         at = item.settled_at or item.sent_at or item.taken_at

@@ -44,21 +44,21 @@ async def serve(
     desk: AtDesk,
 ) -> ExitCode:
     """
-    Answer over HTTP until told to stop: API, queue server, health and metrics.
+    Serve the HTTP API, the queue server, health and metrics until interrupted.
 
-    On this machine only, unless told otherwise. The first run prints the token of the
-    first administrator, once. The first interrupt lets requests under way finish;
-    the second does not wait.
+    By default the server listens on this machine only. The first run prints the token of the
+    first administrator, once. The first interrupt lets requests in progress finish; the
+    second does not wait.
 
     Args:
-        app: Where the App is, as module:name; otherwise `app` in deadletter.toml. Plans
-            of replays check bodies against its handlers, which do not run here.
-        host: Where to listen; otherwise `serve.host`, 127.0.0.1.
-        port: Which port; 0 is one that is free. Otherwise `serve.port`, 8418.
-        access: Whether callers must show a token; off is for this machine only.
-        check: Only say whether everything is set up as it should be.
-        verbose: Also say what is of little interest, such as health checks.
-        quiet: Say nothing but where it listens.
+        app: The App, as module:name (default: `app` in deadletter.toml). Replay plans
+            check bodies against its handlers, which do not run here.
+        host: The address to listen on (default: `serve.host`, 127.0.0.1).
+        port: The port; 0 means a free one (default: `serve.port`, 8418).
+        access: Require tokens; `off` is allowed only on a local address.
+        check: Only check the configuration.
+        verbose: Also log less important requests, such as health checks.
+        quiet: Log nothing except the address.
     """
     desk.check_unnamed()
     settings = _told(desk.settings, host=host, port=port, access=access)

@@ -75,19 +75,19 @@ def work(
     desk: AtDesk,
 ) -> int:
     """
-    Run the handlers of an App until told to stop, saying what happens.
+    Run the handlers of an App until interrupted, and log what happens.
 
     The first interrupt lets running handlers finish; the second does not wait.
 
     Args:
-        app: Where the App is, as module:name; otherwise `app` in deadletter.toml.
-        processes: How many processes to run, under a supervisor that replaces
-            those that die.
-        only: Run the handlers of these mailboxes only, as in orders,mails.
+        app: The App, as module:name (default: `app` in deadletter.toml).
+        processes: The number of processes. A supervisor replaces processes that
+            die.
+        only: Run the handlers of these mailboxes only, such as orders,mails.
         health_port: Answer /health/live, /health/ready, /health/dlq and /metrics on
-            this port; of several processes, the supervisor answers for all.
-        verbose: Also say what went well.
-        quiet: Say nothing; leave it to the App's own observer.
+            this port; with several processes, the supervisor answers.
+        verbose: Also log successes.
+        quiet: Log nothing; the observer of the App still gets all events.
     """
     desk.check_here()
     never_wait(desk.clock, as_json=desk.as_json)
@@ -260,15 +260,15 @@ async def classify(
     desk: AtDesk,
 ) -> None:
     """
-    Say what an error would mean: what kind of trouble, its code, and by which rule.
+    Show how an error would be classified: its trouble, code, and matching rule.
 
     Args:
-        text: The error's text, such as "connection refused".
-        type_: The error's type, such as TimeoutError or psycopg.OperationalError.
-        status: An HTTP status it carries.
-        code: A code it carries, such as ECONNREFUSED or 40P01.
-        grpc: A gRPC status it carries, such as UNAVAILABLE.
-        rules: A TOML file of rules that are asked first.
+        text: The text of the error, such as "connection refused".
+        type_: The type of the error, such as TimeoutError or psycopg.OperationalError.
+        status: The HTTP status of the error.
+        code: The code of the error, such as ECONNREFUSED or 40P01.
+        grpc: The gRPC status of the error, such as UNAVAILABLE.
+        rules: A TOML file of rules that are tried first.
     """
     if not text and type_ == _ANY and (status, code, grpc) == (None, None, None):
         raise ConfigError(

@@ -23,8 +23,9 @@ from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
 
 from .connection import API, Connected, Connection, decoded, part
-from .letters import Letters, Replays
+from .letters import Letters
 from .office import RemoteOffice
+from .replays import Replays
 
 _SILENCE: Final = 60.0  # seconds: a server that lives says so more often
 _AGAIN: Final = 2.0  # seconds until we connect again

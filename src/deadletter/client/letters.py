@@ -1,26 +1,30 @@
-"""Letters behind a server: searched, read, moved along, edited."""
+"""Letters behind a server: search, read, change and edit them."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Final
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import UNSET, Struct, structs
 
-from deadletter.core.campaign import AT_ONCE, Campaign, Care
-from deadletter.core.letter import Changes, LetterHead
+from deadletter.core.letter import By, Changes, LetterHead, State
 from deadletter.core.message import Message
-from deadletter.office.letters import LetterCount, Moved
-from deadletter.office.outcomes import Confirmed
-from deadletter.office.preflight import LetterVerdicts, Plan
-from deadletter.office.replay import CAP
-from deadletter.office.selection import ReplayPage
-from deadletter.office.view import LetterView, Moment
-from deadletter.ports import Page, ReplayItems
+from deadletter.core.query import show
+from deadletter.core.query.ast import Node
+from deadletter.office.batches import PATIENCE as SEARCH_PATIENCE
+from deadletter.office.batches import batched
+from deadletter.office.diff import differences
+from deadletter.office.letters import LetterCount, LetterDetails, Moved
+from deadletter.office.view import LetterView, Moment, view_message
+from deadletter.ports import Page
 
 from .connection import API, Connection, part
 
+if TYPE_CHECKING:
+    from .client import Client
+
 PAGE: Final = 500  # the most a server gives at once
+_NAMED: Final = 5_000  # letters in one request
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -212,139 +216,142 @@ def _path(id: str, *more: str) -> str:
     return "/".join([f"{API}/letters", part(id), *more])
 
 
-_LOOK: Final = 0.25  # seconds between two looks
+class RemoteLetters:
+    """The letters of an office behind a server."""
 
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._letters = client.letters
 
-class Planned(Struct, frozen=True, kw_only=True):
-    """A replay and what is to be expected of it; `sendable` letters would be sent."""
+    async def search(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page:
+        """Return one page of letters, newest death first; `after` continues it."""
+        heads: list[LetterHead] = []
+        looked_at = 0
+        until = time.monotonic() + SEARCH_PATIENCE.seconds
+        while True:
+            size = min(PAGE, limit - len(heads))
+            page = await self._letters.search(query, limit=size, after=after)
+            heads += page.heads
+            looked_at += page.looked_at
+            after = page.after
+            is_enough = after is None or len(heads) >= limit
+            if is_enough or looked_at >= SEARCH_PATIENCE.letters or time.monotonic() > until:
+                there = None if is_enough else page.letters
+                return Page(tuple(heads), after, looked_at, page.back_to, there)
 
-    replay: Campaign
-    plan: Plan
-    sendable: int
+    async def select(
+        self, query: str, *, limit: int | None = None
+    ) -> AsyncIterator[tuple[LetterHead, ...]]:
+        """Iterate over all letters that a search finds, up to `limit`."""
+        async for head in self._letters.all(query, limit=limit):
+            yield (head,)
 
+    async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
+        """Return the ids of the letters that a search finds now, up to `limit`."""
+        text = query if isinstance(query, str) else show(query)
+        return [head.id async for head in self._letters.all(text, limit=limit)]
 
-class Replays:
-    """The replays of one office. The server sends them, whether we look or not."""
+    async def count(self, query: str = "") -> LetterCount:
+        """Count the letters that a search finds, as far as that is cheap."""
+        return await self._letters.count(query)
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    async def head(self, text: str) -> LetterHead:
+        """Return the list entry of one letter, by its id or the beginning of it."""
+        return (await self._letters.get(text)).head
 
-    async def plan(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        query: str | None = None,
-        free_text: bool = False,
-        limit: int | None = None,
-        expect: int | None = None,
-        to: str | None = None,
-        rate: float | None = None,
-        cap: int = CAP,
-        care: Care = AT_ONCE,
-        through: str | None = None,
-        reason: str = "",
-    ) -> Planned:
-        """
-        Choose the letters of a replay, with a verdict for each; nothing is sent yet.
+    async def counts(self) -> dict[str, dict[State, int]]:
+        """Return the number of letters in each state, by source."""
+        return (await self._client.stats()).sources
 
-        They are fixed from here on: start it by its id, or cancel it. `through` names
-        a server of others in the server's settings; without, letters go back to the
-        one they were drained from.
-        """
-        wish = _wish(
-            ids,
-            query,
-            free_text,
-            care,
-            limit=limit,
-            expect=expect,
-            to=to,
-            rate=rate,
-            cap=cap,
-            through=through,
-            reason=reason,
-        )
-        return await self._connection.post(f"{API}/replays/plan", wish, Planned)
-
-    async def judge(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        query: str | None = None,
-        free_text: bool = False,
-        limit: int | None = None,
-        to: str | None = None,
-        cap: int = CAP,
-        care: Care = AT_ONCE,
-        through: str | None = None,
-        after: int = 0,
-        size: int = 500,
-    ) -> LetterVerdicts:
-        """
-        Judge up to `size` letters of a plan, also those left out; `after` continues.
-
-        Nothing is stored. `limit` counts the letters that are sent of this page on.
-        """
-        wish = _wish(ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through)
-        return await self._connection.post(
-            f"{API}/replays/verdicts", wish, LetterVerdicts, after=after, limit=size
+    async def details(
+        self, text: str, by: By, *, reveal: bool = False, capture: bool = False
+    ) -> LetterDetails:
+        """Return one letter and its story; with `reveal` unmasked, which is recorded."""
+        letters = self._letters
+        view = await letters.get(text, capture=capture)
+        message = original = None
+        if reveal:
+            message = await letters.message(view.head.id)
+            shown = view_message(message, reveal=True, capture=capture)
+            view = structs.replace(view, message=shown)
+        if message is not None and view.original is not None:
+            original = await letters.original(view.head.id)
+            view = structs.replace(
+                view,
+                original=view_message(original, reveal=True, capture=capture),
+                differences=differences(original, message, reveal=True),
+            )
+        story = await letters.timeline(view.head.id)
+        return LetterDetails(
+            view=view,
+            moments=story.moments,
+            left_out=story.left_out,
+            message=message,
+            original=original,
         )
 
-    async def start(self, name: str, *, expect: int | None = None, reason: str = "") -> Campaign:
-        """Start a replay that was planned."""
-        said = {"expect": expect, "reason": reason}
-        return await self._tell(name, "start", said)
+    async def message(
+        self, text: str, by: By, *, original: bool = False, shown: bool = True
+    ) -> tuple[LetterHead, Message]:
+        """Return the complete message of a letter; the server records it in the audit."""
+        letters = self._letters
+        head = (await letters.get(text)).head
+        read = letters.original if original else letters.message
+        return head, await read(head.id)
 
-    async def latest(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
-        """Replays with their counts, latest first; `after` of the page continues."""
-        return await self._connection.get(f"{API}/replays", ReplayPage, limit=limit, after=after)
+    async def edit(
+        self, text: str, changes: Changes, by: By, *, revision: int | None = None
+    ) -> LetterHead:
+        """Change the message of an open letter; the original is kept."""
+        if revision is None:
+            head = await self.head(text)
+            text, revision = head.id, head.revision
+        edited = await self._letters.edit(text, changes, revision=revision, reason=by.reason)
+        return edited.head
 
-    async def get(self, name: str) -> Campaign:
-        """One replay and its counts, by its id or the beginning of it."""
-        return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
+    async def review(self, ids: Iterable[str], by: By) -> Moved:
+        """Mark pending letters as reviewed."""
+        return await _in_batches(ids, lambda some: self._letters.review(some, reason=by.reason))
 
-    async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
-        """What became of each letter of a replay, in the order they go."""
-        path = f"{API}/replays/{part(name)}/report"
-        return await self._connection.get(path, ReplayItems, after=after, limit=limit)
+    async def close(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Close letters; with `unconfirmed` also those that wait for an outcome."""
+        return await _in_batches(
+            ids, lambda some: self._letters.close(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
 
-    async def verdicts(self, name: str, *, after: int = 0, limit: int = 100) -> LetterVerdicts:
-        """What to expect now of each letter of a replay; `after` continues."""
-        path = f"{API}/replays/{part(name)}/verdicts"
-        return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
+    async def reopen(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Make letters pending again; `unconfirmed` as in `close`."""
+        return await _in_batches(
+            ids, lambda some: self._letters.reopen(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
 
-    async def pause(self, name: str, *, reason: str = "") -> Campaign:
-        """Stop sending for now."""
-        return await self._tell(name, "pause", {"reason": reason})
+    async def discard(self, ids: Iterable[str], by: By, *, unconfirmed: bool = False) -> Moved:
+        """Discard letters; `unconfirmed` as in `close`."""
+        return await _in_batches(
+            ids, lambda some: self._letters.discard(some, reason=by.reason, unconfirmed=unconfirmed)
+        )
 
-    async def resume(self, name: str, *, reason: str = "", take_over: bool = False) -> Campaign:
-        """Let sending go on."""
-        said = {"reason": reason, "take_over": take_over}
-        return await self._tell(name, "resume", said)
+    async def restore(self, ids: Iterable[str], by: By) -> Moved:
+        """Make discarded letters pending again."""
+        return await _in_batches(ids, lambda some: self._letters.restore(some, reason=by.reason))
 
-    async def cancel(self, name: str, *, reason: str = "") -> Campaign:
-        """Send no more of it. Letters that were not sent stay as they are."""
-        return await self._tell(name, "cancel", {"reason": reason})
+    async def note(self, ids: Iterable[str], text: str, by: By) -> Moved:
+        """Add a note to letters."""
+        return await _in_batches(ids, lambda some: self._letters.note(text, some))
 
-    async def confirm(self, message_ids: Iterable[str], *, reason: str = "") -> Confirmed:
-        """Say that a consumer has handled messages that were sent back to it."""
-        said = {"message_ids": list(message_ids), "reason": reason}
-        return await self._connection.post(f"{API}/confirmations", said, Confirmed)
-
-    async def watch(self, name: str, is_over: Callable[[Campaign], bool]) -> Campaign:
-        """Look at a replay again and again, until it is over in somebody's eyes."""
-        while not is_over(campaign := await self.get(name)):  # noqa: ASYNC110 -- of others
-            await asyncio.sleep(_LOOK)
-        return campaign
-
-    async def _tell(self, name: str, verb: str, said: dict[str, Any]) -> Campaign:
-        path = f"{API}/replays/{part(name)}/{verb}"
-        return await self._connection.post(path, said, Campaign)
+    async def purge(self, ids: Iterable[str], by: By) -> Moved:
+        """Delete letters permanently."""
+        return await _in_batches(ids, lambda some: self._letters.purge(some, reason=by.reason))
 
 
-def _wish(
-    ids: Iterable[str] | None, query: str | None, free_text: bool, care: Care, **more: Any
-) -> dict[str, Any]:
-    """Letters to send back and how, as requests say it."""
-    said = None if care == AT_ONCE else msgspec.to_builtins(care)
-    return selected(ids, query, free_text, care=said, **more)
+async def _in_batches(
+    ids: Iterable[str], act: Callable[[Sequence[str]], Awaitable[Moved]]
+) -> Moved:
+    asked = moved = 0
+    skipped: Counter[str] = Counter()
+    for some in batched(ids, _NAMED):
+        part = await act(some)
+        asked += part.asked
+        moved += part.moved
+        skipped.update(part.skipped)
+    return Moved(asked=asked, moved=moved, skipped=dict(skipped))

@@ -1,4 +1,4 @@
-"""Who may do what: roles, and what a token or a session stands for."""
+"""Access: roles, tokens, sessions, and the names of people and programs."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .letter import By
 
 
 class Role(StrEnum):
-    """What somebody may do; each may do all that the ones before it may."""
+    """Rights of a token; each role includes those before it."""
 
     READER = "reader"  # look
     OPERATOR = "operator"  # review, edit, replay, discard; produce and lease
@@ -24,10 +24,10 @@ RANK: Final = {Role.READER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 class Pass(Struct, frozen=True, kw_only=True):
     """
-    Somebody who has shown a token or has a session.
+    The identity and rights behind a token or session.
 
-    The name is for people, and may come again. What somebody owns belongs to the
-    `principal`: each token has its own, and it is never given to another.
+    Names are for people and may repeat. Ownership goes by `principal`: each token has
+    its own, and no other token ever gets it.
     """
 
     name: str  # goes into the audit as the actor
@@ -36,24 +36,24 @@ class Pass(Struct, frozen=True, kw_only=True):
     principal: str = ""  # none where access is off
 
     def may(self, role: Role) -> bool:
-        """Whether this is enough where `role` is asked for."""
+        """Return whether this role includes `role`."""
         return RANK[self.role] >= RANK[role]
 
     def sees(self, source: str) -> bool:
-        """Whether letters of this mailbox are any of their business."""
+        """Return whether they may see letters of this mailbox."""
         return not self.sources or source in self.sources
 
     def owns(self, principal: str) -> bool:
-        """Whether what this principal owns is theirs, or they see everything."""
+        """Return whether they own what belongs to a principal, or see everything."""
         return not self.sources or (bool(principal) and principal == self.principal)
 
     def by(self, reason: str = "") -> By:
-        """Them, as one who does something."""
+        """Return them as the author of an action."""
         return By(self.name, reason, self.principal)
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """An API token as it is stored: its secret is not, only the hash of it."""
+    """An API token as it is stored, with the hash of its secret only."""
 
     id: str
     hash: str
@@ -64,12 +64,12 @@ class Token(Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None = None  # to the hour
 
     def is_over(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the token has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 class TokenView(Struct, frozen=True, kw_only=True):
-    """A token, without what it is known by."""
+    """A token as people see it, without its hash."""
 
     id: str
     name: str
@@ -82,13 +82,13 @@ class TokenView(Struct, frozen=True, kw_only=True):
 
 
 class IssuedToken(TokenView, frozen=True, kw_only=True):
-    """A token that was just made: the only time that it is shown."""
+    """A new token, with its secret: the only time that it is shown."""
 
     token: str
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """Somebody signed in at the console; also known by a hash only."""
+    """A session of the console, stored with the hash of its secret only."""
 
     hash: str
     to: Pass
@@ -99,7 +99,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What was answered to a request with an idempotency key."""
+    """The answer to a request with an idempotency key."""
 
     key: str  # who asked and the key they gave
     request: str  # a hash of what was asked
@@ -110,14 +110,14 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 def to_the_hour(moment: datetime) -> datetime:
-    """As exactly as the use of a token is remembered."""
+    """Return a time to the hour, as exact as the use of tokens is recorded."""
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
 # Names of people and programs, as the audit shows them.
 #
-# One who reads the audit must be able to tell who did something. So no name may look
-# like another one, or like what the office itself acts under.
+# Readers of the audit must be able to tell who did something. So no name may look like
+# another one, or like a name that the office itself uses.
 
 LONGEST: Final = 200  # characters
 RESERVED: Final = frozenset(
@@ -127,7 +127,7 @@ RESERVED: Final = frozenset(
         "worker",
     }
 )
-"""What the office acts under, or could be taken for it."""
+"""Names that the office itself uses, or that look like one of them"""
 
 # Letters of other scripts that look like Latin ones, and digits that do.
 _ALIKE: Final = str.maketrans(
@@ -142,7 +142,7 @@ _TOGETHER: Final = (  # scripts that people do write in one word
 
 
 def name_problem(name: str) -> str | None:
-    """Why this cannot be the name of anybody; or None."""
+    """Return why a name is invalid, or None if it is valid."""
     if not name.strip() or len(name) > LONGEST or not name.isprintable():
         return f"a name is 1 to {LONGEST} printable characters"
     if name != " ".join(name.split()):
@@ -160,13 +160,13 @@ def name_problem(name: str) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the office itself acts under this name, or one that looks like it."""
+    """Return whether the office uses this name, or one that looks like it."""
     first = skeleton(name).partition("/")[0]
     return first in _RESERVED or first.startswith("dlq ")
 
 
 def skeleton(name: str) -> str:
-    """What two names have in common that people could mistake for each other."""
+    """Return a form of a name that is equal for names that look alike."""
     folded = unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)
     apart = unicodedata.normalize("NFD", folded)
     return "".join(one for one in apart if not unicodedata.combining(one))

@@ -1,10 +1,10 @@
 """
-Alerts as data: what people are told of, when, and where.
+Alerts as data: conditions, times and targets.
 
-`Alerts` is the `[alerts]` section of the settings, for the service's own alerts.
-`RULES` and `ALARMS` are what Prometheus and CloudWatch are to watch for. All of them
-look at what arrives: where a consumer empties a dead-letter queue every few seconds,
-its depth never leaves zero.
+`Alerts` is the `[alerts]` section of the settings, for alerts that the server sends. `RULES`
+and `ALARMS` are rules for Prometheus and CloudWatch. All of them watch arrivals, not the depth
+of a queue: a consumer that empties a dead-letter queue every few seconds keeps its depth at
+zero.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class TargetKind(StrEnum):
 
 
 class AlertTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Somewhere alerts are sent."""
+    """A target that alerts are sent to."""
 
     kind: TargetKind
     to: Text  # a URL, or addresses between commas
@@ -45,15 +45,15 @@ class AlertTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Alerts(Struct, frozen=True, kw_only=True):
-    """The alerts that the server sends by itself; none without a target."""
+    """Settings of the alerts that the server sends; without targets, it sends none."""
 
-    every: Seconds = 30.0  # seconds between two looks
-    new_groups: bool = True  # tell of groups that are new, or regressed
-    outages: bool = True  # tell of mailboxes that the brake holds back
-    growing: Number = 100  # deaths of one group that are too many; 0: never tell
+    every: Seconds = 30.0  # seconds between two checks
+    new_groups: bool = True  # alert on groups that are new or regressed
+    outages: bool = True  # alert on mailboxes that the brake holds back
+    growing: Number = 100  # alert on this number of deaths in one group; 0: never
     growing_within: Seconds = 300.0  # ...within this number of seconds
-    unreviewed: Seconds = 86_400.0  # a letter nobody looked at for so long; 0: never
-    unsettled: Seconds = 3_600.0  # a replayed letter without an outcome; 0: never
+    unreviewed: Seconds = 86_400.0  # alert on letters that nobody reviewed for this long; 0: never
+    unsettled: Seconds = 3_600.0  # alert on replayed letters without an outcome; 0: never
     again: Seconds = 3_600.0  # repeat an alert that goes on after this number of seconds
     targets: tuple[AlertTarget, ...] = ()
 
@@ -160,7 +160,7 @@ RULES: Final = (
 )
 
 NAMESPACE: Final = "deadletter"
-"""Of our metrics in CloudWatch."""
+"""The namespace of our metrics in CloudWatch."""
 
 
 class CloudAlarm(Struct, frozen=True, kw_only=True):
@@ -205,22 +205,25 @@ DEPTH: Final = CloudAlarm(
     dimension="QueueName",
     about="Messages lie in a dead-letter queue.",
 )
-"""For a dead-letter queue of SQS itself; a consumer may empty it before it is seen."""
+"""
+An alarm on the depth of an SQS dead-letter queue; a consumer may empty it before the alarm sees
+it.
+"""
 
 
-# Which alerts there are, as values: pure functions of what the office shows.
+# Alerts as pure functions of the state of the office.
 #
-# An alert says what, where and how much, and never what is in a message: it goes
-# through chat rooms and mail servers of others.
+# An alert never contains anything from a message: it passes through chat rooms and
+# mail servers.
 
 MEMORY: Final = timedelta(days=30)
-"""Seconds for which a sent alert is remembered."""
+"""How long a sent alert is remembered."""
 
 _LONGEST: Final = 200  # characters of a name
 
 
 class AlertKind(StrEnum):
-    """One alert to send."""
+    """The kinds of alerts."""
 
     NEW_GROUP = "new-group"
     REGRESSED = "regressed-group"
@@ -232,7 +235,7 @@ class AlertKind(StrEnum):
 
 
 class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something people are told, once: `id` is the same whoever tells."""
+    """One alert. Its `id` is the same on every server, so it is sent once."""
 
     id: str
     kind: AlertKind
@@ -243,13 +246,13 @@ class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_seen: datetime
     group: str = ""  # fingerprint
     error_type: str = ""
-    round: int = 0  # how often it could have been told before
+    round: int = 0  # repetitions before this one
 
 
 def about_groups(
     groups: Sequence[Group], grown: Mapping[str, int], alerts: Alerts, now: datetime
 ) -> list[Alert]:
-    """Return what there is to tell of groups; `grown` are deaths within the window."""
+    """Return alerts about groups; `grown` counts the deaths of each within the window."""
     found: list[Alert] = []
     for group in _kinds_in_turn(groups):
         if group.standing.status in HIDDEN:
@@ -263,7 +266,7 @@ def about_groups(
 
 
 def about_outages(windows: Iterable[BrakeWindow], now: datetime) -> list[Alert]:
-    """Return what there is to tell of mailboxes that are held back: each opening once."""
+    """Return alerts about mailboxes with an open brake, one for each opening."""
     return [
         Alert(
             id=f"{AlertKind.HELD_BACK}:{one.id}",
@@ -289,9 +292,9 @@ def about_waiting(
     is_all: bool,
 ) -> list[Alert]:
     """
-    Return what there is to tell of letters that nobody looked at for too long.
+    Return alerts about letters that nobody has reviewed for too long.
 
-    `heads` are some of them, of sources whose `oldest` is known; or all of them.
+    `heads` are all of them, or some of sources whose `oldest` is known.
     """
     counts = Counter(head.source for head in heads)
     last = {source: begin for source, begin in oldest.items() if source in counts}
@@ -316,7 +319,7 @@ def about_waiting(
 
 
 def about_unsettled(waits: Sequence[Unsettled], alerts: Alerts, now: datetime) -> list[Alert]:
-    """Return what there is to tell of letters that wait too long for a replay's outcome."""
+    """Return alerts about replayed letters that wait too long for an outcome."""
     begin = now - timedelta(seconds=alerts.unsettled)
     return [
         Alert(
@@ -336,7 +339,7 @@ def about_unsettled(waits: Sequence[Unsettled], alerts: Alerts, now: datetime) -
 
 
 def _kinds_in_turn(groups: Sequence[Group]) -> list[Group]:
-    """One group of each source, error and frame first, then a second of each, …"""
+    """Order groups by turns: first one of each source, error and frame, then a second of each."""
     turns: Counter[tuple[str, str, str]] = Counter()
     placed: list[tuple[int, Group]] = []
     for group in groups:
@@ -398,7 +401,7 @@ def _of(
 
 
 def _round(begin: datetime, alerts: Alerts, now: datetime) -> int:
-    """Grows by one every so often, while it goes on: then it may be told again."""
+    """Return how often the alert could have been repeated since it began."""
     seconds = max(0.0, (now - begin).total_seconds())
     return int(seconds / max(alerts.again, 60.0))
 

@@ -1,9 +1,9 @@
 """
-The story of the attempts at one message, one JSON line each.
+The history of a message's attempts, one JSON line each.
 
-Lines can be appended without reading what is there, by any driver, and stay
-readable in the store. A long story keeps its beginning and its end; in between
-stands a line with the outcome "cut", whose number says how many are missing.
+A driver can append a line without reading the others, and the lines stay readable in the store.
+A long history keeps its beginning and its end. In between, one line with the outcome "cut" has
+the number of attempts left out.
 """
 
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from msgspec import Struct
 from .failure import Failure, Trouble
 from .text import encode_document
 
-KEPT: Final = 20  # lines kept inline; the attempts that fall out are counted
+KEPT: Final = 20  # lines kept inline; attempts that were cut are counted
 _FIRST: Final = 5
 _LAST: Final = KEPT - _FIRST - 1
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -23,7 +23,7 @@ _CUT: Final = '"outcome":"cut"'  # never within a value: quotes are escaped ther
 
 
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One try at handling a message, and how it ended."""
+    """One attempt to process a message, and its outcome."""
 
     number: int
     at: datetime
@@ -44,7 +44,7 @@ _decoder: Final = msgspec.json.Decoder(Attempt)
 
 
 class Mark(Struct, frozen=True, gc=False):
-    """An attempt without what is long: enough to know which it was."""
+    """The short fields of an attempt, which identify it."""
 
     number: int
     at: datetime
@@ -65,7 +65,7 @@ def attempt_of(
     version: str = "",
     generation: int = 0,
 ) -> Attempt:
-    """The record of an attempt that ended in `failure`."""
+    """Return the record of an attempt that ended in `failure`."""
     return Attempt(
         number=number,
         at=at,
@@ -84,7 +84,7 @@ def attempt_of(
 
 
 def append(history: str, attempt: Attempt) -> str:
-    """The story with one more attempt; bounded however long it goes on."""
+    """Return the history with one more attempt, cut to at most `KEPT` lines."""
     line = encode_document(attempt).decode()
     longer = f"{history}\n{line}" if history else line
     return longer if longer.count("\n") < KEPT else _told(_parsed(longer))
@@ -92,11 +92,10 @@ def append(history: str, attempt: Attempt) -> str:
 
 def join(earlier: str, later: str) -> str:
     """
-    Two stories told one after the other, without telling anything twice.
+    Return two histories as one, without repeating attempts that are in both.
 
-    Stories are only ever added to, so whatever stands before a line that both
-    have is known to both, even where one of them was cut. Those that have no line
-    in common are taken for two.
+    Histories only grow, so everything before a line that both have is known to both, even where
+    one of them was cut. Histories without a common line follow one another.
     """
     if not earlier or not later:
         return earlier or later
@@ -112,21 +111,21 @@ def join(earlier: str, later: str) -> str:
         hidden = old.gone if common <= _FIRST else 0
         if len(fresh) + gone <= hidden:  # an old copy, left out by now
             return earlier
-        # What the earlier one has beyond is among what the later one left out.
+        # The lines that only the earlier one has are among those cut from the later one.
         gone = max(0, gone - (len(old.lines) - common + hidden))
     cut_until = _later(old.cut_until, new.cut_until)
     return _told(_Story([*old.lines, *fresh], old.gone + gone, cut_until))
 
 
 def read(history: str) -> list[Attempt]:
-    """The attempts, first to last."""
+    """Return the attempts, first to last."""
     if not history:
         return []
     return [_decoder.decode(line) for line in history.split("\n")]
 
 
 def ends(history: str) -> tuple[Mark | None, Mark | None]:
-    """The first attempt and the last, without reading those between."""
+    """Return the first and the last attempt without decoding those between."""
     if not history:
         return None, None
     first = _marks.decode(history.partition("\n")[0])
@@ -136,14 +135,14 @@ def ends(history: str) -> tuple[Mark | None, Mark | None]:
 
 
 def last_number(history: str) -> int:
-    """The number of the last attempt that was recorded; 0 when none was."""
+    """Return the number of the last recorded attempt, or 0 if there is none."""
     if not history:
         return 0
     return _marks.decode(history.rpartition("\n")[2]).number
 
 
 class _Story(NamedTuple):
-    """The lines that are there, and how many are not."""
+    """The lines of a history, and the number of attempts that were cut."""
 
     lines: list[str]
     gone: int = 0
@@ -175,5 +174,5 @@ def _told(story: _Story) -> str:
 
 
 def _later(one: datetime, two: datetime) -> datetime:
-    # Stories from elsewhere may lack a time zone, and such do not compare.
+    # Imported histories may lack a time zone; such times do not compare.
     return max(one, two, key=datetime.timestamp)

@@ -1,8 +1,8 @@
 """
-The audit's chain: every entry is sealed together with all that came before it.
+The audit chain, and the examination of an office's letters and sums.
 
-An entry that is changed, taken out, put elsewhere or slipped in no longer fits
-its neighbours. Whoever cuts the end off is found out by the last seal, which
+Each audit entry is sealed together with the seal of the entry before it. A changed, removed,
+moved or inserted entry no longer fits its neighbours. A cut end shows by the last seal, which
 stores keep apart from the entries.
 """
 
@@ -39,7 +39,7 @@ DIED_AGAIN: Final = By("office", "it died again")
 
 
 def act(action: str, target: str, by: By, *, at: datetime, detail: str = "") -> AuditEntry:
-    """An act before it is numbered and sealed."""
+    """Return an audit entry that is not numbered and sealed yet."""
     return AuditEntry(
         seq=0, at=at, actor=by.actor, action=action, target=target, reason=by.reason, detail=detail
     )
@@ -48,7 +48,7 @@ def act(action: str, target: str, by: By, *, at: datetime, detail: str = "") -> 
 def seal(
     entries: Iterable[AuditEntry], *, seq: int, previous: str, sealing: Sealing = PLAIN
 ) -> list[AuditEntry]:
-    """Entries numbered and sealed, to follow entry `seq`, sealed with `previous`."""
+    """Number and seal entries that follow entry `seq`, which was sealed with `previous`."""
     sealed: list[AuditEntry] = []
     for number, entry in enumerate(entries, seq + 1):
         numbered = replace(entry, seq=number, previous=previous)
@@ -61,8 +61,8 @@ class Sums(Struct, frozen=True):
     """
     The counters and sums that an office keeps beside its letters.
 
-    Without a key id there are no sums: the office is from before, and nobody has
-    begun them since.
+    Without a key id there are no sums: the office is older than sums, and none were begun
+    since.
     """
 
     deaths: int  # ever counted
@@ -75,7 +75,7 @@ _NO_SUMS: Final = Sums(0, 0, 0)
 
 
 class ItemSum(Struct, frozen=True, gc=False):
-    """The sum that an office keeps of a campaign's letters of one outcome."""
+    """The stored sum of a campaign's letters with one outcome."""
 
     campaign: int  # its number
     outcome: str
@@ -85,7 +85,7 @@ class ItemSum(Struct, frozen=True, gc=False):
 
 
 class Outdated(Struct, frozen=True):
-    """Sums that fit, but are not made with the first key."""
+    """Correct sums that were not made with the first key."""
 
     letters: bool
     items: tuple[ItemSum, ...]
@@ -115,23 +115,23 @@ class SealedLetter(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Examined(Struct, frozen=True, kw_only=True):
-    """The findings of an examination, and the things that it could not check."""
+    """The findings of an examination, and counts of what could not be checked."""
 
     findings: tuple[str, ...] = ()
     letters: int = 0
     keyed: bool = False  # seals are checked with a key
-    unsealed: int = 0  # letters from before seals: only their bodies were checked
+    unsealed: int = 0  # letters without seals: only their bodies were checked
     later: int = 0  # letters sealed later than they were filed
     unknown: int = 0  # letters sealed with a key that is not in the list
     entries: int = 0  # of the audit
     entries_unkeyed: int = 0
     entries_unknown: int = 0
     sums_unknown: int = 0  # sums made with a key that is not in the list
-    sums_absent: int = 0  # what has no sum, because it is from before
+    sums_absent: int = 0  # stored without a sum
 
 
 class Examination:
-    """One examination of an office, which says `sums` of its letters."""
+    """One examination of an office, against the `sums` that it stores."""
 
     def __init__(self, sealing: Sealing = PLAIN, sums: Sums = _NO_SUMS) -> None:
         self.chain = Chain(sealing)
@@ -151,38 +151,38 @@ class Examination:
         self._letters = 0
 
     def add(self, letter: SealedLetter) -> None:
-        """Examine a letter, which is counted by `count_letter`."""
+        """Examine a letter; `count_letter` counts it."""
         try:
             problem = self._problem(letter)
-        except (TypeError, ValueError):  # values of types that nobody of us has written
+        except (TypeError, ValueError):  # values of types that we never write
             problem = "the contents", "cannot be read"
         if problem:
             self._damaged.append(f"{problem[0]} of letter {letter.head.id} {problem[1]}")
 
     def add_unreadable(self, id_: str) -> None:
-        """Note a letter that no letter could be made of."""
+        """Record a letter that could not be decoded."""
         self._damaged.append(f"the head of letter {id_} cannot be read")
 
     def count_letter(self, id_: str) -> None:
-        """Note that a letter is there."""
+        """Record that a letter exists."""
         self._letters += 1
         self._marks += self._of_letter(id_)
 
     def find(self, *findings: str) -> None:
-        """Add what a store has found by itself."""
+        """Add findings of the store itself."""
         self._findings += findings
 
     def add_campaign(self, seq: int, id_: str, start: Start) -> None:
-        """Add a campaign, with what it says of its start."""
+        """Add a campaign with its recorded start."""
         self._campaigns[seq] = id_
         self._starts[id_] = start
 
     def add_item_sum(self, sum_: ItemSum) -> None:
-        """Add what is said of a campaign's letters, before these."""
+        """Add a stored sum of a campaign; call it before adding its items."""
         self._item_sums[sum_.campaign, sum_.outcome] = sum_
 
     def add_item(self, campaign: int, letter: int, outcome: str) -> None:
-        """Examine a letter's part in a campaign, by their numbers."""
+        """Examine a letter's item in a campaign, by the numbers of both."""
         place = campaign, outcome
         if place not in self._item_sums:
             self.add_item_sum(ItemSum(campaign, outcome, 0, self._sealing.key_id))
@@ -191,7 +191,7 @@ class Examination:
         self._item_marks[place] += marks.item(campaign, letter, outcome)
 
     def compare(self, ends: Ends, totals: Mapping[str, int]) -> None:
-        """Compare with what the office says, once everything is in."""
+        """Compare what was added with the stored sums, after everything was added."""
         sums = self._sums
         if self._can_check("letters", sums.key, sums.deaths or sums.letter_marks):
             self._compare_letters(totals)
@@ -287,7 +287,7 @@ class Examination:
         ]
 
     def _can_check(self, what: str, key: bytes | None, marks: int) -> bool:
-        """Return whether a sum's key is ours; one without any is noted, if not 0."""
+        """Return whether we have the key of a sum; note a sum without a key, unless it is 0."""
         if key is None:
             self._seen["sums_absent"] += 1
             self._note_unkeyed(what)
@@ -305,11 +305,11 @@ class Examination:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether all letters so far are as they were sealed, with keys of ours."""
+        """Return whether all letters so far match their seals, with keys we have."""
         return not self._damaged and not self._seen["unknown"]
 
     def result(self) -> Examined:
-        """Return what was found."""
+        """Return the findings."""
         chain = self.chain
         unkeyed = self._without_key() if self._sealing.is_keyed else ()
         return Examined(
@@ -381,10 +381,10 @@ class Examination:
 
 def renewed(letter: SealedLetter, sealing: Sealing) -> tuple[bytes, bytes, bytes | None] | None:
     """
-    New seals for a letter as it is: of its message, its story and its original.
+    Return new seals of a letter's message, story and original.
 
-    None where it has seals by the first key already, or is not as it was sealed: what
-    was damaged must not look sound afterwards.
+    Returns None if the letter is sealed with the first key already, or does not match its
+    seals: damage must stay visible.
     """
     original = letter.original
     seals = (letter.message.seal, letter.seal, *([original.seal] if original else ()))

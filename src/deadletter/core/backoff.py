@@ -1,8 +1,8 @@
 """
-How long to wait before the next attempt, in seconds.
+The wait before the next attempt, in seconds.
 
-`attempt` counts from 1: it is the one that has just failed. `draw` is uniform
-in [0, 1) and handed in, so that every delay can be tested.
+`attempt` counts from 1 and is the one that has just failed. `draw` is uniform in [0, 1) and an
+argument, so that every delay can be tested.
 """
 
 from math import inf, isfinite
@@ -14,14 +14,14 @@ from .errors import ConfigError
 
 
 class NoBackoff(Struct, frozen=True, tag="none"):
-    """At once."""
+    """Retry at once."""
 
     def delay(self, attempt: int, draw: float) -> float:
         return 0.0
 
 
 class Fixed(Struct, frozen=True, tag="fixed"):
-    """Always the same."""
+    """Wait the same time before every attempt."""
 
     seconds: float
 
@@ -33,7 +33,7 @@ class Fixed(Struct, frozen=True, tag="fixed"):
 
 
 class Linear(Struct, frozen=True, tag="linear"):
-    """`step`, twice that, three times that … never more than `cap`."""
+    """Wait `step` seconds, then twice, three times as long …, at most `cap`."""
 
     step: float
     cap: float = 900.0
@@ -48,10 +48,10 @@ class Linear(Struct, frozen=True, tag="linear"):
 
 class Exponential(Struct, frozen=True, tag="exponential"):
     """
-    `base`, times `factor` each time, never more than `cap`.
+    Wait `base` seconds, then `factor` times as long each time, at most `cap`.
 
-    `jitter` is the share of that delay which chance may add on top: 0.2 makes
-    10 seconds anything between 10 and 12.
+    `jitter` is the largest share of the delay that is added at random: 0.2 turns 10 seconds
+    into 10 to 12.
     """
 
     base: float = 1.0
@@ -73,7 +73,7 @@ class Exponential(Struct, frozen=True, tag="exponential"):
     def delay(self, attempt: int, draw: float) -> float:
         try:
             grown = self.base * self.factor ** (attempt - 1)
-        except OverflowError:  # more than a float can hold: the cap has long won
+        except OverflowError:  # larger than any cap
             grown = inf if self.base else 0.0
         return min(self.cap, grown) * (1 + self.jitter * draw)
 
@@ -82,7 +82,7 @@ Backoff: TypeAlias = NoBackoff | Fixed | Linear | Exponential
 
 
 def is_seconds(value: object, *, above: bool = False) -> bool:
-    """Whether it is a number of seconds; `above`: more than none."""
+    """Return whether a value is a number of seconds, 0 or more; with `above`, more than 0."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return isfinite(value) and (value > 0 or (value == 0 and not above))

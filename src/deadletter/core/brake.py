@@ -1,10 +1,10 @@
 """
 The brake: an outage is not a flood, and a bad deploy is not poison.
 
-When a downstream is down, or a deploy breaks the handler, every message fails and
-none of them is to blame. Then fetching stops; single probes find out when it may
-go on. A `Brake` is a value: each attempt makes the next one, time and chance
-handed in. `judge` is the rule, over the latest attempts alone.
+When a downstream is down, or a deploy breaks the handler, every message fails and none of them
+is the cause. The brake then stops fetching, and single probes find out when to continue. A
+`Brake` is a value: each attempt makes the next one, with time and chance as arguments. `judge`
+decides by the latest attempts alone.
 """
 
 from collections import Counter
@@ -24,17 +24,17 @@ from .failure import Trouble
 from .text import each_text, shown, stored
 
 MANY: Final = maxsize
-"""As many as there is room for."""
+"""No limit."""
 
 RELEASE: Final = 86_400.0
-"""Seconds for which a cause that was let pass does not open the brake again."""
+"""Seconds for which a released cause does not open the brake again."""
 
 _QUIET: Final = 2  # messages that fail alike are an outage, if nothing else happens
 
-# The other side answered, if only to say no.
+# The downstream answered, even if it refused.
 _ANSWERS: Final = frozenset({None, Trouble.PERMANENT, Trouble.LOGICAL})
-# May be the handler's fault. A malformed, expired or circling message is a verdict
-# on that message, and one that kills its worker runs alone: they say nothing here.
+# Possibly the handler's fault. A malformed, expired or looping message concerns only
+# itself, and one that kills its worker runs alone: neither counts here.
 _HANDLER: Final = frozenset({Trouble.UNKNOWN, Trouble.PERMANENT})
 _HELD: Final = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN})
 
@@ -42,7 +42,7 @@ _HELD: Final = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN})
 class BrakeKind(StrEnum):
     """The kind of problem that keeps the brake open."""
 
-    OUTAGE = "outage"  # transient failures: something is down
+    OUTAGE = "outage"  # transient failures: a downstream is down
     SYSTEMIC = "systemic"  # one cause, nearly everything: the handler is broken
 
 
@@ -131,7 +131,7 @@ class Brake(Struct, frozen=True):
     probe_at: float = 0.0
     probes: int = 0  # failed since it opened
     probing: bool = False
-    passing: tuple[BrakeKind, str] | None = None  # what was let pass
+    passing: tuple[BrakeKind, str] | None = None  # the released cause
     passing_until: float = 0.0
 
     @property
@@ -149,7 +149,7 @@ class Brake(Struct, frozen=True):
 
 
 def judge(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | None:
-    """Say whether the latest attempts, oldest first, are nobody's fault but ours."""
+    """Return why to open the brake by the latest attempts, oldest first; None: no reason."""
     return _outage(policy, recent) or _systemic(policy, recent)
 
 
@@ -165,7 +165,7 @@ def _outage(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding | N
         and messages >= policy.distinct
         and len(failed) >= policy.share * of
     )
-    # Before the first message of a quiet queue is given up: did anything work?
+    # In a quiet mailbox, check before its first message is buried.
     is_quiet = policy.quiet and failed[-1].is_last and messages >= _QUIET and not answers
     if not (is_busy or is_quiet):
         return None
@@ -188,7 +188,7 @@ def _systemic(policy: BrakePolicy, recent: Sequence[AttemptResult]) -> Finding |
 
 
 def _by_message(recent: Sequence[AttemptResult]) -> tuple[Sequence[AttemptResult], int]:
-    """The latest failure of each message that still fails; how many were handled."""
+    """Return the latest failure of each message that still fails, and the number handled."""
     failed: dict[str, AttemptResult] = {}
     handled = 0
     for one in recent:
@@ -208,7 +208,7 @@ def may_fetch(brake: Brake, now: float) -> int:
 
 
 def on_probe(brake: Brake, now: float, draw: float) -> Brake:
-    """A probe is under way; should it get lost, the next one is due in a while."""
+    """Record that a probe is in progress; if it gets lost, another is due after a pause."""
     pause = brake.policy.pause(brake.probes + 1, draw)
     return replace(brake, probing=True, probe_at=now + pause)
 
@@ -227,7 +227,7 @@ def on_time(brake: Brake, now: float) -> Brake:
 
 
 def on_result(brake: Brake, result: AttemptResult, now: float, draw: float) -> Brake:
-    """An attempt has ended."""
+    """Record the result of an attempt, which may open or close the brake."""
     if result.trouble is None or result.trouble is Trouble.LOGICAL:
         return _on_success(brake, result, now)
     if not _says_something(result, is_open=brake.is_open):
@@ -244,12 +244,12 @@ def on_result(brake: Brake, result: AttemptResult, now: float, draw: float) -> B
 
 
 def closed(brake: Brake) -> Brake:
-    """Go on, and begin to count anew."""
+    """Return a closed brake that counts from zero."""
     return Brake(brake.policy, passing=brake.passing, passing_until=brake.passing_until)
 
 
 def released(brake: Brake, now: float) -> Brake:
-    """Go on, and let this cause pass for a day: policies decide alone."""
+    """Return a closed brake that ignores this cause for a day."""
     if brake.finding is None:
         return brake
     passing = (brake.finding.kind, brake.finding.cause)
@@ -259,7 +259,7 @@ def released(brake: Brake, now: float) -> Brake:
 def _says_something(result: AttemptResult, *, is_open: bool) -> bool:
     if result.trouble is Trouble.TRANSIENT:
         return True
-    # Retries say nothing new: a few messages that fail again and again are poison.
+    # Retries are no new evidence: a few messages that keep failing are poison.
     return result.trouble in _HANDLER and (is_open or result.is_first)
 
 
@@ -274,7 +274,7 @@ def _on_success(brake: Brake, result: AttemptResult, now: float) -> Brake:
     if not brake.recent:
         return brake
     if brake.finding is not None and brake.finding.kind is BrakeKind.OUTAGE:
-        return closed(brake)  # whatever was down is up
+        return closed(brake)  # the downstream is up again
     recent = (*brake.recent, result)[-brake.policy.memory :]
     failed, handled = _by_message(recent)
     if brake.finding is None:
@@ -287,8 +287,8 @@ def _on_success(brake: Brake, result: AttemptResult, now: float) -> Brake:
 def _failed_while_open(brake: Brake, result: AttemptResult, now: float, draw: float) -> Brake:
     if brake.finding is None or not brake.spares(result):
         is_outage = brake.finding is None or brake.finding.kind is BrakeKind.OUTAGE
-        return closed(brake) if is_outage else brake  # it answered, if only with a no
-    # What was under way when it opened fails late and says nothing new.
+        return closed(brake) if is_outage else brake  # the downstream answered
+    # Attempts that were in progress when it opened are no new evidence.
     if not brake.probing and now < brake.probe_at:
         return brake
     pause = brake.policy.pause(brake.probes + 2, draw)
@@ -304,7 +304,7 @@ def _failed_while_open(brake: Brake, result: AttemptResult, now: float, draw: fl
 
 SAMPLE: Final = 20  # ids of held messages that a window names
 KEPT: Final = 10_000  # windows an office keeps; the oldest go first
-SILENCE: Final = timedelta(minutes=3)  # without news, its worker is gone
+SILENCE: Final = timedelta(minutes=3)  # after this long without news, its worker is gone
 GAP: Final = timedelta(minutes=5)  # between windows that are shown as one
 
 
@@ -313,11 +313,11 @@ class WindowState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
-    SILENT = "silent"  # never closed, and its worker gives no news any more
+    SILENT = "silent"  # never closed, and without news of its worker
 
 
 class Release(Struct, frozen=True):
-    """A person's word to go on: messages are judged by their policy again."""
+    """A person's decision to continue: messages are judged by their policy again."""
 
     actor: str
     reason: str
@@ -325,7 +325,7 @@ class Release(Struct, frozen=True):
 
 
 class BrakeWindow(Struct, frozen=True, kw_only=True):
-    """One time that a brake was open."""
+    """One period during which a brake was open."""
 
     id: str
     mailbox: str
@@ -337,7 +337,7 @@ class BrakeWindow(Struct, frozen=True, kw_only=True):
     seen_at: datetime  # the latest news of it
     closed_at: datetime | None = None
     ending: str = ""  # why it closed
-    held: int = 0  # messages that were given back, uncharged and unburied
+    held: int = 0  # messages that were released, without charging an attempt
     attempts: int = 0  # that were not charged
     message_ids: tuple[str, ...] = ()  # the first few of those held
     workers: int = 1
@@ -345,11 +345,11 @@ class BrakeWindow(Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> datetime:
-        """Return when it ended, or was last heard of."""
+        """Return when it ended, or its latest news."""
         return self.closed_at or self.seen_at
 
     def state(self, now: datetime) -> WindowState:
-        """Return how it stands now."""
+        """Return its state at `now`."""
         if self.closed_at is not None:
             return WindowState.CLOSED
         is_silent = now - self.seen_at > SILENCE
@@ -357,7 +357,7 @@ class BrakeWindow(Struct, frozen=True, kw_only=True):
 
 
 def is_released(windows: Iterable[BrakeWindow], kind: BrakeKind, cause: str, now: datetime) -> bool:
-    """Return whether somebody let this cause pass within the last day."""
+    """Return whether somebody released this cause within the last day."""
     since = now - timedelta(seconds=RELEASE)
     return any(
         one.release is not None
@@ -369,7 +369,7 @@ def is_released(windows: Iterable[BrakeWindow], kind: BrakeKind, cause: str, now
 
 
 def merged(windows: Iterable[BrakeWindow]) -> Sequence[BrakeWindow]:
-    """Windows as people see them, latest first: one for each time and cause."""
+    """Return windows as people see them, latest first: one for each period and cause."""
     shown: dict[tuple[str, BrakeKind, str], list[BrakeWindow]] = {}
     for one in sorted(windows, key=lambda window: (window.opened_at, window.id)):
         same = shown.setdefault((one.mailbox, one.kind, one.cause), [])
@@ -398,23 +398,23 @@ def _joined(first: BrakeWindow, second: BrakeWindow) -> BrakeWindow:
 
 
 def encode(window: BrakeWindow) -> bytes:
-    """A window as stores keep it, without its release: that is another's to write."""
+    """Encode a window for a store, without its release, which is written separately."""
     plain = msgspec.to_builtins(replace(window, release=None))
     return msgspec.json.encode(each_text(stored, plain))
 
 
 def decode(document: bytes, release: bytes | None) -> BrakeWindow:
-    """A window as it was, with its release."""
+    """Decode a window and its release."""
     plain = each_text(shown, msgspec.json.decode(document))
     window = msgspec.convert(plain, BrakeWindow)
     return replace(window, release=decode_release(release) if release else None)
 
 
 def encode_release(release: Release) -> bytes:
-    """A release as stores keep it."""
+    """Encode a release for a store."""
     return msgspec.json.encode(each_text(stored, msgspec.to_builtins(release)))
 
 
 def decode_release(document: bytes) -> Release:
-    """A release as it was."""
+    """Decode a release."""
     return msgspec.convert(each_text(shown, msgspec.json.decode(document)), Release)

@@ -1,4 +1,4 @@
-"""From a delivery that is given up to the dead letter it becomes."""
+"""Dead letters from deliveries, and their copies in dead-letter mailboxes."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from .text import cut, plain
 RETRY_WISH: Final = "retry-on-failure"
 """The header by which a producer asks for replay: `true` or `false`."""
 
-_LONGEST: Final = TEXT_LIMIT + 1_000  # a secret at the limit must be seen whole
+_LONGEST: Final = TEXT_LIMIT + 1_000  # enough to mask a secret at the limit as a whole
 _RUN: Final = frozenset({"failed", "continued"})  # outcomes of a handler that ran
 _DECIDED_BEFORE: Final = frozenset(
     {Reason.WORKER_LOST, Reason.EXPIRED, Reason.ATTEMPTS_EXHAUSTED, Reason.ID_CONFLICT}
@@ -39,11 +39,10 @@ def burial(
     version: str,
 ) -> DeadLetter:
     """
-    The letter a delivery becomes.
+    Return the dead letter of a delivery that is given up.
 
-    Its id is computed from where the message came from and its id alone, so
-    whoever buries it, however often, buries the same letter; a replayed copy
-    returns to the letter it was replayed from.
+    The letter's id depends only on the source and id of the message, so every burial of it
+    gives the same letter. A replayed copy returns to the letter it was made from.
     """
     message = delivery.message
     first, last = ends(history)
@@ -55,7 +54,7 @@ def burial(
         key=message.key,
         business_key=message.idempotency_key,
         reason=bury.reason,
-        # A handler may have put anything into it, its message's content included.
+        # A handler may have put anything into it, even the content of its message.
         reason_text=_fit(bury.text[:_LONGEST]),
         trouble=failure.trouble,
         code=failure.code,
@@ -84,7 +83,7 @@ def burial(
     )
 
 
-@lru_cache(maxsize=256)  # mostly a policy's own words, the same each time
+@lru_cache(maxsize=256)  # mostly the same texts of a policy
 def _fit(text: str) -> str:
     return cut(redact(plain(text)), TEXT_LIMIT)
 
@@ -97,8 +96,8 @@ def _id(delivery: Delivery) -> str:
 
 
 def _attempts(delivery: Delivery, reason: Reason, last: Mark | None) -> int:
-    # The claim that found it expired or out of attempts was counted like any
-    # other, but its handler did not run: that one is no attempt at the work.
+    # The claim that found the message expired or exhausted was counted as well, but
+    # its handler did not run.
     if reason not in _DECIDED_BEFORE:
         return delivery.charged
     ran = last and last.number >= delivery.attempt and last.outcome in _RUN
@@ -147,9 +146,10 @@ Word = TypeVar("Word", Reason, Trouble)
 
 def to_message(letter: DeadLetter) -> Message:
     """
-    The copy of a letter that goes to a dead-letter mailbox.
+    Return the copy of a letter for a dead-letter mailbox.
 
-    It does not expire there, whatever the message did: nobody would notice.
+    The copy does not expire there, even if the message did: an expired copy would disappear
+    unnoticed.
     """
     values = _summary(letter)
     short = [(name, _head(values[name], limit)) for name, limit in _LIMITS.items()]
@@ -166,12 +166,12 @@ def sign_copy(copy: Message, letter: DeadLetter, mailbox: str, keys: Keys) -> Me
     """
     Sign the copy of a letter for the dead-letter mailbox it goes to.
 
-    A policy may make copies of its own: what does not say which letter it is a copy
-    of, or names another one, goes unsigned.
+    A policy may make its own copies. A copy that does not name its letter, or names another
+    one, is not signed.
     """
     copy = sign_lineage(copy, mailbox, keys)
     _, ours = _split(copy.headers)
-    ours.pop(_SIGNATURE, None)  # the producer's: ours is yet to come
+    ours.pop(_SIGNATURE, None)  # one sent by the producer; ours follows
     values = _summary(letter)
     if any(ours.get(name) != _head(values[name], _LIMITS[name]).decode() for name in _IDENTITY):
         return copy
@@ -181,12 +181,12 @@ def sign_copy(copy: Message, letter: DeadLetter, mailbox: str, keys: Keys) -> Me
 
 
 def claims_letter(headers: Headers) -> bool:
-    """Tell whether headers say, signed or not, that this is the copy of a letter."""
+    """Return whether headers claim, signed or not, to be the copy of a letter."""
     return any(name == "dlq-id" for name, _ in headers)
 
 
 def is_copy(message: Message, mailbox: str, keys: Keys) -> bool:
-    """Tell whether one of us has written this copy of a letter into this mailbox."""
+    """Return whether this message is a signed copy of a letter in this mailbox."""
     _, ours = _split(message.headers)
     signature = ours.pop(_SIGNATURE, "")
     return "dlq-id" in ours and keys.verifies(signature, _PURPOSE, *_signed(message, mailbox, ours))
@@ -194,10 +194,10 @@ def is_copy(message: Message, mailbox: str, keys: Keys) -> bool:
 
 def from_message(message: Message, mailbox: str, keys: Keys, now: datetime) -> DeadLetter:
     """
-    The letter that a message in the dead-letter mailbox `mailbox` stands for.
+    Return the letter of a message in the dead-letter mailbox `mailbox`.
 
-    Never fails: a message that none of us has signed becomes a letter too, of which
-    nothing is known but its contents and where it was found.
+    Never raises. A message without a valid signature becomes a letter too, of which only the
+    contents and the mailbox are known.
     """
     if not is_copy(message, mailbox, keys):
         return _foreign(message, mailbox, now)
@@ -253,7 +253,7 @@ def from_message(message: Message, mailbox: str, keys: Keys, now: datetime) -> D
 
 
 def _signed(message: Message, mailbox: str, ours: dict[str, str]) -> Iterator[Part]:
-    """Everything that a signature is about, in the order in which it is signed."""
+    """Return everything that a signature covers, in order."""
     yield from (mailbox, message.id, body_digest(message.body))
     for pair in sorted(ours.items()):
         yield from pair
@@ -287,7 +287,7 @@ def _stack(letter: DeadLetter) -> str:
 
 
 def _split(headers: Headers) -> tuple[Headers, dict[str, str]]:
-    """The user's headers, and ours: the last one of each of our names."""
+    """Return the user's headers, and the last value of each of ours."""
     theirs: list[tuple[str, bytes]] = []
     ours: dict[str, str] = {}
     for name, value in reversed(headers):
@@ -343,18 +343,18 @@ def _written(time: datetime | None) -> str:
 def _time(text: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
-        # In UTC, or in years that do not exist: the latter is an OverflowError.
+        # A time zone may move it out of the range of years: an OverflowError.
         return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
 
 
 def _head(text: str, limit: int) -> bytes:
-    """The beginning of a text, cut between characters."""
+    """Return the beginning of a text, cut between characters."""
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore").encode()
 
 
 def _tail(text: str, limit: int) -> bytes:
-    """The end of a text, where a stack says what happened."""
+    """Return the end of a text; of a stack, it is the part that names the error."""
     whole = text.encode("utf-8", "replace")
     return whole[-limit:].decode("utf-8", "ignore").encode() if limit > 0 else b""

@@ -1,4 +1,4 @@
-"""A replay campaign: which letters go back, how fast, and what became of each."""
+"""Replay campaigns: their letters, precautions, steps and outcomes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 from .errors import ConfigError
 from .letter import State
 
-# Verdicts on letters before they are sent back, and what happens to each by default.
+# Verdicts on letters before they are sent, with the default treatment of each.
 #
-# Every surface follows this one table: the command, the HTTP API, the client.
+# The command, the HTTP API and the client all follow this table.
 
 
 class Verdict(StrEnum):
@@ -22,12 +22,12 @@ class Verdict(StrEnum):
     WRONG_STATE = "wrong-state"  # not sent: replaying, replayed, closed, discarded
     PAST_CAP = "past-cap"  # not sent: quarantined instead
     ELSEWHERE = "elsewhere"  # not sent: it was drained from another server
-    PROCESSED = "already-processed"  # the ledger has seen it handled meanwhile
-    UNREADABLE = "unreadable"  # its body does not fit the handler: it would die at once
+    PROCESSED = "already-processed"  # the ledger has recorded it as handled
+    UNREADABLE = "unreadable"  # its body does not fit the handler
     ID_IN_USE = "id-in-use"  # another job has its id; its copy goes under a new one
-    EXPIRED = "expired"  # too late by its own word; its copy goes without the expiry
-    NO_MAILBOX = "no-mailbox"  # nobody has made or worked that mailbox yet
-    CREDENTIALS = "credentials"  # its headers hold some, which may be stale by now
+    EXPIRED = "expired"  # past its expiry; its copy is sent without one
+    NO_MAILBOX = "no-mailbox"  # that mailbox does not exist yet
+    CREDENTIALS = "credentials"  # its headers hold credentials, which may have expired
     ORDERED = "ordered"  # newer messages of its key may have gone ahead
     READY = "ready"
 
@@ -62,7 +62,7 @@ BLOCKED: Final = frozenset({Verdict.WRONG_STATE, Verdict.PAST_CAP, Verdict.ELSEW
 def treatment(
     verdict: Verdict, skip: Collection[Verdict], include: Collection[Verdict]
 ) -> Treatment:
-    """Return what is done with letters of a verdict, given what somebody said."""
+    """Return the treatment of a verdict, given the verdicts skipped and included."""
     if verdict in skip:
         return Treatment.LEAVE_OUT
     return Treatment.SEND if verdict in include else DEFAULTS[verdict]
@@ -79,13 +79,11 @@ def check_verdicts(skip: Collection[Verdict], include: Collection[Verdict]) -> N
         raise ConfigError(f"the verdict {verdict} is both skipped and included: name it once")
 
 
-# How carefully letters are sent back, and when that stops by itself.
-#
-# A few go first. What became of them decides whether more go, and how many.
+# Precautions: a few letters are sent first, and their outcomes decide about the rest.
 
-ENOUGH: Final = 20  # outcomes from which on a share says something
+ENOUGH: Final = 20  # outcomes before a share is judged
 USUAL: Final = 0.5
-CAREFUL: Final = 0.1  # where there is a canary or a ramp
+CAREFUL: Final = 0.1  # with a canary or a ramp
 GROWTH: Final = 10  # times as many at each step of a ramp
 
 Canary: TypeAlias = Annotated[
@@ -93,7 +91,7 @@ Canary: TypeAlias = Annotated[
     Meta(
         ge=1,
         le=100_000,
-        description="So many letters go first; the others when those were handled.",
+        description="Send this many letters first; send the rest after those were handled.",
     ),
 ]
 Share: TypeAlias = Annotated[
@@ -101,9 +99,10 @@ Share: TypeAlias = Annotated[
     Meta(
         ge=0,
         le=1,
-        description="It stops by itself when a larger share of the letters than this"
-        " fails again; 1 is never. Said alone, 20 letters go first, and ten times as"
-        " many at each step. Not said, it is 0.1 with a canary or a ramp, else 0.5.",
+        description="Pause the replay when more than this share of the letters fails"
+        " again; 1 means never. Without a canary or a ramp, 20 letters are sent first,"
+        " and ten times as many at each step. Default: 0.1 with a canary or a ramp,"
+        " else 0.5.",
     ),
 ]
 
@@ -111,20 +110,20 @@ Share: TypeAlias = Annotated[
 KeyOrder: TypeAlias = Annotated[
     bool,
     Meta(
-        description="Send letters of one key one after the other: the next one when"
-        " the one before it was confirmed. False: only oldest first."
+        description="Send letters of one key one after the other, each after the one"
+        " before it was confirmed. If false, letters are only sent oldest first."
     ),
 ]
 Skipped: TypeAlias = Annotated[
-    tuple[Verdict, ...], Meta(max_length=8, description="Verdicts whose letters are left out.")
+    tuple[Verdict, ...], Meta(max_length=8, description="Verdicts of letters to leave out.")
 ]
 Included: TypeAlias = Annotated[
     tuple[Verdict, ...],
     Meta(
         max_length=8,
-        description="Verdicts whose letters are sent, without a question:"
-        " `already-processed` is left out otherwise, `expired` is asked about."
-        " `id-in-use` is left out otherwise, and is sent under a new id.",
+        description="Verdicts of letters to send without confirmation. By default"
+        " `already-processed` and `id-in-use` are left out, and `expired` needs"
+        " confirmation. Letters with `id-in-use` are sent under a new id.",
     ),
 ]
 
@@ -134,9 +133,9 @@ PresumeAfter: TypeAlias = Annotated[
     Meta(
         ge=0,
         le=1e7,
-        description="Seconds after which a letter that went back to a server of"
-        " others is presumed to be handled, unless it died again. 0 is never. Not"
-        " said, it is `presume_after` of the settings.",
+        description="Seconds after which a letter sent to a foreign server is presumed"
+        " to be handled, unless it died again; 0 means never. Default:"
+        " `presume_after` of the settings.",
     ),
 ]
 
@@ -153,31 +152,31 @@ class Care(Struct, frozen=True, kw_only=True):
     presume_after: PresumeAfter | None = None  # only where a campaign goes `through`
 
     def treats(self, verdict: Verdict) -> Treatment:
-        """Return what is done with letters of a verdict."""
+        """Return the treatment of letters with a verdict."""
         return treatment(verdict, self.skip, self.include)
 
     def sends(self, verdict: Verdict) -> bool:
-        """Return whether letters of a verdict are sent, though somebody may be asked first."""
+        """Return whether letters with a verdict are sent, perhaps after confirmation."""
         return self.treats(verdict) is not Treatment.LEAVE_OUT
 
     @property
     def in_steps(self) -> bool:
-        """Return whether it waits for outcomes before it goes on."""
+        """Return whether the campaign waits for outcomes between steps."""
         return self.first is not None
 
     @property
     def first(self) -> int | None:
-        """Return how many go first; None is all of them."""
+        """Return the number of letters in the first step; None means all."""
         if self.canary is not None:
             return self.canary
         if self.ramp:
             return 1
-        # Who says how many may fail wants it to hold, also when sending is quick.
+        # An explicit share must hold even if sending is faster than the outcomes.
         return ENOUGH if self.halt_on is not None and self.halt_on < 1 else None
 
     @property
     def grows(self) -> bool:
-        """Return whether there are more steps than the first."""
+        """Return whether steps follow the first one."""
         return self.ramp or self.canary is None
 
     @property
@@ -188,19 +187,19 @@ class Care(Struct, frozen=True, kw_only=True):
         return CAREFUL if self.in_steps else USUAL
 
     def is_too_much(self, failed: int, of: int) -> bool:
-        """Return whether more of so many failed again than may."""
+        """Return whether `failed` of `of` letters exceed the allowed share."""
         return failed > 0 and failed / of > self.share
 
     def bound(self, sent: int, settled: int) -> int | None:
-        """Return how many may be out before the next look back; None is all of them."""
+        """Return how many letters may be out before the next check; None means all."""
         return next((n for n in self._steps() if n > min(sent, settled)), None)
 
     def ends_with(self, sent: int) -> bool:
-        """Return whether this many are a whole step."""
+        """Return whether a step ends after `sent` letters."""
         return next((n for n in self._steps() if n >= sent), None) == sent
 
     def _steps(self) -> Iterator[int]:
-        """Return how many are out at the end of each step."""
+        """Yield the number of letters out at the end of each step."""
         step = self.first
         while step is not None:
             yield step
@@ -221,29 +220,29 @@ def checked(care: Care) -> Care:
 
 
 def written(care: Care) -> str | None:
-    """As stores keep it; nothing where there is nothing to say."""
+    """Encode precautions for a store; None if they are the defaults."""
     return None if care == AT_ONCE else msgspec.json.encode(care).decode()
 
 
 def read(kept: str | None) -> Care:
-    """Return what was kept."""
+    """Decode stored precautions."""
     return AT_ONCE if kept is None else msgspec.json.decode(kept, type=Care)
 
 
 class Send(Struct, frozen=True):
-    """Go on, with at most so many; None is as many as one likes."""
+    """Send more letters: at most `most`, or all if None."""
 
     most: int | None = None
 
 
 class Wait(Struct, frozen=True):
-    """Send no more before so many of those sent have an outcome."""
+    """Send no more letters until this number of outcomes has arrived."""
 
     outcomes: int
 
 
 class Halt(Struct, frozen=True):
-    """Send no more before somebody has had a look."""
+    """Send no more letters until somebody resumes the campaign."""
 
     reason: str
 
@@ -252,12 +251,12 @@ Step: TypeAlias = Send | Wait | Halt
 
 
 def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
-    """Return what to do when so many were sent, and so many of them have these outcomes."""
+    """Return the next step, given the letters sent, handled and failed so far."""
     settled = handled + failed
     bound = care.bound(sent, settled)
     if bound is not None and care.is_too_much(failed, bound):
         return Halt(f"{_failed(failed, f'the first {bound:,}')}, {_allowed(care)}")
-    # The end of a step says something, however few they were.
+    # The end of a step is judged however few letters it had.
     enough = sent if care.ends_with(sent) else ENOUGH
     if settled >= enough and care.is_too_much(failed, settled):
         return Halt(f"{_failed(failed, f'{settled:,}')}, {_allowed(care)}")
@@ -267,7 +266,7 @@ def next_step(care: Care, sent: int, handled: int, failed: int) -> Step:
 
 
 def judge_whole_keys(care: Care, settled: int, failed: int) -> Halt | None:
-    """Return why to stop after a step that took whole keys; None: go on."""
+    """Return a halt if too many letters failed in a step of whole keys, else None."""
     if settled and care.is_too_much(failed, settled):
         return Halt(f"{_failed(failed, f'the first {settled:,}')}, {_allowed(care)}")
     return None
@@ -275,9 +274,9 @@ def judge_whole_keys(care: Care, settled: int, failed: int) -> Halt | None:
 
 def whole_keys(sizes: Sequence[int], most: int) -> int:
     """
-    Return how many keys to start so that at least `most` letters go in all.
+    Return how many keys to start so that at least `most` letters are sent.
 
-    A size is the number of letters of a key; a letter without a key is one of its own.
+    Each size is the number of letters of one key; a letter without a key counts as a key.
     """
     letters = 0
     for keys, size in enumerate(sizes):
@@ -300,12 +299,12 @@ class Outcome(StrEnum):
 
     PLANNED = "planned"
     WAITING = "waiting"  # for the letter before it of its key to be confirmed
-    SENDING = "sending"  # intent recorded; the send may or may not have happened
+    SENDING = "sending"  # recorded before sending; it may or may not have been sent
     SENT = "sent"  # the broker has it; its consumer has not settled it yet
     CONFIRMED = "confirmed"  # handled
-    PRESUMED = "presumed"  # it did not die again in the time that was stated
+    PRESUMED = "presumed"  # it did not die again within `presume_after`
     FAILED = "failed"  # back in the office, perhaps after it was confirmed
-    UNCONFIRMED = "unconfirmed"  # somebody stopped waiting; an outcome may still come
+    UNCONFIRMED = "unconfirmed"  # nobody waits any more; an outcome may still arrive
     SKIPPED = "skipped"  # not open any more, past the cap, or processed meanwhile
     REFUSED = "refused"  # not sent: the server it goes to does not take it
     HELD = "held"  # not sent: one before it of its key was not confirmed
@@ -314,7 +313,7 @@ class Outcome(StrEnum):
 class CampaignState(StrEnum):
     """The states of a campaign."""
 
-    PLANNED = "planned"  # nothing is sent before somebody says so
+    PLANNED = "planned"  # nothing is sent before somebody starts it
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"
@@ -323,9 +322,9 @@ class CampaignState(StrEnum):
 
 class Campaign(Struct, frozen=True, kw_only=True):
     """
-    Letters being sent back, chosen once and for all at the start.
+    A replay of letters that are selected once, at its start.
 
-    New letters that match the same query are not part of it.
+    Letters that match the query later are not part of it.
     """
 
     id: str
@@ -334,18 +333,18 @@ class Campaign(Struct, frozen=True, kw_only=True):
     actor: str
     reason: str = ""
     owner: str = ""  # the principal who planned it; none for the command
-    runs_as: str = ""  # the principal who let it run last: sent while they may
+    runs_as: str = ""  # the principal who started or resumed it; it runs while they have the right
     state: CampaignState = CampaignState.RUNNING
     to: str | None = None  # another mailbox than each letter's own
-    rate: float | None = None  # letters a second; None is as fast as it goes
+    rate: float | None = None  # letters per second; None means unlimited
     cap: int = 5  # replays of one letter before it is quarantined
     care: Care = AT_ONCE
-    through: str = ""  # the server of others that its letters go back to
+    through: str = ""  # the foreign server that its letters go to
     counts: dict[Outcome, int] = {}
 
 
 def unsent(campaign: Campaign) -> int:
-    """Letters of it that have yet to be sent."""
+    """Return the number of letters that have yet to be sent."""
     counts = campaign.counts
     return sum(
         counts.get(outcome, 0) for outcome in (Outcome.PLANNED, Outcome.WAITING, Outcome.SENDING)
@@ -353,24 +352,24 @@ def unsent(campaign: Campaign) -> int:
 
 
 def unsettled(campaign: Campaign) -> int:
-    """Copies whose consumer has not settled them yet."""
+    """Return the number of copies that their consumers have not settled yet."""
     counts = campaign.counts
     return counts.get(Outcome.SENDING, 0) + counts.get(Outcome.SENT, 0)
 
 
 def handled(campaign: Campaign) -> int:
-    """Copies that were handled, as far as is known or presumed."""
+    """Return the number of copies that were handled, confirmed or presumed."""
     counts = campaign.counts
     return counts.get(Outcome.CONFIRMED, 0) + counts.get(Outcome.PRESUMED, 0)
 
 
 class ReplayItem(Struct, frozen=True, kw_only=True):
     """
-    One letter's part in one campaign: when, by whom, where to, and its outcome.
+    One letter's part in one campaign: times, actor, target and outcome.
 
-    A time is None while that has not happened. A copy that was faster than the
-    news of its sending has an outcome but no `sent_at`. One that was confirmed and
-    failed again later has both times: `confirmed_at`, and `settled_at` of the failure.
+    A time is None until the event happens. If a copy settles before its sending is recorded,
+    `sent_at` stays None. An item that was confirmed and failed later has both `confirmed_at`
+    and the `settled_at` of the failure.
     """
 
     letter_id: str
@@ -395,7 +394,7 @@ class ReplayItem(Struct, frozen=True, kw_only=True):
 # Letters that wait for the outcome of a replay, by source.
 
 LONG_WAIT: Final = timedelta(hours=1)
-"""For the outcome of a replay, before somebody should have a look."""
+"""The wait for a replay's outcome after which somebody should check."""
 
 
 class Unsettled(Struct, frozen=True, kw_only=True):
@@ -407,14 +406,14 @@ class Unsettled(Struct, frozen=True, kw_only=True):
 
 
 def is_any_unsettled(counts: Mapping[str, Mapping[State, int]]) -> bool:
-    """Return whether there is a letter that waits, of letters counted by source and state."""
+    """Return whether any letter waits for an outcome; counts are by source and state."""
     return any(states.get(State.REPLAYING) for states in counts.values())
 
 
 def unsettled_letters(
     counts: Mapping[str, Mapping[State, int]], since: Mapping[str, datetime]
 ) -> tuple[Unsettled, ...]:
-    """Return what waits by source, the longest wait first."""
+    """Return the waiting letters by source, longest wait first."""
     found = [
         Unsettled(source=source, letters=letters, since=since.get(source))
         for source, states in counts.items()
@@ -427,7 +426,7 @@ def unsettled_letters(
 
 
 def together(waits: Iterable[Unsettled]) -> tuple[int, datetime | None]:
-    """Return how many letters wait in all, and since when the first of them does."""
+    """Return the number of waiting letters, and the time since the first has waited."""
     every = tuple(waits)
     times = [one.since for one in every if one.since is not None]
     return sum(one.letters for one in every), min(times, default=None)

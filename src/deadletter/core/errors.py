@@ -53,10 +53,10 @@ class NotFound(DeadLetterError):
 
 
 def no_office(place: str) -> NotFound:
-    """Return the error of a command that looks where nobody has made an office."""
+    """Return the error for a URL without an office."""
     return NotFound(
-        f"there is no office at {place} yet: `dlq work` and `dlq send` make "
-        "one, --url or DLQ_URL says where another is"
+        f"there is no office at {place} yet: `dlq work` and `dlq send` create one; "
+        "use --url or DLQ_URL to name another"
     )
 
 
@@ -131,7 +131,7 @@ class RetryLater(Signal):
             raise ConfigError(
                 f"RetryLater(delay={delay!r}) is not a time to wait: use a number of seconds"
             )
-        # 0.0 first: a delay that is not a number becomes none at all.
+        # 0.0 comes first, so that NaN becomes 0.
         bounded = min(max(0.0, delay), LONGEST_DELAY)
         super().__init__(Retry(bounded, charged=False), reason)
 
@@ -157,18 +157,18 @@ class LogicalFailure(Signal):
         super().__init__(Continue(error), error)
 
 
-# The choices of a value that is none of them.
+# Valid choices, for errors about invalid ones.
 
-_NO_CHOICE: Final = "Invalid enum value "  # so msgspec begins its sentence
+_NO_CHOICE: Final = "Invalid enum value "  # the beginning of msgspec's error
 _step: Final = re.compile(r"\[\.\.\.\]|[^.\[\]]+").findall
 _place: Final = re.compile(r" - at `\$?\.?(.*)`$").search
 
 
 def with_choices(said: str, kind: Any, place: str | None = None) -> str:
     """
-    Return what msgspec says is wrong with a value of this type, with the choices there are.
+    Return a validation error of msgspec with the valid choices appended.
 
-    `place` is where, as in `targets[0].kind`, if it does not stand in the sentence.
+    `place` is the path of the value, such as `targets[0].kind`, if the error does not name it.
     """
     if not said.startswith(_NO_CHOICE):
         return said
@@ -182,7 +182,7 @@ def with_choices(said: str, kind: Any, place: str | None = None) -> str:
 
 
 def _inside(kind: inspect.Type, name: str) -> Iterator[inspect.Type]:
-    """Return what is to be found under a name, or at a number, in values of this type."""
+    """Yield the types of a field, or of the items, of values of this type."""
     match kind:
         case inspect.StructType(fields=fields):
             yield from (one.type for one in fields if one.encode_name == name)

@@ -1,8 +1,8 @@
 """
-Everything that can be observed, as one union.
+All events, as one union.
 
-The runtime emits these and never logs; `observe/` renders them as logs, metrics
-and traces. Adding an event is adding a class here and a line in the docs.
+The runtime emits events and never logs; `observe/` renders them as logs, metrics and traces. A
+new event needs a class here and a line in the docs.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from .failure import Failure, Reason
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """Something that happened to a mailbox."""
+    """An event of a mailbox."""
 
     mailbox: str
 
 
 class WorkerStarted(Event, frozen=True, tag="worker-started"):
-    """A worker has begun to receive."""
+    """A worker started to receive."""
 
     slots: int
 
 
 class WorkerStopped(Event, frozen=True, tag="worker-stopped"):
-    """A worker has stopped; `abandoned` deliveries were still running."""
+    """A worker stopped; `abandoned` deliveries were still running."""
 
     abandoned: int = 0
 
@@ -39,7 +39,7 @@ class Received(Event, frozen=True, tag="received"):
 
 
 class Succeeded(Event, frozen=True, tag="succeeded"):
-    """A handler has done its work and the message is gone from its mailbox."""
+    """A handler processed a message, which has left its mailbox."""
 
     message_id: str
     attempt: int
@@ -48,18 +48,18 @@ class Succeeded(Event, frozen=True, tag="succeeded"):
 
 
 class Retried(Event, frozen=True, tag="retried"):
-    """An attempt failed and the message was handed back."""
+    """An attempt failed, and the message was released for another one."""
 
     message_id: str
     attempt: int
     delay: float
     charged: bool
     failure: Failure
-    seconds: float = 0.0  # that the handler took
+    seconds: float = 0.0  # run time of the handler
 
 
 class Buried(Event, frozen=True, tag="buried"):
-    """A message was kept as a dead letter and is gone from its mailbox."""
+    """A message was kept as a dead letter and has left its mailbox."""
 
     message_id: str
     letter_id: str
@@ -67,39 +67,39 @@ class Buried(Event, frozen=True, tag="buried"):
     reason: Reason
     text: str
     failure: Failure
-    is_new: bool = True  # False: it returned to the letter it had before
-    conflict: bool = False  # its message id or key was used with another body before
+    is_new: bool = True  # False: it returned to its existing letter
+    conflict: bool = False  # its message id or key was used before, with another body
     request_id: str | None = None
     consumer: str = ""
-    seconds: float = 0.0  # that the handler took; 0: none was run
+    seconds: float = 0.0  # run time of the handler; 0: none ran
 
 
 class FailedForGood(Event, frozen=True, tag="failed-for-good"):
-    """A message was recorded as failed and deleted, by policy, without a letter."""
+    """A message was recorded as failed and deleted without a letter, as its policy says."""
 
     message_id: str
     attempt: int
     text: str
     failure: Failure
-    seconds: float = 0.0  # that the handler took; 0: none was run
+    seconds: float = 0.0  # run time of the handler; 0: none ran
 
 
 class LeaseLost(Event, frozen=True, tag="lease-lost"):
-    """A delivery was no longer ours when we wanted to settle it: nothing was done."""
+    """A delivery was not settled, because its lease had been lost."""
 
     message_id: str
     attempt: int
 
 
 class HandlerStuck(Event, frozen=True, tag="handler-stuck"):
-    """A handler ran past its time limit and cannot be stopped; its slot is lost."""
+    """A handler exceeded its time limit and cannot be stopped; its slot is lost."""
 
     message_id: str
     seconds: float
 
 
 class HandlerNoted(Event, frozen=True, tag="handler-noted"):
-    """A handler said how far it has got, or wrote a line to the log of its message."""
+    """A handler reported progress, or logged a line for its message."""
 
     message_id: str
     attempt: int
@@ -108,20 +108,20 @@ class HandlerNoted(Event, frozen=True, tag="handler-noted"):
 
 
 class PolicyFailed(Event, frozen=True, tag="policy-failed"):
-    """A function of the application that decides something raised; we went on."""
+    """A decision function of the application raised; the worker used the default."""
 
     message_id: str
     text: str
 
 
 class SuspectsFound(Event, frozen=True, tag="suspects-found"):
-    """Deliveries of a lost worker will be run alone, one at a time."""
+    """Deliveries of a lost worker will run alone, one at a time."""
 
     lost: int
 
 
 class BrakeOpened(Event, frozen=True, tag="brake-opened"):
-    """Nearly everything fails: fetching stops, and nothing is charged or buried."""
+    """Nearly everything fails: the worker stops fetching, and charges or buries nothing."""
 
     text: str
     kind: BrakeKind
@@ -130,16 +130,16 @@ class BrakeOpened(Event, frozen=True, tag="brake-opened"):
 
 
 class BrakeClosed(Event, frozen=True, tag="brake-closed"):
-    """Fetching goes on; `text` says why."""
+    """The worker fetches again; `text` says why."""
 
     seconds: float
     kind: BrakeKind
-    held: int = 0  # messages that were given back meanwhile
+    held: int = 0  # messages that were released meanwhile
     text: str = ""
 
 
 class OutOfReach(Event, frozen=True, tag="out-of-reach"):
-    """The broker, office or ledger cannot be reached: nothing is acked until it can."""
+    """The broker, office or ledger is unreachable; nothing is acknowledged until it is back."""
 
     what: str
     text: str
@@ -147,7 +147,7 @@ class OutOfReach(Event, frozen=True, tag="out-of-reach"):
 
 
 class BackInReach(Event, frozen=True, tag="back-in-reach"):
-    """...it can be reached again."""
+    """The broker, office or ledger is reachable again."""
 
     what: str
     seconds: float
@@ -162,7 +162,7 @@ class ReplyFailed(Event, frozen=True, tag="reply-failed"):
 
 
 class CopyFailed(Event, frozen=True, tag="copy-failed"):
-    """A dead-letter mailbox refused its copy of a letter, which is kept anyway."""
+    """A dead-letter mailbox refused the copy of a letter; the letter itself is kept."""
 
     letter_id: str
     to: str
@@ -173,12 +173,12 @@ class HeadersIgnored(Event, frozen=True, tag="headers-ignored"):
     """
     A message came with `dlq-` headers that are unsigned or invalid.
 
-    They stay with the message like headers of the user, and have no effect.
+    They stay with the message like the user's headers, and have no effect.
     """
 
     message_id: str
     what: str  # lineage, attempts, letter, max-attempts
-    key: str = ""  # that signed a lineage, and is not one of ours
+    key: str = ""  # the unknown key that signed a lineage
 
 
 ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
@@ -186,7 +186,7 @@ ACTIONS: Final = frozenset({"processed", "replayed", "discarded", "alerted"})
 
 
 class LetterHandled(Event, frozen=True, tag="letter-handled"):
-    """A DLQ consumer's handler has dealt with a letter; `mailbox` is the dead one."""
+    """A DLQ consumer's handler processed a letter; `mailbox` is the dead-letter mailbox."""
 
     letter_id: str
     seconds: float
@@ -207,29 +207,29 @@ class LetterRefused(Event, frozen=True, tag="letter-refused"):
 
 
 class LoopDied(Event, frozen=True, tag="loop-died"):
-    """A loop of ours ended by an error of its own and is started again."""
+    """A loop ended with an error and is restarted."""
 
     loop: str
     text: str
 
 
 class Stalled(Event, frozen=True, tag="stalled"):
-    """A loop has not given a sign of life for too long."""
+    """A loop has sent no heartbeat for too long."""
 
     loop: str
     seconds: float
 
 
 class ClockJumped(Event, frozen=True, tag="clock-jumped"):
-    """The clock that due times are judged by jumped; waits are shortened if need be."""
+    """The clock that decides due times jumped; waits that became too long are shortened."""
 
-    seconds: float  # by which it jumped; 0: it was set right before this worker started
+    seconds: float  # of the jump; 0: the clock was corrected before this worker started
     shortened: int = 0  # waits and leases that would have lasted too long
-    ahead: float = 0.0  # seconds by which the clock was ahead when those were written
+    ahead: float = 0.0  # seconds by which the clock had been ahead
 
 
 class ItemMoved(Event, frozen=True, tag="item-moved"):
-    """An item of the queue server is dead and lies in the dead queue `to` now."""
+    """A dead item of the queue server was moved to the dead queue `to`."""
 
     item_id: str
     death: str  # attempts, expired, asked
@@ -237,22 +237,22 @@ class ItemMoved(Event, frozen=True, tag="item-moved"):
 
 
 class ItemDeleted(Event, frozen=True, tag="item-deleted"):
-    """An item is dead and deleted: its queue `mailbox` has no dead queue."""
+    """A dead item was deleted, because its queue `mailbox` has no dead queue."""
 
     item_id: str
     death: str  # attempts, expired, asked
-    text: str = ""  # the same in words, for people
+    text: str = ""  # the death in words, for people
 
 
 class Alerted(Event, frozen=True, tag="alerted"):
-    """People were told of alerts."""
+    """Alerts were sent."""
 
     target: str  # webhook, slack, email
     alerts: int
 
 
 class AlertFailed(Event, frozen=True, tag="alert-failed"):
-    """People could not be told of alerts; what still holds is tried again later."""
+    """Alerts could not be sent; those that still apply are retried later."""
 
     target: str
     alerts: int
@@ -260,7 +260,7 @@ class AlertFailed(Event, frozen=True, tag="alert-failed"):
 
 
 class Anchored(Event, frozen=True, tag="anchored"):
-    """The end of the audit was noted outside of the database."""
+    """The end of the audit was recorded outside of the database."""
 
     target: str  # file, webhook
     seq: int  # of the last entry
@@ -268,7 +268,7 @@ class Anchored(Event, frozen=True, tag="anchored"):
 
 
 class AnchorFailed(Event, frozen=True, tag="anchor-failed"):
-    """The end of the audit could not be noted outside; it is tried again later."""
+    """The end of the audit could not be recorded outside; this is retried later."""
 
     target: str
     text: str

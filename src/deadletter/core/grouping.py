@@ -1,5 +1,5 @@
 """
-How groups stand: what people may say of one, and what a death makes of that.
+Rules of groups: their status, the limit of new ones, and letters that change groups.
 
 All stores follow these rules.
 """
@@ -25,18 +25,18 @@ from .query.search_step import group_place, place_of_group
 from .query.versions import Seen, compare
 
 HIDDEN: Final = frozenset({GroupStatus.SNOOZED, GroupStatus.MUTED})
-"""Somebody knows and does not want to be told: not listed unless asked for."""
+"""Statuses that are not listed unless asked for."""
 
 SAID: Final = frozenset(GroupStatus) - {GroupStatus.NEW, GroupStatus.REGRESSED}
 """The states that a person can set; the other states follow from events."""
 
-_PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # paging.GroupPlace
+_PLACE: Final = ("open", "total", "last_seen", "fingerprint")  # as in GroupPlace
 LONGEST_NOTE: Final = 4_000
 _LONGEST_NAME: Final = 200
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Which groups somebody asks for, and in which order."""
+    """A request for a list of groups: filters, order and place."""
 
     source: str | None
     only_open: bool
@@ -49,37 +49,42 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Return what groups are ordered by, the most first; no two are alike in it."""
+        """Return the fields that groups are ordered by, descending; together they are unique."""
         return _PLACE[0 if self.largest_first else -2 :]
 
     @property
     def start(self) -> tuple[int | datetime | str, ...] | None:
-        """Only groups that come behind this in that order; None is all of them."""
+        """The place after which the list continues; None: from the beginning."""
         if self.after is None:
             return None
         return group_place(self.after)[-len(self.order) :]
 
     def place(self, group: Group) -> tuple[int | datetime | str, ...]:
-        """Return where a group stands in that order."""
+        """Return the place of a group in this order."""
         return place_of_group(group)[-len(self.order) :]
 
 
 def check_standing(standing: Standing) -> None:
-    """Refuse what nobody can mean."""
+    """Reject an invalid standing."""
     if standing.status not in SAID:
         raise ConfigError(
-            f"{standing.status} comes about by itself: say one of {', '.join(sorted(SAID))}"
+            f"a group cannot be set to {standing.status}, which follows from events:"
+            f" use one of {', '.join(sorted(SAID))}"
         )
     if (standing.status is GroupStatus.SNOOZED) != (standing.until is not None):
-        raise ConfigError("a group is snoozed until some time, and nothing else is")
+        raise ConfigError("a snoozed group needs `until`, and groups with another status have none")
     if len(standing.note) > LONGEST_NOTE:
-        raise ConfigError(f"a note has at most {LONGEST_NOTE:,} characters")
+        raise ConfigError(
+            f"a note has {len(standing.note):,} characters: up to {LONGEST_NOTE:,} are allowed"
+        )
     if max(len(standing.owner or ""), len(standing.version)) > _LONGEST_NAME:
-        raise ConfigError(f"an owner or a version has at most {_LONGEST_NAME} characters")
+        raise ConfigError(
+            f"the owner or version is too long: up to {_LONGEST_NAME} characters are allowed"
+        )
 
 
 def as_of(standing: Standing, now: datetime) -> Standing:
-    """Return how a group stands now: a snooze that is over makes it ongoing again."""
+    """Return the standing at `now`: a group whose snooze is over is ongoing again."""
     if standing.until is None or standing.until > now:
         return standing
     return replace(standing, status=GroupStatus.ONGOING, until=None)
@@ -89,8 +94,8 @@ def regresses(standing: Standing, deaths: Iterable[LetterHead], seen: Seen) -> b
     """
     Return whether these deaths show that a resolved group is not resolved.
 
-    They do if one came after it was said, in a version that should have been
-    better. A version whose order is not known counts as one that should.
+    They do if one came after the group was resolved, in a version that should have the fix. A
+    version of unknown order counts as one that should.
     """
     if standing.status is not GroupStatus.RESOLVED:
         return False
@@ -104,7 +109,7 @@ def regresses(standing: Standing, deaths: Iterable[LetterHead], seen: Seen) -> b
 def versions_to_compare(
     standings: Mapping[str, Standing], deaths: Iterable[LetterHead]
 ) -> list[tuple[str, str]]:
-    """Name the versions, by source, whose first appearance `regresses` has to know."""
+    """Return the versions, by source, whose first appearance `regresses` needs."""
     wanted: dict[tuple[str, str], None] = {}
     for head in deaths:
         standing = standings.get(head.fingerprint)
@@ -168,12 +173,12 @@ def grown(group: Group | None, deaths: Group) -> Group:
 
 
 def regressed(standing: Standing, now: datetime) -> Standing:
-    """Return how a group stands that was resolved and died again; who has it, stays."""
+    """Return the standing of a resolved group that failed again; its owner stays."""
     return replace(standing, status=GroupStatus.REGRESSED, since=now)
 
 
 def said(old: Standing, new: Standing) -> str:
-    """A change of standing in words, for the audit."""
+    """Return a change of standing in words, for the audit."""
     words = [f"{old.status} to {new.status}"]
     if new.version:
         words.append(f"in {new.version}")
@@ -186,10 +191,10 @@ def said(old: Standing, new: Standing) -> str:
 
 def blanked(fingerprint: str, by: By, *, at: datetime) -> AuditEntry:
     """
-    The act of deleting what a group says of its letters, for the audit.
+    Return the audit entry of clearing a group's error text, frame and code.
 
-    That is due when the last of them is deleted: the error text, the frame and the
-    code came out of them. The name of the error stays, and so does what people said.
+    They came from letters, so they are cleared when the last letter is deleted. The error's
+    name and what people said of the group stay.
     """
     return act("blank", fingerprint, by, at=at, detail="its last letter is gone")
 
@@ -199,24 +204,22 @@ def _is_older(head: LetterHead, than: str, seen: Seen) -> bool:
     return order is not None and order < 0
 
 
-# A limit on new groups, so that a flood of different error texts stays one problem.
-#
-# A source, error type and frame may have a number of new groups in a day. Letters whose
-# texts would make more go into one overflow group of theirs. All stores follow these
-# rules, in the transaction that keeps the letters.
+# A limit of new groups per day, so that a flood of different error texts stays one
+# problem. Letters beyond it go into one overflow group of their source, error type and
+# frame. Stores apply it in the transaction that keeps the letters.
 
 GROUPS_PER_DAY: Final = 200
 OVERFLOW: Final = "overflow-"
 """The fingerprints of overflow groups begin with this."""
 
-_REMEMBERED: Final = 20_000  # fingerprints of groups that are known to be there
+_REMEMBERED: Final = 20_000  # fingerprints of groups that are known to exist
 
 
 class GroupLimit:
     """
-    The limit of new groups for each source, error type and frame in one day.
+    The limit of new groups per day, for each source, error type and frame.
 
-    It remembers groups that are there, so that a store is asked about others only.
+    It remembers existing groups, so that a store is asked only about others.
     """
 
     def __init__(self, per_day: int = GROUPS_PER_DAY) -> None:
@@ -240,7 +243,7 @@ class GroupLimit:
         }
 
     def remember(self, names: Iterable[str]) -> None:
-        """Remember groups that are there."""
+        """Remember groups that exist."""
         self._there.update(dict.fromkeys(names))
         if (surplus := len(self._there) - _REMEMBERED) > 0:
             for name in list(islice(self._there, surplus)):
@@ -250,10 +253,10 @@ class GroupLimit:
         self, letters: Sequence[DeadLetter], new: Mapping[str, str], made: Mapping[str, int]
     ) -> tuple[list[DeadLetter], Counter[str]]:
         """
-        Return the letters as they are to be kept, and how many groups they make.
+        Return the letters with their final fingerprints, and the number of new groups.
 
-        `new` are the fingerprints without a group, each with its overflow group;
-        `made` are the groups made today, by the overflow group, as is the answer.
+        `new` has the fingerprints without a group, each with its overflow group. `made` has the
+        number of groups made today, by overflow group; so has the second result.
         """
         more: Counter[str] = Counter()
         stays: dict[str, bool] = {}
@@ -277,7 +280,7 @@ class GroupLimit:
 
 
 def overflow_of(letter: DeadLetter) -> str:
-    """Return the fingerprint of the overflow group that a letter belongs to."""
+    """Return the fingerprint of a letter's overflow group."""
     parts = (letter.head.source, letter.head.error_type, letter.frame)
     told = "".join([f"{len(part)}:{part}" for part in parts])
     digest = blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8)
@@ -285,23 +288,22 @@ def overflow_of(letter: DeadLetter) -> str:
 
 
 def is_overflow(fingerprint: str) -> bool:
-    """Return whether a group is one for letters that there were too many groups for."""
+    """Return whether a group is an overflow group."""
     return fingerprint.startswith(OVERFLOW)
 
 
 def day_of(now: datetime) -> int:
-    """Return the number of the day, in UTC, that groups made now are counted for."""
+    """Return the ordinal of the day, in UTC, that new groups count for."""
     return now.astimezone(UTC).toordinal()
 
 
-# Letters that change their group: by a new version of fingerprints, or by people.
+# Letters change their group by a new version of fingerprints, or by people.
 #
-# All stores follow these rules. What was said of a group moves along with its letters:
-# a group that becomes several leaves its standing to each of them. Where several become
-# one, `combined` decides.
+# The standing of a group moves along with its letters: a group that is split leaves it
+# to each of its parts. For groups that are merged, `combined` decides.
 
-_MOST_STEPS: Final = 16  # from rule to rule; a circle ends there
-# The more attention a status asks for, the further in front it is.
+_MOST_STEPS: Final = 16  # from rule to rule; this ends a cycle
+# Statuses, those that need most attention first.
 _ATTENTION: Final = (
     *(GroupStatus.REGRESSED, GroupStatus.NEW, GroupStatus.ONGOING),
     *(GroupStatus.RESOLVED, GroupStatus.SNOOZED, GroupStatus.MUTED),
@@ -309,7 +311,7 @@ _ATTENTION: Final = (
 
 
 class Regrouping(Struct, frozen=True, kw_only=True):
-    """Letters that leave one group for another; those that left already stay away."""
+    """A move of letters from one group to another; letters that left `old` already stay."""
 
     old: str
     new: str
@@ -317,7 +319,7 @@ class Regrouping(Struct, frozen=True, kw_only=True):
 
 
 class GroupRule(Struct, frozen=True, kw_only=True):
-    """A decision by a person: matching letters of one group belong to another."""
+    """A person's decision: matching letters of one group belong to another."""
 
     target: str
     query: str = ""  # empty: all of them, the groups are merged
@@ -326,13 +328,13 @@ class GroupRule(Struct, frozen=True, kw_only=True):
 
 
 Rules: TypeAlias = Mapping[str, Sequence[GroupRule]]
-"""By the group they are about, the latest first."""
+"""Rules by the group they apply to, the latest first."""
 
 
 def placed(
     letters: Iterable[DeadLetter], rules: Rules | None
 ) -> tuple[list[DeadLetter], frozenset[str]]:
-    """Letters in the groups they belong to; those groups that people named."""
+    """Return letters with the fingerprints of their groups, and the groups named by rules."""
     own = [
         current(letter) if letter.head.fingerprint.startswith(OLD) else letter for letter in letters
     ]
@@ -346,12 +348,12 @@ def placed(
 
 
 def followed(letters: Iterable[DeadLetter], rules: Rules) -> list[DeadLetter]:
-    """Letters in the groups that people said they belong to."""
+    """Return letters with the fingerprints of the groups that rules assign."""
     return [_followed(letter, rules) for letter in letters] if rules else list(letters)
 
 
 def target_of(letter: DeadLetter, rules: Rules, name: str = "") -> str:
-    """The group that people said a letter of this one belongs to; else the same."""
+    """Return the group that rules assign to a letter of this one; the same if none do."""
     name = name or letter.head.fingerprint
     for _ in range(_MOST_STEPS):
         target = next(
@@ -369,7 +371,7 @@ def target_of(letter: DeadLetter, rules: Rules, name: str = "") -> str:
 
 
 def merged_into(name: str, rules: Rules) -> str:
-    """The group that all letters of a group belong to, by merges alone."""
+    """Return the group that all letters of a group belong to, by merges alone."""
     seen = set()
     while name not in seen:
         seen.add(name)
@@ -379,16 +381,16 @@ def merged_into(name: str, rules: Rules) -> str:
 
 
 def told(moved: int, move: Regrouping) -> str:
-    """A change of group in words, for the audit."""
+    """Return a change of group in words, for the audit."""
     return f"{moved} {'letter' if moved == 1 else 'letters'} to {move.new}"
 
 
 def joined(old: Group, new: Group | None, heads: Sequence[LetterHead], *, is_last: bool) -> Group:
     """
-    The group that letters of an old one have joined.
+    Return the group that letters of an old one have joined.
 
-    With the last of them it takes over what else the old one counted: deaths of
-    letters that are gone, and when it was first seen.
+    With the last of them, it takes over what the old group still counts: the deaths of deleted
+    letters, and when it was first seen.
     """
     latest = max(heads, key=lambda head: head.dead_at)
     first = min(head.dead_at for head in heads)
@@ -417,18 +419,18 @@ def joined(old: Group, new: Group | None, heads: Sequence[LetterHead], *, is_las
 
 
 def deaths_moved(move: Regrouping, before: Group | None, after: Group) -> dict[str, int]:
-    """Return how many deaths more or less each of two groups counts after letters moved."""
+    """Return the change in the death counts of two groups after letters moved."""
     moved = after.total - (0 if before is None else before.total)
     return {move.old: -moved, move.new: moved}
 
 
 def combined(one: Group, other: Group) -> Standing:
     """
-    Return how two groups stand that become one.
+    Return the standing of two groups that become one.
 
-    The later word counts if it came after the last death in the other group: who said
-    it knew of all of them. Else the status counts that asks for more attention, so
-    that nothing is hidden that nobody wanted hidden. Owner and note are kept.
+    The later decision wins if it came after the last death in the other group: it was made
+    knowing all of them. Otherwise the status that needs more attention wins, so that nothing is
+    hidden by accident. Owner and notes are kept.
     """
     said = sorted((one, other), key=lambda group: _time(group.standing))
     late, early = said[1].standing, said[0]

@@ -1,4 +1,4 @@
-"""Ids: time-ordered ones for messages, computed ones for letters."""
+"""Time-ordered ids for messages, computed ids for letters, and checksums."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,39 +12,39 @@ ID_LENGTH: Final = 24
 _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = [first + second for first in _BASE32 for second in _BASE32]
 _BODY: Final = blake2b(digest_size=16)
-_HALF: Final = 60  # bits: half an id, as a number that is quickly taken apart
+_HALF: Final = 60  # bits: half an id, as a small number
 
 
 TAIL_BITS: Final = 74  # of a version 7 UUID, beside its time
-LATE_BITS: Final = 62  # ...of which so many stand at its end
+LATE_BITS: Final = 62  # of these, the bits in its second half
 
 
 def uuid7(millis: int, tail: int) -> str:
-    """A version 7 UUID of a millisecond and 74 further bits."""
+    """Return a version 7 UUID of a millisecond and 74 further bits."""
     return uuid7_start(millis, tail) + uuid7_end(tail)
 
 
 def uuid7_start(millis: int, tail: int) -> str:
-    """The first half, which ids made within a millisecond have in common."""
+    """Return the first half, which ids of one millisecond may share."""
     high = (millis & 0xFFFFFFFFFFFF) << 16 | 0x7000 | (tail >> LATE_BITS) & 0xFFF
     text = high.to_bytes(8).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:]}-"
 
 
 def uuid7_end(tail: int) -> str:
-    """The second half."""
+    """Return the second half."""
     # Through bytes: formatting numbers of this size takes three times as long.
     text = (0x8000000000000000 | tail & 0x3FFFFFFFFFFFFFFF).to_bytes(8).hex()
     return f"{text[:4]}-{text[4:]}"
 
 
-@lru_cache(maxsize=4096)  # a letter's is asked for when it is written and when it is kept
+@lru_cache(maxsize=4096)  # computed at burial and at filing
 def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") -> str:
     """
-    The id of the letter a message becomes, whoever writes it, whenever.
+    Return the id of the letter that a message becomes.
 
-    Two messages of one identity share it; `twist` (a digest of the body) sets
-    one apart whose id was reused for another body.
+    It depends only on the arguments, so that every writer computes the same one. `twist` (a
+    digest of the body) sets a message apart whose id was reused with another body.
     """
     first = source.encode("utf-8", "surrogatepass")
     second = partition.encode("utf-8", "surrogatepass")
@@ -54,7 +54,7 @@ def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") 
         *(len(third).to_bytes(4), third, twist),
     )
     number = int.from_bytes(blake2b(b"".join(told), digest_size=15).digest())
-    # By hand, because `base64` takes its time: two digits at once.
+    # Two digits at once: faster than `base64`.
     a, b, pairs = number >> _HALF, number & (1 << _HALF) - 1, _PAIRS
     return (
         f"{pairs[a >> 50]}{pairs[a >> 40 & 1023]}{pairs[a >> 30 & 1023]}"
@@ -65,26 +65,26 @@ def letter_id(source: str, partition: str, message_id: str, twist: bytes = b"") 
 
 
 def body_digest(body: bytes) -> bytes:
-    """Return what tells two bodies apart."""
+    """Return a digest that tells bodies apart."""
     hash_ = _BODY.copy()  # faster than a new one
     hash_.update(body)
     return hash_.digest()
 
 
-# Checksums that travel with messages where the protocol has none.
+# Checksums of messages, for protocols without one.
 #
-# They are made when a message is sent and compared before anybody is handed it. What
-# others have sent has none, and is taken as it is.
+# They are made when a message is sent and checked before a handler gets it. Messages
+# of other senders have none and are not checked.
 
 CORRUPT: Final = (
-    "what arrived does not match the checksum it was sent with: it was changed on its"
+    "the message does not match the checksum it was sent with: it was changed on its"
     " way or where it is stored"
 )
-"""The reason for which a delivery is not given to a handler."""
+"""Why a corrupt delivery is not given to a handler."""
 
 
 def checksum(*parts: bytes, headers: Iterable[tuple[str, bytes]] = ()) -> int:
-    """Return the checksum of what is sent; headers may arrive in another order."""
+    """Return the checksum of a message; the order of headers does not matter."""
     crc = 0
     for part in parts:
         crc = crc32(part, crc)

@@ -1,4 +1,4 @@
-"""The dead letter, its states, and which moves between them are allowed."""
+"""Dead letters, their states and edits, groups, and audit entries."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,13 +17,13 @@ from .message import Headers, Message, checked
 class State(StrEnum):
     """The review states of a letter."""
 
-    PENDING = "pending"  # nobody has looked at it yet
-    REVIEWED = "reviewed"  # somebody has
-    REPLAYING = "replaying"  # sent back, outcome not known yet
-    REPLAYED = "replayed"  # sent back, seen and settled by its consumer
-    CLOSED = "closed"  # done with
-    QUARANTINED = "quarantined"  # replayed too often: for people only
-    DISCARDED = "discarded"  # thrown away; can be restored until purged
+    PENDING = "pending"  # not reviewed yet
+    REVIEWED = "reviewed"  # somebody has looked at it
+    REPLAYING = "replaying"  # sent back; the outcome is not known yet
+    REPLAYED = "replayed"  # sent back, and settled by its consumer
+    CLOSED = "closed"  # no more work needed
+    QUARANTINED = "quarantined"  # replayed too often: only people may replay it
+    DISCARDED = "discarded"  # dropped; can be restored until purged
 
 
 OPEN: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
@@ -31,7 +31,7 @@ OPEN: Final = frozenset({State.PENDING, State.REVIEWED, State.QUARANTINED})
 
 
 def still_open(counts: Mapping[State, int]) -> int:
-    """Of letters counted by state, those that still need somebody."""
+    """Return the number of letters in open states, given counts by state."""
     return sum(counts.get(state, 0) for state in OPEN)
 
 
@@ -53,7 +53,7 @@ MOVES: Final[dict[State, frozenset[State]]] = {
 
 
 def sources_of(target: State) -> frozenset[State]:
-    """The states from which a letter may move to `target`."""
+    """Return the states from which a letter may move to `target`."""
     return frozenset(state for state, targets in MOVES.items() if target in targets)
 
 
@@ -61,7 +61,7 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     """
     The fields of a letter that lists show: everything but its contents.
 
-    Heads are small, so that a million of them can be searched.
+    Heads are small, so that millions of them can be searched.
     """
 
     id: str
@@ -78,7 +78,7 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     error_type: str = ""
     error_text: str = ""
     fingerprint: str = ""
-    attempts: int = 1  # 0: nobody knows, its source does not say
+    attempts: int = 1  # 0: unknown, the source does not say
     first_failed_at: datetime
     dead_at: datetime  # of the latest death, if it was replayed and died again
     consumer: str = ""  # handler, node or stage that gave up on it
@@ -91,17 +91,17 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def category(self) -> ErrorCategory:
-        """Return whether trying again was worth it."""
+        """Return whether a retry could have succeeded."""
         return self.trouble.category
 
     @property
     def error_name(self) -> str:
-        """The error's type without its module."""
+        """The error type without its module."""
         return error_name(self.error_type)
 
 
 def error_name(error_type: str) -> str:
-    """The type of an error without its module."""
+    """Return an error type without its module."""
     return error_type.rpartition(".")[2]
 
 
@@ -124,34 +124,34 @@ class DeadLetter(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def as_it_died(self) -> Message:
-        """The message before anybody edited it."""
+        """The message before any edit."""
         return self.original or self.message
 
     def story(self) -> list[Attempt]:
-        """All attempts, first to last."""
+        """Return all attempts, first to last."""
         return read(self.history)
 
 
 class GroupStatus(StrEnum):
     """The states of a group."""
 
-    NEW = "new"  # nobody has said anything about it yet
-    ONGOING = "ongoing"  # somebody knows
-    SNOOZED = "snoozed"  # not listed until its time is over, then ongoing
-    RESOLVED = "resolved"  # should not happen again, from some version on
-    REGRESSED = "regressed"  # it happened again nevertheless
-    MUTED = "muted"  # not listed until somebody says otherwise
+    NEW = "new"  # no decision yet
+    ONGOING = "ongoing"  # somebody is working on it
+    SNOOZED = "snoozed"  # not listed until its time is over; then ongoing
+    RESOLVED = "resolved"  # fixed, from some version on
+    REGRESSED = "regressed"  # failed again after it was resolved
+    MUTED = "muted"  # not listed until its status changes
 
 
 class Standing(Struct, frozen=True, kw_only=True):
     """The last decision about a group, by a person or by a new death (`regressed`)."""
 
     status: GroupStatus = GroupStatus.NEW
-    since: datetime | None = None  # when it was said
+    since: datetime | None = None  # when it was decided
     owner: str | None = None
     note: str = ""
     until: datetime | None = None  # of a snooze
-    version: str = ""  # resolved from this one on; empty is at once
+    version: str = ""  # resolved from this version on; empty: at once
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> int:
-        """Letters in it that still need somebody."""
+        """The number of letters in open states."""
         return still_open(self.counts)
 
 
@@ -181,11 +181,11 @@ class By(Struct, frozen=True):
 
     actor: str
     reason: str = ""
-    principal: str = ""  # of one who was let in; see `core.access.Pass`
+    principal: str = ""  # see `core.access.Pass`
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """One act, in an append-only chain: `hash` covers this entry and `previous`."""
+    """One entry of the append-only audit chain; `hash` covers it and `previous`."""
 
     seq: int
     at: datetime
@@ -211,7 +211,7 @@ class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str | UnsetType | None = UNSET
 
     def made_to(self, message: Message) -> Message:
-        """The message with these changes made to it; new texts are checked."""
+        """Return the message with these changes; reject invalid texts."""
         given = {name: value for name in EDITABLE if (value := getattr(self, name)) is not UNSET}
         blank = Message(id="", body=b"", sent_at=message.sent_at)
         checked(replace(blank, **given))
@@ -219,7 +219,7 @@ class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Edit(Struct, frozen=True):
-    """Another message for a letter, by somebody who has seen it at a revision."""
+    """A new message for a letter, based on the revision that the editor saw."""
 
     id: str
     message: Message
@@ -228,7 +228,7 @@ class Edit(Struct, frozen=True):
 
 
 def check_revision(head: LetterHead, revision: int) -> None:
-    """Refuse to edit a letter that is not open, or not as its editor has seen it."""
+    """Reject edits of letters that are not open, or changed since the editor saw them."""
     if head.state not in OPEN:
         raise Conflict(
             f"letter {head.id} is {head.state}: only open letters can be edited; reopen it first"
@@ -236,20 +236,20 @@ def check_revision(head: LetterHead, revision: int) -> None:
     if head.revision != revision:
         raise Conflict(
             f"letter {head.id} is at revision {head.revision}, not {revision}: it has"
-            " changed meanwhile; look again"
+            " changed meanwhile; load it again"
         )
 
 
 def is_edit(before: Message, after: Message) -> bool:
-    """Return whether two messages differ only where a message may be edited."""
+    """Return whether two messages differ only in editable fields."""
     return replace(before, **{name: getattr(after, name) for name in EDITABLE}) == after
 
 
 def edited(head: LetterHead, before: Message, after: Message) -> tuple[LetterHead, str]:
     """
-    The head of a letter whose message becomes another, and what the audit says.
+    Return the head of a letter after an edit, and the audit's description of it.
 
-    The audit says what was changed, and nothing of the contents.
+    The description names the changed fields, never their contents.
     """
     changed = [name for name in EDITABLE if getattr(before, name) != getattr(after, name)]
     if not is_edit(before, after):
@@ -258,7 +258,7 @@ def edited(head: LetterHead, before: Message, after: Message) -> tuple[LetterHea
             " edited: leave the rest as it is"
         )
     if not changed:
-        raise ConfigError("the message is as it was: there is nothing to edit")
+        raise ConfigError("the edit changes nothing: change the body, headers, content type or key")
     size = len(after.body)
     new = replace(head, key=after.key, size=size, revision=head.revision + 1)
     told = [name.replace("_", " ") for name in changed]
@@ -268,5 +268,5 @@ def edited(head: LetterHead, before: Message, after: Message) -> tuple[LetterHea
 
 
 def no_letter(id: str) -> NotFound:
-    """Return what is raised when there is no letter to edit."""
+    """Return the error for a letter that does not exist."""
     return NotFound(f"there is no letter {id[:40]}")

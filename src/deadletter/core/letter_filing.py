@@ -3,9 +3,8 @@ The rules of filing a letter: it is new, it died again, or nothing about it is n
 
 `office.transactions.filing` looks letters up, and writes and counts what is decided here.
 
-The same death told twice (a crash between keeping and forgetting, a reply that
-was lost) changes nothing: it neither reopens a letter that somebody has closed
-meanwhile nor counts again. Attempts never shrink, and no body ever disappears.
+The same death reported twice (after a crash or a lost reply) changes nothing: it neither
+reopens a closed letter nor counts again. Attempts never shrink, and no body ever disappears.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ _NOT_RUN: Final = frozenset({"worker-lost", "expired", "id-conflict", "cut"})
 
 
 FINISHED: Final = frozenset({State.REPLAYED, State.CLOSED, State.DISCARDED})
-"""States in which nobody has to do anything any more: only these may expire."""
+"""States in which no more work is needed: only letters in these may expire."""
 
 
 class Known(Struct, frozen=True, kw_only=True, gc=False):
@@ -47,7 +46,7 @@ class Known(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def current(self) -> bytes:
-        """The digest of the body as it is now."""
+        """The digest of the current body."""
         return self.digest if self.edited is None else self.edited
 
     def is_about(self, digest: bytes) -> bool:
@@ -56,7 +55,7 @@ class Known(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def message_seal(known: Known, letter: DeadLetter, rest: bytes, sealing: Sealing) -> bytes:
-    """Return the seal of a new letter's message, whose rest is packed."""
+    """Return the seal of a new letter's message, whose other fields are packed in `rest`."""
     kind = KEPT if letter.original is None else EDITED
     return sealing.message(known.head, known.current, rest, kind)
 
@@ -68,7 +67,7 @@ def story_seal(known: Known, sealing: Sealing) -> bytes:
 
 
 class Copy(Struct, frozen=True, gc=False):
-    """A replayed copy: of which letter, and of which of its replays."""
+    """A replayed copy, by its letter and generation."""
 
     letter_id: str
     generation: int
@@ -76,11 +75,10 @@ class Copy(Struct, frozen=True, gc=False):
 
 class Filed(Struct, frozen=True, kw_only=True, gc=False):
     """
-    One letter that was to be kept, and what that changes.
+    The result of filing one letter.
 
-    Without an `after` there was nothing new about it. `died` says whether it
-    counts as a death; `failed` is the replayed copy that it brings news of, which
-    may be a copy of another letter.
+    Without `after`, the letter brought nothing new. `died` says whether it counts as a death.
+    `failed` is the replayed copy that it brings news of, perhaps of another letter.
     """
 
     id: str
@@ -92,7 +90,7 @@ class Filed(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def conflict(self) -> bool:
-        """Return whether the letter is marked: its message id was reused."""
+        """Return whether the letter is marked because its message id was reused."""
         known = self.after or self.before
         return known is not None and known.head.conflict
 
@@ -132,17 +130,17 @@ class Filing:
 
 
 def needs_a_look(letter: DeadLetter) -> bool:
-    """Return whether another letter than the one of its own id decides where it is kept."""
+    """Return whether a letter of another id may decide where this one is filed."""
     return letter.message.lineage is not None or letter.head.conflict
 
 
 def failed_copies(filed: Iterable[Filed]) -> list[Copy]:
-    """The replayed copies that came back with these letters."""
+    """Return the replayed copies that came back with these letters."""
     return [one.failed for one in filed if one.failed is not None]
 
 
 def reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
-    """The acts by which letters that somebody had decided on are open again."""
+    """Return audit entries for closed or discarded letters that are open again."""
     return [
         act("reopen", one.id, DIED_AGAIN, at=now, detail=f"was {before.head.state}")
         for one in filed
@@ -154,7 +152,7 @@ def reopened(filed: Iterable[Filed], now: datetime) -> list[AuditEntry]:
 
 
 def check_expiry(states: Iterable[State]) -> None:
-    """Refuse to let letters expire that still need somebody."""
+    """Reject the expiry of letters in states that still need work."""
     for state in states:
         if state not in FINISHED:
             raise ConfigError(
@@ -164,7 +162,7 @@ def check_expiry(states: Iterable[State]) -> None:
 
 
 def check_purge(identity: str, state: State) -> None:
-    """Refuse to delete a letter whose copy is out: nobody would know its outcome."""
+    """Reject the deletion of a letter whose copy is out: its outcome would be lost."""
     if state is State.REPLAYING:
         raise Conflict(
             f"letter {identity} is {state}: wait for its outcome, or move it back to"
@@ -176,11 +174,11 @@ class _Arrival(Struct, frozen=True, gc=False):
     letter: DeadLetter
     digest: bytes  # as it died
     identity: str
-    is_usual: bool  # no other letter than that of its identity can matter
+    is_usual: bool  # only the letter of its identity matters
 
     @property
     def apart(self) -> str:
-        """The id it has where its message id was reused."""
+        """The id of this letter if its message id was reused."""
         head = self.letter.head
         return letter_id(head.source, head.partition, head.message_id, self.digest)
 
@@ -204,12 +202,12 @@ def _addresses(arrivals: Sequence[_Arrival]) -> list[str]:
 
 
 def _rivals(arrivals: Iterable[_Arrival], known: Mapping[str, Known]) -> list[str]:
-    """The ids of those that may have to be kept apart."""
+    """Return the ids of letters that may have to be kept apart."""
     first: dict[str, bytes] = {}
     return [
         arrival.apart
         for arrival in arrivals
-        # The usual ones without a call, as there are many: `_belongs` says the same.
+        # The common case without a call; `_belongs` would answer the same.
         if not (
             arrival.is_usual
             and arrival.identity not in known
@@ -228,7 +226,7 @@ def _belongs(arrival: _Arrival, known: Mapping[str, Known], first: dict[str, byt
     if there is not None:
         return there.is_about(arrival.digest)
     is_alike = first.setdefault(arrival.identity, arrival.digest) == arrival.digest
-    # The letter it says it is a copy of may be a new one of this batch.
+    # The letter that it claims to be a copy of may be new in this batch.
     return is_alike and arrival.letter.message.lineage is None
 
 
@@ -253,7 +251,7 @@ def _filed(arrival: _Arrival, known: Mapping[str, Known]) -> Filed:
 
 
 def _sender(arrival: _Arrival, known: Mapping[str, Known]) -> Known | None:
-    """The letter whose copy this says it is, if it has the letter's id or body."""
+    """Return the letter that this claims to be a copy of, if its id or body fits."""
     message = arrival.letter.message
     there = None if message.lineage is None else known.get(message.lineage.letter_id)
     # A lineage is only a claim, made by a header on some engines.
@@ -266,8 +264,8 @@ def _changed(filed: Filed, sender: Known) -> Filed:
     """
     Add the news of a copy that came back with another body than it was sent with.
 
-    Its body is kept as a letter of its own, or it would be kept nowhere. Its outcome
-    is the sender's all the same: that copy has failed.
+    Its body is kept as a letter of its own, so that it does not get lost. The sender's copy has
+    failed all the same.
     """
     head, lineage = sender.head, filed.letter.message.lineage
     assert lineage is not None
@@ -301,7 +299,7 @@ def _died_again(arrival: _Arrival, before: Known) -> Filed:
     died = (
         grown > 0
         or letter.message.generation > before.generation
-        or (bool(news) and news == letter.history)  # a story all its own
+        or (bool(news) and news == letter.history)  # a history of its own
         or (not letter.history and not late and letter.head.dead_at > head.dead_at)
     )
     generation = _copy(before, letter, lineage, died=died)
@@ -313,7 +311,7 @@ def _died_again(arrival: _Arrival, before: Known) -> Filed:
 
 
 def _lineage(before: Known, letter: DeadLetter) -> Lineage | None:
-    """Which copy of this letter a message says that it is."""
+    """Return which copy of this letter a message claims to be."""
     lineage = letter.message.lineage
     if lineage is None or lineage.letter_id != before.head.id:
         return None
@@ -321,12 +319,12 @@ def _lineage(before: Known, letter: DeadLetter) -> Lineage | None:
 
 
 def _copy(before: Known, letter: DeadLetter, lineage: Lineage | None, *, died: bool) -> int | None:
-    """The generation of the copy whose death this is, if that is news."""
+    """Return the generation of the copy whose death this is, if that is news."""
     head = before.head
     if lineage is not None:
         waits = is_out(head.state, head.replays, lineage.generation)
         return lineage.generation if died or waits else None
-    # A copy may come back without the header that says so.
+    # A copy may come back without the header that names its letter.
     if not died or not head.replays:
         return None
     is_later = letter.head.dead_at > head.dead_at
@@ -334,8 +332,8 @@ def _copy(before: Known, letter: DeadLetter, lineage: Lineage | None, *, died: b
 
 
 def _news(told: str, story: str) -> str:
-    # Stories are only ever added to: what stands before a line we know is known
-    # as well, even where a long story has since been cut in the middle.
+    # Histories only grow: what precedes a known line is known as well, even where a
+    # long history has been cut since.
     known = set(told.split("\n"))
     lines = story.split("\n")
     for index in range(len(lines), 0, -1):
@@ -345,7 +343,7 @@ def _news(told: str, story: str) -> str:
 
 
 def _grown(before: Known, letter: DeadLetter, news: str) -> int:
-    # An engine may count attempts, tell their story, do both, or start over.
+    # An engine may count attempts, report a history, do both, or start over.
     ran = sum(attempt.outcome not in _NOT_RUN for attempt in read(news))
     generation, attempts = letter.message.generation, letter.head.attempts
     if generation > before.generation:

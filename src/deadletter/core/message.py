@@ -32,7 +32,7 @@ LONGEST: Final = 36_500 * 86_400.0  # seconds; the longest delay
 MAX_ATTEMPTS: Final = "dlq-max-attempts"
 """The header that carries a message's own limit of attempts."""
 
-MOST_ATTEMPTS: Final = 1000  # that a message may ask for itself
+MOST_ATTEMPTS: Final = 1000  # the highest limit of a message
 
 
 class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -41,8 +41,8 @@ class Lineage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     letter_id: str
     generation: int  # 1 for the first replay; part of every dedup id
     campaign: str
-    mailbox: str = ""  # that it was sent to, where others could have written this
-    signature: str = ""  # ...over all of it and the body, see `core.signing`
+    mailbox: str = ""  # the target, on engines where others could have written this
+    signature: str = ""  # over the lineage and the body, see `core.signing`
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
@@ -67,7 +67,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     lineage: Lineage | None = None
 
     def header(self, name: str) -> str | None:
-        """The last header of that name as text, odd bytes shown as U+FFFD."""
+        """Return the last header of that name as text, with invalid bytes as U+FFFD."""
         for key, value in reversed(self.headers):
             if key == name:
                 return value.decode("utf-8", "replace")
@@ -81,10 +81,10 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def dedup_id(self) -> str:
         """
-        The id a broker may de-duplicate by.
+        The id by which a broker may deduplicate.
 
-        A replayed copy has another one than its original; otherwise SQS FIFO
-        and JetStream would swallow it and say "accepted".
+        It differs between a replayed copy and its original: otherwise SQS FIFO and JetStream
+        would drop the copy and report success.
         """
         return f"{self.id}~{self.generation}" if self.lineage else self.id
 
@@ -109,7 +109,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     receipt: Any = None
     unreadable: str = ""  # why the message cannot be decoded; the stored bytes are kept
     corrupt: bool = False  # ...because it does not match its checksum
-    unsigned: bool = False  # it came with attempts that no signature of ours covers
+    unsigned: bool = False  # its attempts are not covered by a valid signature
 
     @property
     def charged(self) -> int:
@@ -119,9 +119,9 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 def attempt_limit(message: Message) -> int | None:
     """
-    Return the attempts that a message allows itself; None leaves it to the policy.
+    Return the attempt limit in a message's header; None: the policy decides.
 
-    Anybody may have written the header, so a value out of range counts as none.
+    Anybody may have written the header, so a value out of range is ignored.
     """
     if not message.headers or (text := message.header(MAX_ATTEMPTS)) is None:
         return None
@@ -340,13 +340,13 @@ class SpanId(Struct, frozen=True):
 
 
 def span_of(traceparent: str | None) -> SpanId | None:
-    """The span a W3C `traceparent` names; None when it is not one."""
+    """Return the span that a W3C `traceparent` names; None if it is invalid."""
     found = _PARENT.fullmatch(traceparent or "")
     return SpanId(*found.groups()) if found else None
 
 
 def trace_id(traceparent: str | None) -> str | None:
-    """The trace a W3C `traceparent` belongs to; None when it is not one."""
+    """Return the trace that a W3C `traceparent` names; None if it is invalid."""
     span = span_of(traceparent)
     return span.trace_id if span else None
 

@@ -1,11 +1,10 @@
 """
-Where a letter was found, written on its message so that it can go back as it was.
+The origin of a letter that was drained from elsewhere, and the lineage of its copies.
 
-It stands behind the producer's headers and never leaves the office: a copy goes
-back without it, with five headers instead by which a consumer that fails again leads
-back to the letter. The last of them signs the others. Where there is little room for
-headers they are packed into one. None of them names a server: which one a copy is sent
-to is for people and configuration to say.
+A header behind the producer's headers says where the letter was found. The header never leaves
+the office: a copy is sent without it, with five headers that lead a consumer's failure back to
+the letter. The last of them signs the others. Where there is little room for headers, they are
+packed into one. None of them names a server: people and settings decide where a copy is sent.
 """
 
 import re
@@ -22,22 +21,22 @@ from .message import Headers, Lineage, Message
 from .signing import Keys, is_lineage_signed
 from .text import encode_document
 
-# Values out of headers that anybody may have written: read, or not there.
+# Readers of untrusted header values: invalid values count as absent.
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_ATTEMPTS: Final = 1_000_000
-_NUMBERS: Final = {4, 8}  # bytes of the numbers that Java writes
+_NUMBERS: Final = {4, 8}  # sizes of Java's numbers, in bytes
 
 
 def number(text: str) -> int | None:
-    """A whole number, not negative, in decimal."""
+    """Return a decimal whole number, 0 or more; None if the text is not one."""
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         return None
     return int(text)
 
 
 def big_endian(value: bytes) -> int | None:
-    """A number as Java writes it, not negative."""
+    """Return a number as Java writes it, 0 or more; None if the bytes are not one."""
     if len(value) not in _NUMBERS:
         return None
     read = int.from_bytes(value, "big", signed=True)
@@ -45,12 +44,12 @@ def big_endian(value: bytes) -> int | None:
 
 
 def count(text: str) -> int:
-    """Return how often something was tried; 0 when it is no count."""
+    """Return a number of attempts; 0 if the text is not a number."""
     return min(number(text) or 0, _MOST_ATTEMPTS)
 
 
 def millis(since: int | None) -> datetime | None:
-    """A time in milliseconds since 1970."""
+    """Return the time of a number of milliseconds since 1970."""
     if since is None:
         return None
     try:
@@ -60,7 +59,7 @@ def millis(since: int | None) -> datetime | None:
 
 
 def moment(text: str) -> datetime | None:
-    """A time as ISO 8601 has it, or as .NET writes it (… 09:45:35:123456 Z)."""
+    """Return a time in ISO 8601, or as .NET writes it (… 09:45:35:123456 Z)."""
     text = text.strip()[:40]
     if text.endswith(" Z") and text.count(":") == 3:
         text = ".".join(text[:-2].rsplit(":", 1)) + "Z"
@@ -77,7 +76,7 @@ def stamp(time: datetime | None) -> str:
 
 
 def document(data: bytes) -> Any:
-    """A JSON document; None when it is none."""
+    """Return a decoded JSON document; None if it is invalid."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -85,12 +84,12 @@ def document(data: bytes) -> Any:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """The value if it is a JSON object, otherwise an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def words(value: object) -> str:
-    """The value if it is text, or a number's digits; otherwise empty."""
+    """Return the value as text if it is text or a whole number, else empty."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -99,17 +98,17 @@ def words(value: object) -> str:
 
 
 def named(found: tuple[tuple[str, bytes], ...], *prefixes: str) -> frozenset[str]:
-    """The names among these headers that begin so."""
+    """Return the names of headers that begin with one of the prefixes."""
     return frozenset(name for name, _ in found if name.startswith(prefixes))
 
 
 def last_line(stack: str) -> str:
-    """The last line of a stack, where Python says what was raised."""
+    """Return the last line of a stack, where Python prints the error."""
     return stack.rstrip().rpartition("\n")[2].strip()
 
 
 def raised(line: str) -> tuple[str, str]:
-    """The type and the text of `Type: text`, as Python and Java print them."""
+    """Return the type and the text of `Type: text`, as Python and Java print errors."""
     name, colon, text = line.partition(":")
     is_name = name.replace(".", "").replace("_", "").replace("$", "").isalnum()
     if not is_name or not (colon or line):
@@ -118,7 +117,7 @@ def raised(line: str) -> tuple[str, str]:
 
 
 def shown(value: object) -> str:
-    """A value of a JSON document, as short text for people."""
+    """Return a value of a JSON document as short text for people."""
     return msgspec.json.encode(value).decode("utf-8", "replace")
 
 
@@ -127,29 +126,29 @@ def digits(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-# What lay in a dead place, and what its dialect says of the death.
+# Messages found in dead places, and the facts that dialects read from them.
 #
-# Whoever drains a dead place hands over what it found as it was. Dialects are pure
-# functions from that to what they can tell; nothing in it is believed beyond that.
+# A drain passes on a message as it was found. Dialects are pure functions from that to
+# facts about the death.
 
 Names: TypeAlias = frozenset[str]
 
 
 class Found(Struct, frozen=True, kw_only=True):
     """
-    A message in a dead place, as it lay there.
+    A message as it was found in a dead place.
 
-    `raw` is whatever is needed beside body and headers to send it back exactly as
-    it was; `receipt` whatever is needed to forget it. Nobody else looks at either.
+    `raw` is what else is needed to send the message back exactly as it was, and `receipt` what
+    is needed to delete it. Only the drain that set them reads them.
     """
 
     kind: str  # of place: sqs, rabbitmq, kafka, nats, celery, dramatiq, rq, bullmq
     place: str  # the queue, topic or registry it lay in
-    id: str  # what it is called there
+    id: str  # its id in that place
     body: bytes
     headers: Headers = ()
-    about: dict[str, str] = {}  # what the engine says of it
-    source: str = ""  # where it came from, when its place says so
+    about: dict[str, str] = {}  # facts from the engine
+    source: str = ""  # its mailbox, if the place names it
     at: datetime | None = None  # when it got there
     sent_at: datetime | None = None
     partition: str = ""
@@ -157,16 +156,16 @@ class Found(Struct, frozen=True, kw_only=True):
     key: str | None = None
     content_type: str | None = None
     reply_to: str | None = None
-    said: dict[str, str] = {}  # what else its place says of it, for people
+    said: dict[str, str] = {}  # further facts from the place, for people
     raw: bytes = b""
     receipt: Any = None
 
     def text(self, name: str) -> str:
-        """The last header of that name as text; empty when there is none."""
+        """Return the last header of that name as text; empty if there is none."""
         return self.value(name).decode("utf-8", "replace")
 
     def value(self, name: str) -> bytes:
-        """The last header of that name; empty when there is none."""
+        """Return the last header of that name; empty if there is none."""
         for key, value in reversed(self.headers):
             if key == name:
                 return value
@@ -183,23 +182,23 @@ class Told(Struct, frozen=True, kw_only=True):
     message_id: str = ""
     reason: Reason | None = None
     reason_text: str = ""
-    trouble: Trouble | None = None  # otherwise the classifier says
+    trouble: Trouble | None = None  # None: the classifier decides
     error_type: str = ""
     error_text: str = ""
     stack: str = ""
-    status: int = 0  # what an HTTP consumer answered
-    attempts: int = 0  # 0: it does not say
+    status: int = 0  # the response of an HTTP consumer
+    attempts: int = 0  # 0: unknown
     first_failed_at: datetime | None = None
     dead_at: datetime | None = None
     sent_at: datetime | None = None
     expires_at: datetime | None = None  # when its framework refuses to run it
     consumer: str = ""
     task: str = ""  # letters of one task and one error are one group
-    delivery: str = ""  # tells this death from the next one, where no time does
-    fields: dict[str, str] = {}  # what else people want to see, by its name
+    delivery: str = ""  # distinguishes deaths that have no time
+    fields: dict[str, str] = {}  # further fields for people, by name
     retold: Names = frozenset()  # headers of the dialect that the fields repeat
     business_key: str = ""
-    history: str = ""  # attempts that a worker of ours made, as it wrote them down
+    history: str = ""  # attempts of our own worker
     is_told_whole: bool = False  # the history ends with the death itself
     drops: Names = frozenset()  # headers of the dialect: not the producer's
 
@@ -220,13 +219,12 @@ _LONGEST_NAME: Final = 1_000  # characters of a mailbox
 
 class Origin(Struct, frozen=True):
     """
-    The kind of place a letter was found in, its name there, and what else it had.
+    The place where a letter was found, and its data there.
 
-    `said` is what its dialects wrote beyond the fields of the letter, for people.
-    `headers` are those of the dialects that `said` repeats in words, as they were.
-    `claim` is the mailbox that its headers name, where nobody vouches for that.
-    `server` is the one it was drained from: a name of the settings, or a URL without
-    secrets. It is only ever compared with what settings name.
+    `said` holds fields of its dialects beyond those of the letter, for people. `headers` are
+    the dialects' headers that `said` repeats in words. `claim` is the mailbox that unverified
+    headers name. `server` is the one it was drained from: a name in the settings, or a URL
+    without secrets. It is only compared with names in the settings.
     """
 
     kind: str
@@ -244,16 +242,16 @@ _decode: Final = msgspec.json.Decoder(Origin).decode
 
 
 def marked(message: Message, origin: Origin) -> Message:
-    """The message with a note on where it was found."""
+    """Return the message with a header that says where it was found."""
     return structs.replace(message, headers=(*message.headers, (NAME, encode_document(origin))))
 
 
 def fenced(message: Message) -> Message:
     """
-    The message that a worker buries.
+    Return the message that a worker buries.
 
-    Where its producer has written such a note, another one is put behind it, which
-    says that no intake has found it.
+    If its producer wrote an origin header, this appends another one, which says that no drain
+    has found the message.
     """
     if not message.headers or message.headers[-1][0] != NAME or message.lineage:
         return message
@@ -261,13 +259,13 @@ def fenced(message: Message) -> Message:
 
 
 def origin_of(message: Message) -> Origin | None:
-    """Return where a message was found; None when no intake has found it."""
+    """Return where a message was found; None if no drain has found it."""
     mark = _mark(message)
     return mark if mark is not None and mark.kind else None
 
 
 def unmarked(message: Message) -> Message:
-    """The message as its producer sent it."""
+    """Return the message as its producer sent it."""
     if _mark(message) is None:
         return message
     return structs.replace(message, headers=message.headers[:-1])
@@ -283,7 +281,7 @@ def _mark(message: Message) -> Origin | None:
 
 
 def lineage_headers(lineage: Lineage | None) -> Headers:
-    """Return what goes with a copy so that it finds back to its letter."""
+    """Return the headers that lead a copy back to its letter."""
     if lineage is None:
         return ()
     return (
@@ -297,10 +295,10 @@ def lineage_headers(lineage: Lineage | None) -> Headers:
 
 def packed_lineage(lineage: Lineage, *, with_mailbox: bool = True) -> str:
     """
-    Return what goes with a copy as one text, for places with room for one.
+    Return a lineage as one text, for places with room for one header.
 
-    Without the mailbox it has at most 128 characters, and the place has to say itself
-    which mailbox the copy was sent to.
+    Without the mailbox it has at most 128 characters, and the place itself must say which
+    mailbox the copy was sent to.
     """
     return _SEPARATOR.join(
         (
@@ -314,7 +312,7 @@ def packed_lineage(lineage: Lineage, *, with_mailbox: bool = True) -> str:
 
 
 def unpacked_lineage(text: str) -> Lineage | None:
-    """Read what `packed_lineage` wrote; it counts once its signature was verified."""
+    """Read what `packed_lineage` wrote; verify its signature before trusting it."""
     parts = text.split(_SEPARATOR, 4)
     if len(parts) != 5:
         return None
@@ -334,9 +332,9 @@ def unpacked_lineage(text: str) -> Lineage | None:
 
 def lineage_of(headers: Headers) -> Lineage | None:
     """
-    The letter that a copy was made of, as its headers have it.
+    Return the lineage in a copy's headers.
 
-    It counts only once its signature was verified, see `core.signing`.
+    Verify its signature before trusting it, see `core.signing`.
     """
     told = {name: value for name, value in headers if name in LINEAGE}
     if PACKED in told and REPLAY_OF not in told:
@@ -361,16 +359,15 @@ def _lineage(told: dict[str, bytes]) -> Lineage | None:
     )
 
 
-# Which mailbox a message in a dead place belongs to.
+# The mailbox that a message in a dead place belongs to.
 #
-# Whoever can send to a dead queue can write every header that a broker or framework
-# would write there. A mailbox that only headers name is therefore a claim. It counts if
-# whoever drains allows it, if the dead queue is named after it, or if a signature of
-# ours proves it. What else claims to belong somewhere belongs to the place where it was
-# found.
+# Anybody who can send to a dead queue can write any header there. A mailbox that only
+# headers name is therefore a claim. It counts if the drain's settings allow it, if the
+# dead queue is named after it, or if our signature proves it. Otherwise the message
+# belongs to the place where it was found.
 
 _WORDS: Final = re.compile(r"[^\W_]+|\$+")
-# What dead queues are called beside the name of their mailbox.
+# Words in names of dead queues beside the name of their mailbox.
 _DEAD: Final = frozenset(
     {
         *("dlq", "dlt", "dlx", "dl", "dead", "deadletter", "deadletters", "letter"),
@@ -387,7 +384,7 @@ class Trusted(Struct, frozen=True):
     patterns: tuple[str, ...] = ()  # `*` stands for any characters
 
     def allows(self, mailbox: str) -> bool:
-        """Tell whether somebody has allowed this mailbox."""
+        """Return whether a pattern allows this mailbox."""
         return any(fnmatchcase(mailbox, pattern) for pattern in self.patterns)
 
 
@@ -396,17 +393,17 @@ NOBODY: Final = Trusted()
 
 def is_named_after(place: str, mailbox: str) -> bool:
     """
-    Tell whether a dead queue is named after this mailbox: `orders-dlq`, `orders`.
+    Return whether a dead queue is named after this mailbox: `orders-dlq`, `orders`.
 
-    The words of both are the same, in the same order, but for such as every dead
-    queue has in its name.
+    Both names have the same words in the same order, apart from words that are common in names
+    of dead queues.
     """
     wanted = _words(mailbox)
     return bool(wanted) and _words(place) == wanted
 
 
 def is_dead_queue_of(place: str, mailbox: str) -> bool:
-    """Tell whether a place is named after this mailbox, and as its dead queue."""
+    """Return whether a place is named as the dead queue of this mailbox."""
     return is_named_after(place, mailbox) and _length(place) > _length(mailbox)
 
 
@@ -414,11 +411,10 @@ def is_lineage_believed(
     message: Message, place: str, keys: Keys, *, dead_queue_of: Collection[str] = ()
 ) -> bool:
     """
-    Tell whether a message found in this place is a replayed copy that one of us made.
+    Return whether a message found in this place is a replayed copy that we made.
 
-    It was sent there, or to a mailbox whose dead queue this place is: by the options
-    of that mailbox, `dead_queue_of`, or by its name. A copy that was put anywhere else
-    proves nothing.
+    It was sent there, or to a mailbox whose dead queue this place is: by the mailbox's options
+    (`dead_queue_of`) or by name. A copy in any other place proves nothing.
     """
     lineage = message.lineage
     if lineage is None:

@@ -1,8 +1,8 @@
 """
-What of a message or a letter has no column of its own, in one blob.
+Packing of the message and letter fields that have no column of their own.
 
-Any text can be in it, also text that is none (lone surrogates, from foreign
-brokers); and it is small for the many messages that have nothing of the kind.
+Packed fields can hold any text, even lone surrogates from foreign brokers, and take little room
+in common messages.
 """
 
 import json
@@ -38,7 +38,7 @@ class Extra(Struct, frozen=True, array_like=True):
 
 
 class _Rest(Struct, frozen=True, array_like=True, gc=False):
-    """A letter and its message, short of the head, the story and the body."""
+    """The fields of a letter beside its head, history and body."""
 
     id: str
     sent_at: datetime
@@ -58,9 +58,9 @@ class _Rest(Struct, frozen=True, array_like=True, gc=False):
 
 
 UNREADABLE: Final = "dlq-unreadable"
-"""The header that holds what was stored beside a body, where it cannot be read."""
+"""The header that keeps packed fields that cannot be decoded."""
 
-_ODD: Final = b"\xc1"  # begins nothing that msgpack writes
+_ODD: Final = b"\xc1"  # never the first byte of msgpack
 _NIL: Final = b"\xc0"
 _SOME_ID: Final = "\x01" * ID_LENGTH
 NOTHING_EXTRA: Final = Extra()
@@ -70,7 +70,7 @@ _rest: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack_extra(message: Message) -> bytes | None:
-    """Return what a message has beside id, body and times; None when it is nothing."""
+    """Return a message's fields beside id, body and times; None if it has none."""
     if (
         message.headers
         or message.key is not None
@@ -93,20 +93,20 @@ def unpack_extra(packed: bytes | None) -> Extra:
 
 def read_extra(packed: bytes | None) -> tuple[Extra, str]:
     """
-    Return what `pack_extra` packed; and why it cannot be read, if it cannot.
+    Return the unpacked fields, and an error text if they cannot be decoded.
 
-    Then it is kept as it is, in a header: one damaged message must not take those
-    along that are read with it, nor be lost.
+    Fields that cannot be decoded are kept in a header, so that one damaged message neither
+    fails its batch nor gets lost.
     """
     try:
         return unpack_extra(packed), ""
     except (msgspec.MsgspecError, ValueError) as error:
-        why = f"what is stored beside its body cannot be read: {error}"
+        why = f"the fields stored beside its body cannot be read: {error}"
         return Extra(headers=((UNREADABLE, packed or b""),)), why
 
 
 def pack_rest(letter: DeadLetter) -> bytes:
-    """Return what a letter has beside its head, its story and the body."""
+    """Return a letter's fields beside its head, history and body."""
     message = letter.message
     return _packed(
         _Rest(
@@ -132,7 +132,7 @@ def pack_rest(letter: DeadLetter) -> bytes:
 def letter_of(
     head: LetterHead, *, body: bytes, history: str, frame: str, rest: bytes
 ) -> DeadLetter:
-    """The letter whose rest was packed."""
+    """Return the letter with these packed fields."""
     more = _unpacked(rest)
     return DeadLetter(
         head=head,
@@ -147,27 +147,23 @@ def letter_of(
 
 
 def unpack_message(rest: bytes, body: bytes) -> Message:
-    """Only what was sent, of a letter whose rest was packed."""
+    """Return the message of a letter with these packed fields."""
     return _message(_unpacked(rest), body)
 
 
 def sent_of(rest: bytes) -> tuple[datetime, str | None]:
-    """Return when a letter's message was sent, and its position, of a packed rest."""
+    """Return when a letter's message was sent, and its position, from packed fields."""
     more = _unpacked(rest)
     return more.sent_at, more.position
 
 
 def key_of(rest: bytes) -> str | None:
-    """The key of a message, of a letter whose rest was packed."""
+    """Return the key of a letter's message, from packed fields."""
     return _unpacked(rest).key
 
 
 def copy_of(rest: bytes, lineage: Lineage) -> tuple[str, datetime, datetime | None, bytes]:
-    """
-    Return what a copy of a letter's message is made of, beside its body.
-
-    Its id, when it was sent, when it expires, and what else it has, packed.
-    """
+    """Return the id, sending time, expiry and packed fields of a copy of a letter's message."""
     more = _unpacked(rest)
     extra = _packed(_extra_of(more, lineage))
     return more.id, more.sent_at, more.expires_at, extra
@@ -175,10 +171,11 @@ def copy_of(rest: bytes, lineage: Lineage) -> tuple[str, datetime, datetime | No
 
 def pack_outgoing(message: Message) -> bytes | None:
     """
-    Return what a copy of a message has beside its id, body and times, up to its lineage.
+    Return the packed fields of a copy up to its lineage.
 
-    For stores that make copies by themselves: with `lineage_around` a letter's id
-    behind it, it is what `pack_extra` would pack. None where it is not so simple.
+    For stores that make copies in a statement: followed by a letter's id within
+    `lineage_around`, it equals the result of `pack_extra`. Returns None for messages with odd
+    text.
     """
     if stored(message.id) != message.id:
         return None
@@ -187,7 +184,7 @@ def pack_outgoing(message: Message) -> bytes | None:
 
 
 def lineage_around(campaign: str, generation: int) -> tuple[bytes, bytes]:
-    """Return what stands before the id of a letter, and behind it, in a copy's lineage."""
+    """Return the bytes before and after the letter's id in a packed lineage."""
     lineage = Lineage(letter_id=_SOME_ID, generation=generation, campaign=campaign)
     before, _, after = _pack(lineage).partition(_SOME_ID.encode())
     return before, after
@@ -235,7 +232,7 @@ def _message(more: _Rest, body: bytes) -> Message:
 def _packed(value: Extra | _Rest) -> bytes:
     try:
         return _pack(value)
-    except UnicodeEncodeError:  # lone surrogates, which are no text to msgpack
+    except UnicodeEncodeError:  # lone surrogates, which msgpack rejects
         plain = msgspec.to_builtins(value, builtin_types=(bytes, datetime))
         return _ODD + _pack(_spelled(plain))
 
@@ -264,13 +261,13 @@ def _read(_: int, data: memoryview) -> str:
 
 
 class Bytes(Struct, frozen=True):
-    """Raised for a value that is not text."""
+    """Bytes that are not text, in base64."""
 
     base64: str
 
 
 class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message and the mailbox it died in; bytes are text where they can be."""
+    """A message and the mailbox it died in; bytes are text where possible."""
 
     mailbox: str
     id: str
@@ -284,7 +281,7 @@ class Capsule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def written(mailbox: str, message: Message) -> str:
-    """The file's text."""
+    """Return the text of the file."""
     capsule = Capsule(
         mailbox=mailbox,
         id=message.id,
@@ -301,7 +298,7 @@ def written(mailbox: str, message: Message) -> str:
 
 
 def read(text: str | bytes) -> tuple[str, Message]:
-    """The mailbox and the message in a file."""
+    """Return the mailbox and the message in a file."""
     try:
         capsule = msgspec.json.decode(text, type=Capsule)
         return capsule.mailbox, Message(
@@ -314,12 +311,12 @@ def read(text: str | bytes) -> tuple[str, Message]:
             idempotency_key=capsule.idempotency_key,
             reply_to=capsule.reply_to,
         )
-    except ValueError as error:  # of msgspec and of base64, too
-        raise ConfigError(f"this is no message as `dlq repro` writes it: {error}") from (error)
+    except ValueError as error:  # also of base64
+        raise ConfigError(f"not a message file of `dlq repro`: {error}") from error
 
 
 def masked(message: Message) -> Message:
-    """The message with what looks like a secret masked; all else as it was."""
+    """Return the message with everything that looks like a secret masked."""
     headers = tuple(
         (name, MASK.encode() if is_secret_name(name) else redact_bytes(value))
         for name, value in message.headers
@@ -334,7 +331,7 @@ def _masked_body(body: bytes) -> bytes:
         return redact_bytes(body)
     shown = _masked_value(value)
     if shown == value:
-        return body  # every digit of it
+        return body  # unchanged, to the digit
     return json.dumps(shown, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
@@ -349,7 +346,7 @@ def _masked_value(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, int | float) and redact(str(value)) != str(value):
-        return 0  # the number of a card may be one in JSON, too
+        return 0  # a card number may be a JSON number
     return value
 
 

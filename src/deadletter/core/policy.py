@@ -1,9 +1,9 @@
 """
-How patient to be, and with what: the one place where fates are decided.
+Policies: retry, bury or fail.
 
     failure -> DLQPolicy.decide() -> Decision
 
-Everything is an argument, time and chance included; nothing is done here.
+Pure functions: time and chance are arguments, and nothing is carried out here.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,12 @@ from .failure.rules import DEFAULT
 from .letter import DeadLetter
 from .message import Delivery, Message, attempt_limit, bad_news
 
-# Which dead-letter mailbox a letter is copied to, by what went wrong.
-
 MAILBOX: Final = "{mailbox}"
-"""The placeholders in the name of a dead-letter mailbox."""
+"""The placeholder in names of dead-letter mailboxes."""
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """Which dead-letter mailbox a letter is sent to, by what went wrong."""
+    """The dead-letter mailbox of letters with certain errors."""
 
     to: str
     trouble: Trouble | None = None
@@ -65,7 +63,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
 
 def check_template(what: str, name: str) -> None:
-    """Refuse a name of a dead-letter mailbox that could never be one."""
+    """Reject an invalid name of a dead-letter mailbox."""
     if not isinstance(name, str):
         raise ConfigError(
             f"{what} is {name!r}: use the name of a mailbox, such as '{{mailbox}}-dlq'."
@@ -94,16 +92,16 @@ __all__ = [
 ]
 
 PATIENT: Final = Exponential(1.0, factor=4.0, cap=7200.0)
-"""A second, then four times as long each time, two hours at most."""
+"""1 second, then four times as long each time, at most two hours."""
 
-LONGEST_WISH: Final = 12 * 3600.0  # a Retry-After beyond this is not believed
+LONGEST_WISH: Final = 12 * 3600.0  # the longest Retry-After that counts
 
 
 class LimitMode(StrEnum):
     """The ways to limit attempts."""
 
-    REACHED = "reached"  # the max-th failure is the last
-    EXCEEDED = "exceeded"  # one more than max is needed
+    REACHED = "reached"  # `max_attempts` failures
+    EXCEEDED = "exceeded"  # one failure more
 
 
 class Disposition(StrEnum):
@@ -112,8 +110,8 @@ class Disposition(StrEnum):
     RETRY = "retry"  # until the attempts are used up
     DEAD_LETTER = "dead-letter"
     FAIL = "fail"  # record as failed and delete
-    CONTINUE = "continue"  # note the error and go on
-    KEEP_RETRYING = "keep-retrying"  # bounded only by expiry
+    CONTINUE = "continue"  # record the error and acknowledge
+    KEEP_RETRYING = "keep-retrying"  # limited only by expiry
 
 
 DISPOSITIONS: Final[Mapping[Trouble, Disposition]] = MappingProxyType(
@@ -137,7 +135,7 @@ _REASONS: Final = {
 
 
 class Situation(Struct, frozen=True, kw_only=True):
-    """All there is to know when a fate is decided."""
+    """Everything a policy may decide by."""
 
     delivery: Delivery
     failure: Failure
@@ -149,19 +147,19 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     """
     When a failed message is retried, when it becomes a dead letter, and where it goes.
 
-    Subclass it and override `should_dead_letter` for rules of your own, `dead_copy` for
-    another format in the dead-letter mailbox, `bad_news` for another format of replies.
+    Subclass it and override `should_dead_letter` for your own rules, `dead_copy` for another
+    format in the dead-letter mailbox, or `bad_news` for another format of replies.
 
     Args:
         max_attempts: Attempts until a message becomes a dead letter (default 10; 0 means
-            unlimited). A message sent with `max_attempts=` of its own overrides it.
+            unlimited). A message sent with its own `max_attempts=` overrides it.
         limit_mode: "reached" buries after `max_attempts` failures (default), "exceeded"
             after one more.
         backoff: Pause before each retry: NoBackoff(), Fixed(5.0), Linear(5.0) or
             Exponential(1.0). Default: 1 second, then four times as long each time, at
             most 2 hours.
-        classifier: Rules that tell what an error means (default: the built-in rules).
-        dispositions: What each kind of trouble leads to, where it differs from the
+        classifier: Rules that classify errors (default: the built-in rules).
+        dispositions: Consequences of each kind of trouble, where they differ from the
             default: transient and unknown errors are retried, permanent and malformed
             ones become dead letters, logical ones are recorded and acknowledged.
         include_errors: Exception classes that become dead letters at once (default: none).
@@ -169,7 +167,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         expire_after: Seconds after sending when a message is no longer run (default: None,
             no limit).
         dead_queue: Mailbox that receives a copy of each dead letter; `{mailbox}` is filled
-            in (default: None, the office alone keeps it).
+            in (default: None, only the office keeps it).
         routes: Other dead-letter mailboxes by error; the first that fits wins (default: ()).
     """
 
@@ -177,12 +175,12 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     limit_mode: LimitMode = LimitMode.REACHED
     backoff: Backoff = PATIENT
     classifier: ErrorClassifier = DEFAULT
-    dispositions: Mapping[Trouble, Disposition] = DISPOSITIONS  # what differs from it
+    dispositions: Mapping[Trouble, Disposition] = DISPOSITIONS  # overrides of the default
     include_errors: frozenset[type[BaseException]] | None = None
     exclude_errors: frozenset[type[BaseException]] | None = None
-    expire_after: float | None = None  # seconds since it was sent; then it is too late
-    dead_queue: str | None = None  # copies go there; {mailbox} is filled in
-    routes: tuple[Route, ...] = ()  # ...or others, by error; the first that fits
+    expire_after: float | None = None  # seconds after sending
+    dead_queue: str | None = None  # receives copies; {mailbox} is filled in
+    routes: tuple[Route, ...] = ()  # by error; the first that fits wins
 
     def __post_init__(self) -> None:
         if not _is_count(self.max_attempts):
@@ -223,7 +221,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         _check_routes(self.routes)
 
     def check_mailbox(self, mailbox: str) -> None:
-        """Refuse to be the policy of a mailbox that would be its own dead queue."""
+        """Reject a mailbox that would be its own dead-letter mailbox."""
         for name in (self.dead_queue, *(route.to for route in self.routes)):
             if name is not None and name.replace(MAILBOX, mailbox) == mailbox:
                 raise ConfigError(
@@ -233,11 +231,11 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
     def should_dead_letter(self, delivery: Delivery, error: BaseException) -> bool:
         """
-        Return whether a delivery that may be retried should be given up instead.
+        Return whether a delivery that may be retried should be buried instead.
 
-        In this order: excluded errors never, included ones at once, the others
-        when their attempts are used up. Types are matched exactly. An override
-        may give up earlier; to be more patient, raise `max_attempts`.
+        Excluded errors never are, included ones at once, others when their attempts are used
+        up. Types are matched exactly. An override may bury earlier; to retry more often, raise
+        `max_attempts`.
         """
         if self.exclude_errors and type(error) in self.exclude_errors:
             return False
@@ -247,15 +245,15 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
     def is_spent(self, charged: int, message: Message | None = None) -> bool:
         """
-        Return whether a failure of the `charged`-th attempt is the last one allowed.
+        Return whether the `charged`-th attempt is the last one allowed.
 
-        The limit of the message itself counts, where it has one, else `max_attempts`.
+        The message's own limit counts if it has one, else `max_attempts`.
         """
         return 0 < self._allowed(message) <= charged
 
     @property
     def allowed_attempts(self) -> int:
-        """How often a message is tried at most; 0 when there is no limit."""
+        """The highest number of attempts; 0 means unlimited."""
         return self._allowed(None)
 
     def _allowed(self, message: Message | None) -> int:
@@ -265,44 +263,44 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
 
     def dead_copy(self, letter: DeadLetter) -> Message:
         """
-        The message that stands for a letter in its dead-letter mailbox.
+        Return the copy of a letter for its dead-letter mailbox.
 
-        The letter itself is kept in the office, whatever this makes of it.
+        The office keeps the letter itself, whatever this returns.
         """
         return to_message(letter)
 
     def bad_news(self, delivery: Delivery, decision: Decision, failure: Failure) -> object:
         """
-        Return what the reply to a message says that ended badly, to be sent as JSON.
+        Return the body of the reply to a message that failed, to be sent as JSON.
 
-        Asked once it has: after the letter is kept, and never for a retry.
+        Called after the letter is kept, and never for a retry.
         """
         return bad_news(delivery, decision, failure)
 
     def disposition(self, trouble: Trouble) -> Disposition:
-        """Return what a kind of trouble leads to: as told, else as usual."""
+        """Return the consequence of a kind of trouble."""
         return self.dispositions.get(trouble) or DISPOSITIONS[trouble]
 
     def decide(self, situation: Situation, draw: float) -> Decision:
-        """Say what becomes of a delivery whose attempt has failed."""
+        """Return the decision on a delivery whose attempt has failed."""
         error = situation.error
-        if isinstance(error, Signal):  # the handler knows better than the policy
+        if isinstance(error, Signal):  # the handler has decided
             return self._routed(error.decision, situation.failure)
         return self._by_type(situation, draw) or self._by_trouble(situation, draw)
 
     def before(self, delivery: Delivery, now: datetime) -> Decision | None:
         """
-        Say what becomes of a delivery that must not be run at all.
+        Return the decision on a delivery that must not run; None: run it.
 
-        What cannot be read, expired messages, and those whose attempts were used up
-        by workers that died over them: running them again would only kill another.
+        Unreadable and expired messages do not run, nor do those whose attempts were used up by
+        workers that died: another attempt would kill another worker.
         """
         if delivery.unreadable:
             damaged = Bury(Reason.UNDECODABLE, delivery.unreadable)
             code = "CORRUPT" if delivery.corrupt else "MALFORMED"
             return self._unrun(damaged, Trouble.MALFORMED, code)
         if (text := self._lateness(delivery.message, now)) is not None:
-            if self.disposition(Trouble.EXPIRED) == Disposition.FAIL:  # may be its name
+            if self.disposition(Trouble.EXPIRED) == Disposition.FAIL:  # also as plain text
                 return Fail(text)
             return self._unrun(Bury(Reason.EXPIRED, text), Trouble.EXPIRED, "EXPIRED")
         used = delivery.charged - 1
@@ -318,17 +316,17 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         return self._unrun(lost, Trouble.WORKER_LOST, "WORKER_LOST")
 
     def dead_mailbox(self, mailbox: str, route: str | None) -> str | None:
-        """The mailbox a letter is copied to, if any."""
+        """Return the mailbox that a letter is copied to, if any."""
         name = route or self.dead_queue
         return name.replace(MAILBOX, mailbox) if name else None
 
     def _lateness(self, message: Message, now: datetime) -> str | None:
-        """Return why a message is of no use any more, if it is not."""
+        """Return why a message has expired, or None if it has not."""
         expires_at = message.expires_at
         if expires_at is not None and expires_at <= now:
             return f"expired at {expires_at.isoformat(timespec='seconds')}"
         if self.expire_after is None or message.lineage is not None:
-            return None  # what is replayed was old already when somebody wanted it
+            return None  # a replayed message may be old
         if (now - message.sent_at).total_seconds() < self.expire_after:
             return None
         sent_at = message.sent_at.isoformat(timespec="seconds")
@@ -346,7 +344,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
     def _by_trouble(self, situation: Situation, draw: float) -> Decision:
         failure = situation.failure
         match self.disposition(failure.trouble):
-            case Disposition.RETRY:  # first: it is by far the most frequent
+            case Disposition.RETRY:  # the most frequent one first
                 return self._retry_or_bury(situation, draw)
             case Disposition.DEAD_LETTER:
                 return self._bury(failure, f"{failure.trouble} error: {failure.code}")
@@ -370,7 +368,7 @@ class DLQPolicy(Struct, frozen=True, kw_only=True):
         return self._routed(Bury(Reason.ATTEMPTS_EXHAUSTED, text), failure)
 
     def _keep_retrying(self, situation: Situation, draw: float) -> Decision:
-        # Charged attempts stand still here, so patience grows with all of them.
+        # Charged attempts do not grow here, so the delay follows all attempts.
         attempt = situation.delivery.attempt
         return Retry(self._delay(attempt, situation.failure, draw), charged=False)
 
@@ -424,7 +422,7 @@ def _is_count(value: object) -> bool:
 
 
 def _are_errors(value: object) -> bool:
-    """Return whether it is None, or a set that an error's type can be looked up in."""
+    """Return whether a value is None or a set of exception classes."""
     return value is None or (
         isinstance(value, AbstractSet)
         and all(isinstance(one, type) and issubclass(one, BaseException) for one in value)
@@ -432,7 +430,7 @@ def _are_errors(value: object) -> bool:
 
 
 class ErrorBudgetPolicy(DLQPolicy, frozen=True, kw_only=True):
-    """Gives up early while more than `error_budget` of all attempts fail."""
+    """A policy that buries early while more than `error_budget` of all attempts fail."""
 
     error_budget: float = 0.5
 
@@ -467,7 +465,7 @@ _OUTCOMES = {Trouble.MALFORMED: "failed", Trouble.PERMANENT: Reason.ID_CONFLICT.
 
 
 def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure:
-    """The failure of a delivery that was not run, by `policy.before`'s decision."""
+    """Return the failure of a delivery that `policy.before` decided not to run."""
     trouble = Trouble.EXPIRED
     if isinstance(decision, Bury):
         trouble = _TROUBLES.get(decision.reason, Trouble.UNKNOWN)
@@ -481,14 +479,14 @@ def refusal(delivery: Delivery, decision: Bury | Fail, now: datetime) -> Failure
 
 
 def refused_history(delivery: Delivery, failure: Failure, now: datetime) -> str:
-    """The story of a delivery that was not run, with that as its last line."""
+    """Return the history of a delivery that did not run, with that as its last line."""
     outcome = _OUTCOMES.get(failure.trouble, failure.trouble.value)
     attempt = attempt_of(failure, number=delivery.attempt, at=now, outcome=outcome)
     return append(delivery.history, attempt)
 
 
 def id_conflict(message: Message) -> Bury:
-    """Return what becomes of a message whose key was handled before with another body."""
+    """Return the burial of a message whose key was handled before with another body."""
     key = "message id" if message.idempotency_key is None else "idempotency key"
     return Bury(
         Reason.ID_CONFLICT,
@@ -499,10 +497,10 @@ def id_conflict(message: Message) -> Bury:
 
 def doom(delivery: Delivery, policy: DLQPolicy, now: datetime) -> Bury | Fail:
     """
-    Return what becomes of a delivery that the sweep found past saving.
+    Return the decision on a delivery that the sweep found beyond its limit.
 
-    The policy decides as it would for a worker; where it would still try, the
-    mailbox's own limit has spoken.
+    The policy decides as it would for a worker. If it would retry, the limit of the mailbox
+    counts.
     """
     decision: Decision | None = policy.before(delivery, now)
     if isinstance(decision, Bury | Fail):

@@ -1,10 +1,9 @@
 """
-What must not be shown or stored in clear.
+Masking of secrets.
 
-Error texts and stacks are redacted when they are captured; bodies and headers
-are kept as they are (P8) and masked when shown. Patterns are ours and linear in
-the text: repeats are bounded, and none starts again within what it has read.
-Too much is rather masked than too little.
+Error texts and stacks are redacted when they are captured. Bodies and headers are kept as they
+are (P8) and masked when shown. All patterns are linear in the text: repeats are bounded, and no
+pattern starts again within what it has read. When in doubt, a value is masked.
 """
 
 import re
@@ -20,16 +19,16 @@ from .text import hint_of
 MASK: Final = "[redacted]"
 
 _HEADERS: Final = r"authorization|cookie"
-_NAMES: Final = (  # what a name ends in when its value is a secret
+_NAMES: Final = (  # endings of names of secrets
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|jwt"
     r"|(?:api|access|account|auth|encryption|private|secret|signing)[_-]?key"
     r"|session[_-]?(?:id|key)"
 )
-# What stands between a name and its value: = : => after a name, also a comma after
-# a quoted one, or the end of a tag. Quotes may be escaped, as in JSON within JSON.
+# Between a name and its value: = : => after a name, also a comma after a quoted name,
+# or the end of a tag. Quotes may be escaped, as in JSON within JSON.
 _IS: Final = r"""(?:\\{0,3}["']\s{0,3}(?:=>|[=:,])|\s{0,3}(?:=>|:=|[=:])|>)\s{0,3}"""
 _OPEN: Final = r"""(?:[bru]{0,2}\\{0,3}["'])?+"""
-_VALUE: Final = (  # quoted: to the quote, whatever comes; else to a delimiter
+_VALUE: Final = (  # up to the closing quote, else to a delimiter
     r"""(?!\[redacted\])(?:(?<=[^\\]")(?:[^"\\]|\\.){1,4000}|(?<=[^\\]')(?:[^'\\]|\\.){1,4000}"""
     r"""|(?<=\\["'])[^"'\\]{1,4000}|[^\s"',;&<>()}\]\\]{1,4000})"""
 )
@@ -39,11 +38,11 @@ _CARD: Final = re.compile(
     r"(?<![\w.-])(?:[2-6]\d{12,18}|[2-6]\d{3}([ -])\d{4}\1\d{4}\1\d{4}"
     r"|3[47]\d\d([ -])\d{6}\2\d{5})(?![\w-])"
 )
-_DIGITS: Final = re.compile(r"[2-6]\d{3}")  # no number of a card is without
+_DIGITS: Final = re.compile(r"[2-6]\d{3}")  # part of every card number
 
 _Row: TypeAlias = tuple[tuple[str, ...], re.Pattern[str]]
-# A pattern is tried only where one of its words is in the text; what it names
-# `secret` is masked. The first run over lower case: ignoring case costs ten times.
+# A pattern runs only if one of its words is in the text; its group `secret` is masked.
+# The first ones run over lower case, since ignoring case is ten times slower.
 _IN_ANY_CASE: Final[tuple[_Row, ...]] = (
     (
         ("authorization", "cookie"),
@@ -64,7 +63,7 @@ _IN_ANY_CASE: Final[tuple[_Row, ...]] = (
         ("sig=", "signature=", "key="),
         re.compile(r"[?&](?:[\w.-]{0,20}signature|sig|key)=(?P<secret>[^\s&\"'<>]{1,4000})"),
     ),
-    (  # the password of a URL within the parameters of another one
+    (  # a password in a URL that is a parameter of another URL
         ("%3a",),
         re.compile(
             r"%3a(?:%2f|/){2}(?:(?!%3a)[^\s:/@&\"']){0,200}(?:%3a|:)"
@@ -114,8 +113,8 @@ _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 def redact(text: str) -> str:
-    """The text with what looks like a secret replaced by a mask."""
-    # This runs for every error: most hold no word that a secret goes with.
+    """Return the text with everything that looks like a secret masked."""
+    # This runs for every error, and most have none of these words.
     lower = _lower(text)
     if _HINT.search(lower):
         text = _redacted(text, lower)
@@ -123,8 +122,8 @@ def redact(text: str) -> str:
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """Bytes, text or not, with what looks like a secret in them masked."""
-    # As many characters as bytes, so that what is not masked stays as it is.
+    """Return bytes, text or not, with everything that looks like a secret masked."""
+    # One character per byte, so that unmasked bytes stay as they are.
     return redact(data.decode("latin-1")).encode("latin-1")
 
 
@@ -149,7 +148,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _lower(text: str) -> str:
-    # Every character in its place: lower() makes some into two.
+    # Keep the positions: lower() turns some characters into two.
     return text.lower() if text.isascii() else text.translate(_LOWER)
 
 
@@ -169,14 +168,14 @@ def _mask_card(match: re.Match[str]) -> str:
     return MASK if total % 10 == 0 else match[0]
 
 
-# URLs that name a file or a server, and what is said of wrong ones.
+# URLs of files and servers.
 
 
 def unreadable(kind: str) -> ConfigError:
     """
-    A URL that cannot be taken apart.
+    Return the error for a URL that cannot be parsed.
 
-    Nothing of it is told: what stands where a port should may be a password.
+    It does not repeat the URL: an invalid port may be part of a password.
     """
     return ConfigError(
         f"this {kind} URL cannot be read: its port is a number up to 65535, and in a"
@@ -185,18 +184,16 @@ def unreadable(kind: str) -> ConfigError:
 
 
 def sqlite_file(url: str) -> PurePath:
-    """Return the file that an SQLite URL names; ConfigError if it names none."""
+    """Return the file that an SQLite URL names. Raises ConfigError if it names none."""
     parts = urlsplit(url)
     path = unquote(parts.path.removeprefix("/"))
     if not url.partition(":")[2].startswith("///") or not path:
         raise ConfigError(
             f"{redact(url)!a} names no file: write sqlite:///name.db for a file in this"
-            " folder, or sqlite:////full/path.db"
+            " directory, or sqlite:////full/path.db"
         )
     if parts.fragment:
-        raise ConfigError(
-            f"{redact(url)!a} has a #, which begins something else than a path: write it as %23"
-        )
+        raise ConfigError(f"{redact(url)!a} has a #, which ends the path: write it as %23")
     if path == ":memory:":
         raise ConfigError("there is no sqlite engine in memory: use memory://")
     return PurePath(path)

@@ -1,7 +1,8 @@
 """
-The order in which letters are sent back: oldest first, by when each message was sent.
+Rules of replays: the order of letters, what may be sent, and what outcomes change.
 
-Messages sent at the same moment follow their positions on the broker, then their ids.
+Letters are sent oldest first, by when each message was sent. Messages sent at the same moment
+follow their positions on the broker, then their ids.
 """
 
 import re
@@ -28,34 +29,34 @@ SendOrder: TypeAlias = tuple[datetime, str, str]
 
 
 def sortable_position(position: str | None) -> str | None:
-    """Return a position so that texts compare as the numbers in them do."""
+    """Return a position as text that sorts like the numbers in it."""
     if position is None:
         return None
     plain = position[:LONGEST].encode("ascii", "backslashreplace").decode()
-    return _number(plain.replace("\0", ""))  # which PostgreSQL keeps in no text
+    return _number(plain.replace("\0", ""))  # which PostgreSQL rejects in text
 
 
 def send_order(message: Message, position: str | None) -> SendOrder:
-    """Return what letters are sorted by."""
+    """Return the sort key of a letter."""
     return message.sent_at, sortable_position(position) or "", message.id
 
 
-# The rules of sending letters back, which all stores follow.
+# Rules that all stores follow.
 #
-# A letter goes out with the number of its replay as the generation of the copy.
-# News of a copy counts while that very copy is out, and news that comes twice changes
-# nothing. A copy that was confirmed may still fail: delivered again because its ack was
-# lost, or further on with its lineage. Then it has failed, and the letter is open again.
-# Somebody may stop waiting for a copy: its outcome is `unconfirmed` until news comes.
-# A consumer of others says nothing: a copy that has not died again in a stated time is
-# `presumed` to be handled, until news comes. What a server does not take is `refused`.
+# The generation of a copy is the number of the letter's replay. An outcome counts while
+# that copy is out, and an outcome reported twice changes nothing. A confirmed copy may
+# still fail: delivered again because its ack was lost, or in a later mailbox with its
+# lineage. Then it has failed, and the letter is open again. If somebody stops waiting
+# for a copy, it is `unconfirmed` until an outcome arrives. A foreign consumer reports
+# nothing: a copy that has not died again within a set time is `presumed` handled.
+# A copy that the server rejects is `refused`.
 
 
 class CopyState(StrEnum):
     """The state of a copy, as a foreign server reports it."""
 
     HANDLED = "handled"  # its consumer has finished it
-    DEAD = "dead"  # it failed again, and lies in a dead place until it is drained
+    DEAD = "dead"  # failed again, and not drained yet
     THERE = "there"  # it waits for its consumer, or is being handled
     UNKNOWN = "unknown"
 
@@ -64,13 +65,13 @@ class Arrival(StrEnum):
     """The arrival of a copy whose sending was interrupted, as a foreign server reports it."""
 
     ARRIVED = "arrived"  # it was sent
-    MISSING = "missing"  # it is sent now: it is not there, or doubles are dropped
-    LOST = "lost"  # records that would tell are gone, or too many: it is not sent
-    UNKNOWABLE = "unknowable"  # the server never tells: it is sent, perhaps twice
+    MISSING = "missing"  # send it: it is not there, or duplicates are dropped
+    LOST = "lost"  # the records are gone or too many: do not send it
+    UNKNOWABLE = "unknowable"  # the server cannot say: send it, perhaps twice
 
 
 OUT: Final = frozenset({Outcome.SENDING, Outcome.SENT})
-"""A copy may be on its way, and its outcome is still to come."""
+"""Outcomes of copies that may be on their way."""
 
 SETTLED_FROM: Final = {
     Outcome.REFUSED: frozenset({Outcome.SENDING}),
@@ -79,22 +80,22 @@ SETTLED_FROM: Final = {
     Outcome.CONFIRMED: OUT | {Outcome.UNCONFIRMED, Outcome.PRESUMED},
     Outcome.FAILED: OUT | {Outcome.UNCONFIRMED, Outcome.PRESUMED, Outcome.CONFIRMED},
 }
-"""The outcomes that each kind of news of a copy changes."""
+"""For each new outcome, the outcomes that it replaces."""
 
 UNFINISHED: Final = OUT | {Outcome.PLANNED, Outcome.WAITING}
-"""While there are items like this, a campaign is not done."""
+"""Outcomes of items that keep a campaign from being done."""
 
 HANDLED: Final = frozenset({Outcome.CONFIRMED, Outcome.PRESUMED})
-"""The copy was handled, as far as is known."""
+"""Outcomes of copies that were handled, as far as is known."""
 
 FREES: Final = HANDLED | {Outcome.SKIPPED, Outcome.UNCONFIRMED}
-"""Outcomes after which the next letter of the same key may go, unless it is held."""
+"""Outcomes after which the next letter of the same key may be sent, unless it is held."""
 
 _ENDED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 
 def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
-    """Return what becomes of a planned letter when its turn comes, and of its state."""
+    """Return the outcome and state of a planned letter when its turn comes."""
     if State.REPLAYING not in MOVES[state]:
         return Outcome.SKIPPED, state
     if replays < cap:
@@ -106,9 +107,9 @@ def take(state: State, replays: int, cap: int) -> tuple[Outcome, State]:
 
 def still_needed(state: State, replays: int, cap: int) -> bool:
     """
-    Return whether a letter that was skipped has yet to be handled.
+    Return whether a skipped letter has yet to be handled.
 
-    It is out in another campaign, or past the cap: what follows it by its key waits.
+    It is out in another campaign, or past the cap. Later letters of its key wait.
     """
     if state is State.REPLAYING:
         return True
@@ -117,11 +118,10 @@ def still_needed(state: State, replays: int, cap: int) -> bool:
 
 def is_done_with(outcome: Outcome, state: State) -> bool:
     """
-    Return whether the next letter of the same key may go by news of a copy.
+    Return whether the outcome of a copy lets the next letter of its key be sent.
 
-    `state` is that of the letter when the news came. A letter that nobody waits for
-    any more counts as failed, unless somebody closed it: what follows it by its key
-    is held.
+    `state` is the state of the letter when the outcome arrived. A letter that nobody waits for
+    any more counts as failed unless somebody closed it, so later letters of its key are held.
     """
     if outcome is Outcome.UNCONFIRMED:
         return state is State.CLOSED
@@ -129,7 +129,7 @@ def is_done_with(outcome: Outcome, state: State) -> bool:
 
 
 READY: Final = frozenset(state for state in State if take(state, 0, 1)[0] is Outcome.SENDING)
-"""A letter in one of these states may go, if it is not past the cap."""
+"""States of letters that may be sent, if they are not past the cap."""
 
 
 class Candidate(Struct, frozen=True, gc=False):
@@ -165,7 +165,7 @@ class Interrupted(Struct, frozen=True):
 
 
 class Going(Struct, frozen=True):
-    """Of some planned items, what may go out and what not."""
+    """The planned items that may be sent, and those that may not."""
 
     ordinals: Sequence[int]  # of all
     letters: list[Candidate]  # that may go
@@ -181,7 +181,7 @@ def judge(
     """
     Decide which letters of planned items may go.
 
-    Letters whose ids are to be left out are skipped, whatever their state.
+    Letters with ids in `leave_out` are skipped, whatever their state.
     """
     going: list[Candidate] = []
     left = dict.fromkeys(ordinals)
@@ -213,10 +213,9 @@ def judge(
 
 def copied(message: Message, lineage: Lineage, now: datetime) -> Message:
     """
-    The message as it was, body and headers untouched, as a copy of its letter.
+    Return the message as a copy of its letter, with body and headers unchanged.
 
-    Only an expiry that is over is left out: with it the copy would be buried again
-    at once.
+    An expiry that has passed is removed: the copy would be buried at once.
     """
     expires_at = message.expires_at
     if expires_at is not None and expires_at <= now:
@@ -225,12 +224,12 @@ def copied(message: Message, lineage: Lineage, now: datetime) -> Message:
 
 
 def is_out(state: State, replays: int, generation: int) -> bool:
-    """Return whether this copy is the one its letter is waiting for."""
+    """Return whether this copy is the one that its letter waits for."""
     return state is State.REPLAYING and replays == generation
 
 
 def came_back(replays: int, cap: int | None) -> State:
-    """Return where a letter goes whose replayed copy failed."""
+    """Return the new state of a letter whose replayed copy failed."""
     if cap is not None and replays >= cap:
         return State.QUARANTINED
     return State.PENDING
@@ -240,10 +239,10 @@ def landing(
     state: State, replays: int, generation: int, outcome: Outcome, cap: int | None
 ) -> State | None:
     """
-    Return where a letter goes by news of one of its copies; None: it stays where it is.
+    Return the new state of a letter by the outcome of one of its copies; None: no change.
 
-    A letter that somebody reopened while its copy was out is done when that copy is
-    handled after all: open, it would be sent once more.
+    A letter that was reopened while its copy was out is done when that copy is handled: an open
+    letter could be sent again.
     """
     if replays != generation or outcome is Outcome.UNCONFIRMED:
         return None
@@ -262,12 +261,11 @@ def concluded(
     state: CopyState, sent_at: datetime, now: datetime, presume_after: float | None
 ) -> Outcome | None:
     """
-    Return the outcome of a copy that went to a consumer of others; None: not yet.
+    Return the outcome of a copy sent to a foreign consumer; None: not yet known.
 
-    Without `presume_after` seconds, or with 0, nothing is presumed.
-
-    One that the server knows to be there, or dead, is never presumed to be handled:
-    the dead one has failed once it is drained.
+    Without `presume_after` seconds, or with 0, nothing is presumed. A copy that the server
+    reports as waiting or dead is never presumed handled: a dead one has failed once it is
+    drained.
     """
     if state is CopyState.HANDLED:
         return Outcome.CONFIRMED
@@ -278,7 +276,7 @@ def concluded(
 
 
 def heard(news: Iterable[tuple[str, int, Outcome]]) -> dict[tuple[str, int], Outcome]:
-    """News by letter and generation; told both ways at once, the copy has failed."""
+    """Return outcomes by letter and generation; of contradicting ones, `failed` counts."""
     outcomes: dict[tuple[str, int], Outcome] = {}
     for letter_id, generation, outcome in news:
         if outcomes.get((letter_id, generation)) is not Outcome.FAILED:
@@ -297,12 +295,12 @@ def check_news(outcomes: Iterable[Outcome]) -> None:
 
 
 def runs_as(before: str, state: CampaignState, by: By) -> str:
-    """The principal a campaign runs as, once `by` has put it into this state."""
+    """Return the principal that a campaign runs as after `by` set this state."""
     return by.principal if state is CampaignState.RUNNING else before
 
 
 def has_begun(campaign: str) -> Conflict:
-    """Letters cannot be added behind those that waited for their key."""
+    """Return the error for letters added to a campaign that sends by key and has begun."""
     return Conflict(
         f"campaign {campaign} has begun to send letters of keys in order, so nothing"
         " can be added to it: start another one"

@@ -1,14 +1,13 @@
 """
-Seals: what shows that a letter or an audit entry is as it was written.
+Seals: proofs that a letter or an audit entry is unchanged.
 
-A seal is a hash over everything it covers. With a key that is not kept in the
-database, only those who have the key can make one; without a key, anybody can, and a
-seal shows damage but not intent. The key is derived from the signing keys of the
-settings for this purpose alone. Each seal names its key: the first of a list seals,
-all of them verify.
+A seal is a hash over everything it covers. With a key that is not kept in the database, only
+holders of the key can make one. Without a key anybody can, and a seal shows damage but not
+tampering. The key is derived from the signing keys of the settings for this purpose alone. Each
+seal names its key: the first of a list seals, all of them verify.
 
-A letter has two. One is on its message (identity, headers, body), one on its story (why
-it died, its attempts, its history); each is renewed when its part is changed by us.
+A letter has two seals: one on its message (identity, headers, body), one on its story (reason,
+attempts, history). Each is renewed when we change its part.
 """
 
 import hmac
@@ -30,35 +29,35 @@ from .letter import AuditEntry, LetterHead
 from .message import Message
 from .text import each_text, stored
 
-# Sums by identity: numbers that are added up for what comes and taken off for what goes.
+# Sums by identity.
 #
-# Counting alone does not notice that a message was replaced by another. So each message,
-# letter and part of a campaign has a mark, a number made of what it is, and the marks of
-# many add up to one number. The sum of what came, less the sum of what went, is the sum
-# of what is there; it is kept with the counts, once per batch. Sums are modulo 2^62, so
-# that adding two of them fits into what databases call an integer.
+# Counts alone do not show that a message was replaced by another. So each message,
+# letter and item of a campaign has a mark, a number computed from its identity. The sum
+# of the marks that came, less those that left, must be the sum of those present. It is
+# kept with the counts, once per batch. Sums are modulo 2^62, so that adding two of them
+# fits into an integer of every database.
 #
-# Marks are made with a key that is not in the database, where there is one: without it
-# nobody can compute a sum anew. Without any key they show mistakes and damage only. All
-# marks of one sum are made with one key, whose id is kept beside the sum.
+# Marks are made with a key that is not in the database, if one is set: nobody can
+# compute a sum without it. Without a key they show mistakes and damage only. All marks
+# of one sum are made with one key, whose id is kept beside the sum.
 
 MASK: Final = (1 << 62) - 1
-"""Sums are modulo this and one."""
+"""Sums are modulo `MASK + 1`."""
 NO_KEY: Final = bytes(4)
-"""The id of no key."""
+"""The key id of sums and seals without a key."""
 
 ItemMoves: TypeAlias = Mapping[tuple[int, Outcome | None, Outcome], Collection[int]]
-"""Letters by campaign and by the outcomes they had before and have now."""
+"""The number of letters by campaign, previous outcome and new outcome."""
 
 _MESSAGE: Final = b"dlq-mark-message"
 _TEXT: Final = b"dlq-mark-text"
 _SIZE: Final = 8  # bytes of a mark
 _BODY: Final = blake2b(digest_size=16)  # as `body_digest` makes it
-_REMEMBERED: Final = 10_000  # marks of groups, whose names come again and again
+_REMEMBERED: Final = 10_000  # cached marks of groups
 
 
 class Marks:
-    """Marks made with one key, or without any."""
+    """Marks made with one key, or without a key."""
 
     __slots__ = ("_is_keyed", "_known", "_of_message", "_of_text", "key_id")
 
@@ -66,13 +65,13 @@ class Marks:
         self.key_id = key_id
         self._is_keyed = bool(key)
         self._known: dict[str, int] = {}
-        # Copied for each mark, which is faster than beginning with the key.
+        # Copied for each mark, which is faster than hashing the key again.
         self._of_message = blake2b(digest_size=_SIZE, key=key, person=_MESSAGE)
         self._of_text = blake2b(digest_size=_SIZE, key=key, person=_TEXT)
 
     def messages(self, messages: Sequence[Message]) -> int:
         """Return the sum of the marks of messages."""
-        # In one place, without a call for each: this is in the way of every message.
+        # Inlined: this runs for every message.
         try:
             if not self._is_keyed:
                 marks = [crc32(one.id.encode(), crc32(one.body)) for one in messages]
@@ -90,7 +89,7 @@ class Marks:
 
     def message(self, id_: str, body: bytes) -> int:
         """Return the mark of one message: of its id and its body together."""
-        # Without a key a checksum: every message pays for it twice.
+        # Without a key, a checksum is enough.
         if self._is_keyed:
             return self.copy(id_, body_digest(body), 0)
         return self.copy(id_, b"", crc32(body))
@@ -105,17 +104,17 @@ class Marks:
     def text(self, text: str) -> int:
         """Return the mark of a letter's id or of a group's fingerprint."""
         encoded = text.encode("utf-8", "surrogatepass")
-        if not self._is_keyed:  # one that databases can compute as well
+        if not self._is_keyed:  # one that databases can compute too
             return int.from_bytes(sha256(encoded).digest()[:_SIZE]) & MASK
         return _number(self._of_text.copy(), encoded)
 
     def texts(self, counts: Mapping[str, int]) -> int:
-        """Return the sum of the marks of texts, each as often as it counts."""
+        """Return the sum of the marks of texts, each multiplied by its count."""
         return sum([self.text(text) * n for text, n in counts.items()]) & MASK
 
     def ids(self, ids: Collection[str]) -> int:
         """Return the sum of the marks of the ids of letters."""
-        # In one place, as of messages: every letter that is filed has one.
+        # Inlined: this runs for every letter.
         try:
             encoded = [one.encode() for one in ids]
         except UnicodeEncodeError:  # lone surrogates
@@ -128,7 +127,7 @@ class Marks:
         return sum(marks) & MASK
 
     def groups(self, counts: Mapping[str, int]) -> int:
-        """Return what `texts` does, of the names of groups."""
+        """Return the same sum as `texts` for fingerprints of groups, whose marks are cached."""
         known, total = self._known, 0
         for name, n in counts.items():
             mark = known.get(name)
@@ -140,7 +139,7 @@ class Marks:
         return total & MASK
 
     def item(self, campaign: int, letter: int, outcome: str) -> int:
-        """Return the mark of a letter's part in a campaign, by their numbers."""
+        """Return the mark of a letter's item in a campaign, by the numbers of both."""
         return self.text(f"{campaign}/{letter}/{outcome}")
 
     def items(self, campaign: int, outcome: str, letters: Iterable[int]) -> int:
@@ -150,7 +149,7 @@ class Marks:
             begun = self._of_text
             parts = [before + b"%d" % one + after for one in letters]
             return sum([_number(begun.copy(), part) for part in parts]) & MASK
-        # In one place, as of messages: a campaign has many letters.
+        # Inlined: a campaign has many letters.
         hashes = [sha256(before + b"%d" % one + after).digest() for one in letters]
         return sum([int.from_bytes(one[:_SIZE]) for one in hashes]) & MASK
 
@@ -160,19 +159,14 @@ def _number(hash_: blake2b, value: bytes) -> int:
     return int.from_bytes(hash_.digest()) & MASK
 
 
-PLAIN_MARKS: Final = Marks()
-"""Marks made without a key."""
-
-
 def item_changes(
     moves: ItemMoves, marks: Callable[[int, Outcome], Marks]
 ) -> list[tuple[int, Outcome, int, int, bytes]]:
     """
-    Return what changes in the sums of campaigns, which are kept by outcome.
+    Return the changes in the sums of campaigns, which are kept by outcome.
 
-    Each is the campaign, the outcome, how many letters more or less have it, what the
-    sum grows by, and the id of the key it is made with. `marks` says of what each sum
-    is made.
+    Each has the campaign, the outcome, the change in the number of letters, the change of the
+    sum, and the id of its key. `marks` gives the marks of each sum.
     """
     counts: Counter[tuple[int, Outcome]] = Counter()
     sums: Counter[tuple[int, Outcome]] = Counter()
@@ -192,22 +186,22 @@ def weight(fate: str) -> int:
     """
     Return what one message adds to the sum of its fate beside its mark.
 
-    With it a sum belongs to its fate and its count: counts that were swapped, or
-    changed on both sides at once, no longer fit.
+    It ties a sum to its fate and its count: counts that were swapped, or changed on both sides
+    at once, no longer fit.
     """
     return crc32(fate.encode()) >> 1 | 1
 
 
 def leaving(fate: str, count: int, marks: int) -> int:
-    """Return what `count` messages with this sum of marks add to that of a fate."""
+    """Return what `count` messages with this sum of marks add to the sum of a fate."""
     return (marks + count * weight(fate)) & MASK
 
 
 def left_over(counts: Mapping[str, int], sums: Mapping[str, int]) -> int:
     """
-    Return the sum of marks that must be there, by what came and what went.
+    Return the expected sum of marks of the messages present.
 
-    What came is called `sent`; everything else is a fate by which messages went.
+    `sent` counts messages that came; every other fate counts messages that left.
     """
     bare = {
         fate: sums.get(fate, 0) - counts.get(fate, 0) * weight(fate)
@@ -222,11 +216,11 @@ KEPT: Final = b"k"
 EDITED: Final = b"e"
 """Sealed when a person edited the message."""
 FOUND: Final = b"f"
-"""Sealed later, as it was found then: what happened before is not known."""
+"""Sealed later, as it was found then; its earlier changes are not covered."""
 
 _KINDS: Final = (KEPT, EDITED, FOUND)
 _SEALS_SIZE: Final = 16
-_MOST: Final = (1 << 63) - 1  # as much as databases can count
+_MOST: Final = (1 << 63) - 1  # the largest integer of databases
 _PURPOSE: Final = b"dlq-office-seal"
 _SUMS: Final = b"dlq-office-sums"
 _SEALS_MESSAGE: Final = b"m"
@@ -240,7 +234,7 @@ class Verdict(Enum):
 
     GOOD = "good"
     BAD = "bad"
-    ABSENT = "absent"  # of the time before seals
+    ABSENT = "absent"  # older than seals
     UNKNOWN = "unknown"  # made with a key that is not in the list
 
 
@@ -260,13 +254,13 @@ class Sealing:
         self._keys[NO_KEY] = b""
         self._current = _key_id(found[0]) if found else NO_KEY
         self._marks = {id_: _marks(id_, key) for id_, key in self._keys.items()}
-        # Copied for each seal, which is faster than beginning with the key.
+        # Copied for each seal, which is faster than hashing the key again.
         self._messages = {kind: self._begun(_SEALS_MESSAGE, kind) for kind in _KINDS}
         self._stories = {kind: self._begun(_STORY, kind) for kind in _KINDS}
 
     @property
     def key_id(self) -> bytes:
-        """The id of the key that seals now."""
+        """The id of the key that makes new seals."""
         return self._current
 
     @property
@@ -275,29 +269,29 @@ class Sealing:
         return self._current != NO_KEY
 
     def has(self, key_id: bytes) -> bool:
-        """Return whether the key of this id is ours."""
+        """Return whether we have the key with this id."""
         return key_id in self._keys
 
     def marks(self, key_id: bytes | None = None) -> Marks:
         """
-        Return the marks of sums that are made with a key, by its id.
+        Return the marks made with a key, by its id.
 
-        Those without a key where that one is not ours: then the sum no longer fits,
-        and whoever has the key is told so by `verify`.
+        For an unknown key, returns marks without a key: the sum then does not fit, and `verify`
+        reports it to holders of the key.
         """
         if key_id is None:
             key_id = self._current
         return self._marks.get(key_id) or self._marks[NO_KEY]
 
     def message(self, head: LetterHead, digest: bytes, rest: bytes, kind: bytes = KEPT) -> bytes:
-        """The seal of a letter's message: its body's digest, and what else it has."""
+        """Return the seal of a letter's message: of its body's digest and its other fields."""
         before, begun = self._messages[kind]
         hash_ = begun.copy()
         hash_.update(_message(head, digest, rest))
         return before + hash_.digest()
 
     def story(self, head: LetterHead, more: Sequence[Any], kind: bytes = KEPT) -> bytes:
-        """The seal of a letter's story; `more` is its frame, history and counts."""
+        """Return the seal of a letter's story; `more` is its frame, history and counts."""
         before, begun = self._stories[kind]
         hash_ = begun.copy()
         hash_.update(_story(head, more))
@@ -306,29 +300,29 @@ class Sealing:
     def check_message(
         self, seal: bytes | None, head: LetterHead, digest: bytes, rest: bytes
     ) -> Verdict:
-        """Return whether a letter's message is the one that was sealed."""
+        """Return whether a letter's message matches its seal."""
         return self._checked(seal, _SEALS_MESSAGE, lambda: _message(head, digest, rest))
 
     def check_story(self, seal: bytes | None, head: LetterHead, more: Sequence[Any]) -> Verdict:
-        """Return whether a letter's story is the one that was sealed."""
+        """Return whether a letter's story matches its seal."""
         return self._checked(seal, _STORY, lambda: _story(head, more))
 
     def knows(self, seal: bytes) -> bool | None:
-        """Return whether a letter's seal was made with a key; None: one that is not ours."""
+        """Return whether a letter's seal was made with a key; None: with an unknown key."""
         key = self._keys.get(seal[1:5])
         return None if key is None else bool(key)
 
     def is_current(self, seal: bytes | None) -> bool:
-        """Return whether a seal was made with the key that seals now."""
+        """Return whether a seal was made with the current key."""
         return seal is not None and seal[1:5] == self._current
 
     def entry(self, previous: str, entry: AuditEntry) -> str:
-        """The seal of an audit entry that follows the one sealed with `previous`."""
+        """Return the seal of an audit entry that follows the one sealed with `previous`."""
         hash_ = entry_hash(previous, entry, self._keys[self._current])
         return f"{self._current.hex()}:{hash_}" if self.is_keyed else hash_
 
     def check_entry(self, entry: AuditEntry) -> Verdict:
-        """Return whether an audit entry is as it was sealed."""
+        """Return whether an audit entry matches its seal."""
         key_id, colon, hash_ = entry.hash.rpartition(":")
         key = self._keys.get(_bytes(key_id)) if colon else b""
         if key is None:
@@ -337,7 +331,7 @@ class Sealing:
         return Verdict.GOOD if real == hash_ else Verdict.BAD
 
     def _begun(self, part: bytes, kind: bytes) -> tuple[bytes, blake2b]:
-        """Return what stands before the hash of a seal, and the hash of nothing yet."""
+        """Return the prefix of a seal, and its hash before any data."""
         key = self._keys[self._current]
         begun = blake2b(digest_size=_SEALS_SIZE, key=key, person=part + kind)
         return kind + self._current, begun
@@ -368,8 +362,8 @@ def entry_hash(previous: str, entry: AuditEntry, key: bytes = b"") -> str:
         *(entry.target, entry.reason, entry.detail),
     ):
         encoded = part.encode("utf-8", "surrogatepass")
-        # Lengths go in as well, so that moving a letter from the end of one
-        # text to the beginning of the next does not go unnoticed.
+        # Lengths are hashed as well, so that moving a character from the end of one
+        # text to the beginning of the next shows.
         digest.update(b"%d:" % len(encoded))
         digest.update(encoded)
     return digest.hexdigest()
@@ -394,7 +388,7 @@ def _bytes(text: str) -> bytes:
 def _message(head: LetterHead, digest: bytes, rest: bytes) -> bytes:
     # All but the last are of one length, or say how long they are.
     id_ = head.id
-    if len(id_) == ID_LENGTH and id_.isascii():  # as all ids are that we make
+    if len(id_) == ID_LENGTH and id_.isascii():  # like all ids that we make
         return digest + _AN_ID + id_.encode() + rest
     return digest + _packed((id_,)) + rest
 
@@ -432,19 +426,19 @@ def _story(head: LetterHead, more: Sequence[Any]) -> bytes:
 def _packed(fields: tuple[Any, ...]) -> bytes:
     try:
         return _pack(fields)
-    except UnicodeEncodeError:  # lone surrogates, which are no text to msgpack
+    except UnicodeEncodeError:  # lone surrogates, which msgpack rejects
         return _pack([each_text(stored, field) for field in fields])
 
 
 PLAIN: Final = Sealing()
-"""Seals without a key, for whoever was given none."""
+"""Seals without a key."""
 
 
-# Checking the audit: its chain, and what it says against what is there.
+# Checks of the audit: its chain, and its entries against the stored campaigns.
 
-NAMED: Final = 10  # problems of one kind; more of them would say nothing new
+NAMED: Final = 10  # findings of one kind that are listed
 ACCEPTED: Final = "seal"
-"""The act of somebody with the key who accepts the entries before it."""
+"""The action of a key holder who accepts the entries before it."""
 
 _REMOVALS: Final = ("purge", "expire")
 
@@ -459,7 +453,7 @@ class Ends(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """Who started a campaign and why, and the search for its letters."""
+    """The recorded start of a campaign: actor, reason and query."""
 
     actor: str
     reason: str
@@ -467,7 +461,7 @@ class Start(Struct, frozen=True):
 
 
 class Chain:
-    """The audit from its first entry on, checked page by page."""
+    """The audit from its first entry, checked page by page."""
 
     def __init__(self, sealing: Sealing = PLAIN, *, seq: int = 0, previous: str = "") -> None:
         self.seq = seq
@@ -478,9 +472,9 @@ class Chain:
         self._starts: dict[str, AuditEntry] = {}  # the first entry of each campaign
         self._removed: Counter[str] = Counter()
         self._sealing = sealing
-        self._doubtful = 0  # entries without a key that nobody with it has accepted
+        self._doubtful = 0  # entries without a key that no key holder has accepted
         self._last_doubtful = 0
-        self.broken: list[str] = []  # what is wrong so far, one sentence each
+        self.broken: list[str] = []  # findings so far, one sentence each
 
     def add(self, entries: Iterable[AuditEntry]) -> None:
         """Check the entries that follow, oldest first."""
@@ -495,7 +489,7 @@ class Chain:
                 self._starts.setdefault(entry.target, entry)
 
     def findings(self, ends: Ends) -> list[str]:
-        """Return what is wrong, one sentence each, once all entries were added."""
+        """Return the findings, one sentence each, after all entries were added."""
         found = self.broken[:NAMED]
         if (self.seq, self.hash) != (ends.seq, ends.hash):
             found.append(f"the audit ends with entry {self.seq}, but {ends.seq} were written")
@@ -514,7 +508,7 @@ class Chain:
         return found
 
     def missing_plans(self, campaigns: Mapping[str, int]) -> list[str]:
-        """Campaigns that are not as the audit says; their letters are given by id."""
+        """Return campaigns that differ from the audit; `campaigns` has their letters by id."""
         found = []
         for id_ in self.plans.keys() | campaigns.keys():
             told, real = self.plans[id_], campaigns.get(id_)
@@ -527,12 +521,12 @@ class Chain:
         return sorted(found)[:NAMED]
 
     def changed_plans(self, campaigns: Mapping[str, Start]) -> list[str]:
-        """Campaigns that tell another story of their start than the audit."""
+        """Return campaigns whose recorded start differs from the audit."""
         found = []
         for id_, told in campaigns.items():
             entry = self._starts.get(id_)
             if entry is None:
-                continue  # that one was never started is a finding of its own
+                continue  # a missing start is a finding of its own
             query = entry.detail.partition(": ")[2]
             if told != Start(entry.actor, entry.reason, query):
                 found.append(
@@ -574,10 +568,9 @@ def without_key(what: str) -> str:
 
 def check_chain(entries: Iterable[AuditEntry], *, seq: int = 0, previous: str = "") -> list[str]:
     """
-    Return what is wrong with a stretch of the audit, one sentence each.
+    Return the findings about a part of the audit, one sentence each.
 
-    The stretch follows entry `seq`, sealed with `previous`: it is taken for the
-    very beginning unless told otherwise.
+    The part follows entry `seq`, sealed with `previous`; by default it starts the audit.
     """
     chain = Chain(seq=seq, previous=previous)
     chain.add(entries)
@@ -585,6 +578,6 @@ def check_chain(entries: Iterable[AuditEntry], *, seq: int = 0, previous: str = 
 
 
 def _planned(detail: str) -> int:
-    """Return the number that `many` began the detail with, such as 1,000."""
+    """Return the number at the beginning of the detail, such as 1,000."""
     number = detail.partition(" ")[0].replace(",", "")
     return int(number) if number.isascii() and number.isdigit() else 0

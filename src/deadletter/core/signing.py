@@ -1,11 +1,11 @@
 """
-Signatures on headers of ours, where somebody else could have written them.
+Signatures on our headers, which others could have written.
 
-Whoever can send to a broker can write any header. What decides which letter a message
-belongs to, or how often it was tried, therefore counts only with a signature: an
-HMAC-SHA256 over the fields, the mailbox they were written to and a digest of the body.
-A signature names its key, so that keys can be changed: the
-first key of a list signs, all of them verify.
+Anybody who can send to a broker can write any header. Headers that decide which letter a
+message belongs to, or how many attempts it had, therefore count only with a signature: an
+HMAC-SHA256 over the fields, the mailbox they were written for and a digest of the body. A
+signature names its key, so that keys can be rotated: the first key of a list signs, all of them
+verify.
 """
 
 import hmac
@@ -25,11 +25,11 @@ SIGNATURE_LENGTH: Final = 52
 """Characters in a signature: the id of its key, a colon, and the HMAC in base64."""
 
 SHORTEST_KEY: Final = 32
-"""Characters that a key has at least."""
+"""The least number of characters in a key."""
 
 _ID_LENGTH: Final = 8
 _KEY_ID: Final = re.compile("[0-9a-f]{8}")
-_BLOCK: Final = 64  # bytes that SHA-256 works in at a time
+_BLOCK: Final = 64  # block size of SHA-256, in bytes
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
@@ -49,21 +49,21 @@ class Keys:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the keys, by which signatures name them; the first signs."""
+        """The ids of the keys; signatures name their key by its id."""
         return tuple(self._by_id)
 
     def unknown(self, signature: str) -> str:
-        """Return the id of the key that a signature names and that is not here."""
+        """Return the id of a signature's key if it is not among these."""
         id_ = signature[:_ID_LENGTH]
         is_one = len(signature) == SIGNATURE_LENGTH and _KEY_ID.fullmatch(id_)
         return id_ if is_one and id_ not in self._by_id else ""
 
     def sign(self, purpose: str, *parts: Part) -> str:
-        """Sign parts for one purpose; no signature is good for another purpose."""
+        """Sign parts for one purpose; the signature is invalid for any other purpose."""
         return _signature(self._first, self._by_id[self._first], purpose, parts)
 
     def verifies(self, signature: str, purpose: str, *parts: Part) -> bool:
-        """Tell whether one of the keys signed exactly these parts."""
+        """Return whether one of the keys signed exactly these parts."""
         if len(signature) != SIGNATURE_LENGTH or not signature.isascii():
             return False
         key_id = signature[:_ID_LENGTH]
@@ -73,12 +73,12 @@ class Keys:
         return hmac.compare_digest(signature, _signature(key_id, key, purpose, parts))
 
     def __repr__(self) -> str:
-        """Show which keys these are, never the keys themselves."""
+        """Show the ids of the keys, never the keys."""
         return f"Keys({', '.join(self._by_id)})"
 
 
 def keys_of(texts: Sequence[str]) -> Keys | None:
-    """Read the keys that somebody has set; None when nobody has."""
+    """Read the keys of a setting; None if it is not set."""
     for number, text in enumerate(texts, 1):
         if len(text) < SHORTEST_KEY:
             raise ConfigError(
@@ -91,7 +91,7 @@ def keys_of(texts: Sequence[str]) -> Keys | None:
 
 
 def sign_lineage(message: Message, mailbox: str, keys: Keys) -> Message:
-    """Sign what a replayed copy says about its letter, for the mailbox it goes to."""
+    """Sign the lineage of a replayed copy, for the mailbox it goes to."""
     lineage = message.lineage
     if lineage is None:
         return message
@@ -102,10 +102,10 @@ def sign_lineage(message: Message, mailbox: str, keys: Keys) -> Message:
 
 def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
     """
-    Tell whether one of us made this copy, with this body and for this mailbox.
+    Return whether we made this copy, with this body and for this mailbox.
 
-    Whether a copy for this mailbox may be where it was found is for `core.origin` to
-    say: its broker may have moved it to a dead queue.
+    `core.origin` decides whether a copy for this mailbox may be where it was found: its broker
+    may have moved it to a dead queue.
     """
     lineage = message.lineage
     return lineage is not None and keys.verifies(
@@ -114,7 +114,7 @@ def is_lineage_signed(message: Message, mailbox: str, keys: Keys) -> bool:
 
 
 def _lineage_parts(message: Message, lineage: Lineage, mailbox: str) -> tuple[Part, ...]:
-    # Not the id: on some brokers a message gets a new one each time it is sent.
+    # Not the id: some brokers give a message a new one each time it is sent.
     return (
         mailbox,
         body_digest(message.body),
@@ -125,7 +125,7 @@ def _lineage_parts(message: Message, lineage: Lineage, mailbox: str) -> tuple[Pa
 
 
 class _Mac:
-    """HMAC-SHA256 with a key that is worked in once: `hmac` does that every time."""
+    """HMAC-SHA256 with a prepared key: `hmac` prepares it for every call."""
 
     __slots__ = ("_inner", "_outer")
 

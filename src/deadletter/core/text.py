@@ -1,10 +1,10 @@
 """
-Odd text in a form that others can hold or show.
+Odd text in a form that others can store or show, counts, and durations.
 
-Some databases refuse NUL, and lone surrogates are no text to anybody; both come in
-from foreign brokers. `stored` and `shown` keep them exactly, after a character that
-no text should have. `spelled` is for readers: half a character becomes `\\udc80`, the
-same six characters that find it in a search.
+Some databases reject NUL, and lone surrogates cannot be encoded; both come from foreign
+brokers. `stored` and `shown` keep them exactly, behind a character that no text should have.
+`spelled` is for readers: a lone surrogate becomes `\\udc80`, six characters that also find it
+in a search.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, overload
 import msgspec
 
 MARK: Final = "\ufdd0"
-"""Whatever text has it was escaped."""
+"""The character that marks escaped text."""
 
 _ODD: Final = re.compile(f"[\0\ud800-\udfff{MARK}]")
 _ESCAPED: Final = re.compile(f"{MARK}([0-9a-f]{{4}})")
@@ -26,7 +26,7 @@ def stored(text: str) -> str: ...
 @overload
 def stored(text: str | None) -> str | None: ...
 def stored(text: str | None) -> str | None:
-    """A text as it can be stored; two that differ still do."""
+    """Return a text that can be stored; different texts stay different."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     return _ODD.sub(_escape, text)
@@ -37,7 +37,7 @@ def shown(text: str) -> str: ...
 @overload
 def shown(text: str | None) -> str | None: ...
 def shown(text: str | None) -> str | None:
-    """A stored text as what it was."""
+    """Return the original of a stored text."""
     if text is None or text.isascii() or MARK not in text:
         return text
     return _ESCAPED.sub(_meant, text)
@@ -71,32 +71,31 @@ def _meant(found: re.Match[str]) -> str:
     return chr(int(found[1], 16))
 
 
-# Text of others, fit to be stored.
+# Foreign text, fit to be stored.
 #
-# Controls would act on a terminal, halves of surrogate pairs cannot be encoded, NUL
-# is refused by databases, and direction marks make a line say something else than
-# it shows. They are spelled out; everything else stays as it is.
+# Control characters act on a terminal, lone surrogates cannot be encoded, databases
+# reject NUL, and direction marks change how a line reads. They are spelled out.
 
 _UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """The text with what is unfit spelled out; tabs and newlines stay."""
+    """Return the text with unfit characters spelled out; tabs and newlines stay."""
     return text if text.isprintable() else _UNFIT.sub(_spelled, text)
 
 
 def plain_line(text: str) -> str:
-    """The same on one line."""
+    """Return the text of `plain` on one line."""
     return plain(text).replace("\n", "\\n")
 
 
 def is_word(text: str) -> bool:
-    """Return whether it is printable ASCII without spaces, as a secret in a header is."""
+    """Return whether a text is printable ASCII without spaces."""
     return text.isascii() and text.isprintable() and " " not in text
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, or its beginning with a mark where the rest is missing."""
+    """Return the text, or its beginning with an ellipsis if it is longer than `limit`."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -105,7 +104,7 @@ def _spelled(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-# Looking for many words at once.
+# A search for many words at once.
 
 _Tree: TypeAlias = dict[str, "_Tree"]
 
@@ -114,10 +113,10 @@ _DEEP: Final = 16  # letters of a word that are looked at
 
 def hint_of(words: Iterable[str]) -> re.Pattern[str]:
     """
-    A pattern that is found in every text that holds one of the words.
+    Return a pattern that matches every text with one of the words.
 
-    It goes over the text once, in half the time that asking for one word after
-    another takes. Of long words it knows only the beginning.
+    It scans the text once, twice as fast as searching one word after another. Only the
+    beginning of long words is compared.
     """
     tree: _Tree = {}
     for word in words:
@@ -129,7 +128,7 @@ def hint_of(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def _told(tree: _Tree) -> str:
-    if "" in tree:  # a word ends here: longer ones need not be looked for
+    if "" in tree:  # a word ends here: it covers longer ones
         return ""
     branches = [re.escape(letter) + _told(rest) for letter, rest in tree.items()]
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
@@ -144,15 +143,14 @@ def many(count: int, one: str, more: str | None = None) -> str:
 
 
 def attempts_of(count: int) -> str:
-    """Return how often something was tried before it died, for people; 0 is unknown."""
+    """Return the number of attempts before a death, for people; 0 is unknown."""
     return f"after {many(count, 'attempt')}" if count else "attempts unknown"
 
 
-# Text of others, made harmless for a terminal.
+# Foreign text, made harmless for a terminal.
 #
-# Messages, errors and notes may hold anything: sequences that move the cursor,
-# write to the clipboard, or turn the reading direction so that a line says
-# something else than it shows. What is shown here is what is there.
+# Messages, errors and notes may hold sequences that move the cursor, write to the
+# clipboard or change the reading direction. They are spelled out.
 
 # C0 and C1 controls; soft hyphen; direction marks, embeddings and isolates; line
 # and paragraph separators; other invisible format characters; lone surrogates;
@@ -165,17 +163,17 @@ _HARMFUL_IN_LINES: Final = re.compile(_HARMFUL.pattern.replace("\x00-\x1f", "\x0
 
 
 def clean(text: str) -> str:
-    """The text on one line, with everything a terminal would act on spelled out."""
+    """Return the text on one line, with everything that a terminal would act on spelled out."""
     return _HARMFUL.sub(_safe_spelled, text)
 
 
 def clean_lines(text: str) -> str:
-    """The same, but newlines stay, and tabs become spaces."""
+    """Return the text of `clean` with its newlines; tabs become spaces."""
     return _HARMFUL_IN_LINES.sub(_safe_spelled, text.replace("\t", "    "))
 
 
 def clean_json(text: str) -> str:
-    """A JSON document that means the same and is harmless to look at."""
+    """Return an equal JSON document that is harmless on a terminal."""
     return _HARMFUL_IN_LINES.sub(lambda found: _units(found[0]), text)
 
 
@@ -227,22 +225,22 @@ _PART: Final = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
 _PARTS: Final = re.compile(_PART, re.ASCII)
 _WHOLE: Final = re.compile(rf"([-+]?)(0|(?:{_PART})+)", re.ASCII)
 _LONGEST: Final = 2**63 - 1  # nanoseconds: what Go can count
-_LONGEST_INPUT: Final = 100  # nobody needs more to say how long something takes
+_LONGEST_INPUT: Final = 100  # characters
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; a ValueError says what was wrong with it."""
+    """Return the seconds of a duration. Raises ValueError if it is invalid."""
     found = _WHOLE.fullmatch(text) if len(text) <= _LONGEST_INPUT else None
     if found is None:
         raise ValueError(f"not a duration: {text[:_LONGEST_INPUT]!a}; write 30s, 5m or 1h30m")
     nanos = sum(float(n) * _UNITS[unit] for n, unit in _PARTS.findall(found[2]))
     if nanos > _LONGEST:
-        raise ValueError(f"longer than anybody waits: {text!a}")
+        raise ValueError(f"duration too long: {text!a}; use at most 2562047h")
     return (-nanos if found[1] == "-" else nanos) / 1e9
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest way to write so many seconds, to the nanosecond."""
+    """Return the shortest text of a duration, exact to the nanosecond."""
     nanos = round(abs(seconds) * 1e9)
     sign = "-" if seconds < 0 and nanos else ""
     if nanos < _UNITS["s"]:

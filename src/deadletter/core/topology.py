@@ -1,7 +1,7 @@
 """
-Which mailboxes there may be, and which may be whose dead queue (P7).
+Checks of mailboxes and their dead queues (P7).
 
-Pure checks, made by every engine in the same transaction as the change itself.
+They are pure; every engine runs them in the transaction of the change itself.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ class Options(Protocol):
 
 
 def check_name(name: str) -> None:
-    """Refuse a name no engine could live with."""
+    """Reject an invalid mailbox name."""
     if not 1 <= len(name) <= MAX_NAME:
-        raise ConfigError(f"a queue name has 1 to {MAX_NAME} characters, this one {len(name)}")
+        raise ConfigError(f"a queue name must have 1 to {MAX_NAME} characters, got {len(name)}")
     if "~" in name or not name.isprintable() or any(c.isspace() for c in name):
         raise ConfigError(
             f"the queue name {name!a} has white space, a control character or a ~ in"
@@ -43,9 +43,9 @@ def check_name(name: str) -> None:
 
 def validate(options: Options, existing: Mapping[str, Options]) -> None:
     """
-    Refuse options that cannot be, beside the queues there are already.
+    Reject invalid options, given the existing queues.
 
-    The queue itself may be among `existing`: that is a change to it.
+    The queue itself may be among `existing`: then its options change.
     """
     check_name(options.name)
     _check_numbers(options)
@@ -60,21 +60,21 @@ def validate(options: Options, existing: Mapping[str, Options]) -> None:
 
 
 def check_creation(options: Options, existing: Mapping[str, Options]) -> None:
-    """Refuse to make what cannot be, or is there already with other options."""
+    """Reject invalid options, or a queue that exists with other options."""
     validate(options, existing)
     if existing.get(options.name, options) != options:
         raise Conflict(f"queue {options.name} exists with other options: update it instead")
 
 
 def check_update(options: Options, existing: Mapping[str, Options]) -> None:
-    """Refuse to change what is not there, or into what cannot be."""
+    """Reject a change of a missing queue, or invalid options."""
     if options.name not in existing:
         raise NotFound(f"there is no queue {options.name!a}: create it first")
     validate(options, existing)
 
 
 def check_deletion(name: str, existing: Mapping[str, Options], *, force: bool = False) -> list[str]:
-    """Refuse to delete a dead queue in use; the names of those using it if forced."""
+    """Reject the deletion of a dead queue in use; with `force`, return its users."""
     users = users_of(name, existing)
     if users and not force:
         raise Conflict(
@@ -88,24 +88,24 @@ def check_deletion(name: str, existing: Mapping[str, Options], *, force: bool = 
 def _check_numbers(options: Options) -> None:
     if not 0 <= options.max_attempts <= MAX_ATTEMPTS:
         raise ConfigError(
-            f"max_attempts is between 0 (no limit) and {MAX_ATTEMPTS}, not {options.max_attempts}"
+            f"max_attempts must be 0 (unlimited) to {MAX_ATTEMPTS}, got {options.max_attempts}"
         )
     expiry = options.expire_after
     if expiry is not None and not 0 < expiry <= LONGEST:
         raise ConfigError(
-            f"expire_after is a number of seconds above 0, at most {LONGEST:,.0f}, not {expiry}"
+            f"expire_after must be > 0 and at most {LONGEST:,.0f} seconds, got {expiry}"
         )
     if len(options.reference) > MAX_REFERENCE:
         raise ConfigError(f"a reference has at most {MAX_REFERENCE} characters")
 
 
 def no_dead_queue(name: str) -> ConfigError:
-    """There is no mailbox of this name that could be a dead queue."""
+    """Return the error for a dead queue that does not exist."""
     return ConfigError(f"dead_queue {name!a} does not exist; create it first")
 
 
 def users_of(name: str, existing: Mapping[str, Options]) -> list[str]:
-    """The mailboxes whose dead queue this is."""
+    """Return the mailboxes whose dead queue this is."""
     return sorted(
         other.name for other in existing.values() if other.dead_queue == name and other.name != name
     )

@@ -1,1 +1,1 @@
-"""Renders events: logs, metrics, traces."""
+"""Rendering of events: logs, metrics, traces and alerts."""

@@ -40,18 +40,18 @@ from .notifications import SHOWN, Notice, NotificationFailed, Notifier, notifier
 from .observers import Arrivals
 from .waiting import oldest_pending, unsettled
 
-GROUPS: Final = 1_000  # the latest ones, that are looked at
-WINDOWS: Final = 1_000  # the latest ones of brakes, that are looked at
-WAITING: Final = 500  # letters nobody looked at, the youngest that are too old
+GROUPS: Final = 1_000  # the latest ones that are checked
+WINDOWS: Final = 1_000  # the latest ones of brakes that are checked
+WAITING: Final = 500  # unreviewed letters, the youngest that are too old
 SOURCES: Final = 50  # of them
 LEASE: Final = 180.0  # seconds to send a notice
-TRIES: Final = (0.0, 1.0, 5.0)  # seconds before each try, at every look
+PAUSES: Final = (0.0, 1.0, 5.0)  # seconds before each attempt to send
 MOST_UNSENT: Final = 1_000  # alerts kept for a target that is unavailable
 _PENDING: Final = parse(f"is:{State.PENDING}")
 
 
 class Alerting:
-    """Tells people of what arrives in one office."""
+    """Sends alerts about one office."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Alerting:
         await asyncio.gather(*(post.notify(found) for post in self._posts))
 
     def _growth(self, groups: Sequence[Group], now: datetime) -> dict[str, int]:
-        """Deaths of each group within the window, as far as they were seen."""
+        """Return the deaths of each group within the window, as far as they were seen."""
         for one in self._arrivals.look(groups):
             self._grown.append((now, one.group.fingerprint, one.count))
         begin = now - timedelta(seconds=self._alerts.growing_within)
@@ -156,7 +156,7 @@ class _Post:
         notice = self._notice(alerts)
         name, count = self._notifier.kind.value, len(alerts)
         why = ""
-        for pause in TRIES:
+        for pause in PAUSES:
             await asyncio.sleep(pause)
             try:
                 await self._notifier.notify(notice)
@@ -215,9 +215,9 @@ def alarms(
 
 def dimension(name: str) -> str:
     """
-    Return a name as CloudWatch takes it: some ASCII, not too much, and no colon in front.
+    Return a name in the form that CloudWatch accepts: ASCII, bounded, without a leading colon.
 
-    It refuses all numbers that are sent together with one it does not take.
+    CloudWatch rejects all numbers of a request with an invalid name.
     """
     plain = name.encode("ascii", "backslashreplace").decode()
     spelled = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain)
@@ -239,13 +239,13 @@ def _alarm(alarm: CloudAlarm, name: str, topic: str | None) -> dict[str, Any]:
         "EvaluationPeriods": alarm.periods,
         "Threshold": alarm.threshold,
         "ComparisonOperator": "GreaterThanThreshold",
-        "TreatMissingData": "notBreaching",  # no news is that nothing died
+        "TreatMissingData": "notBreaching",  # no data means no deaths
         "AlarmActions": [topic] if topic else [],
     }
 
 
 def prometheus_rules(rules: Sequence[AlertRule] = RULES) -> str:
-    """Return the rules as YAML; every text in it is written as JSON, which is YAML as well."""
+    """Return the rules as YAML, with every text as JSON, which is YAML too."""
     lines = ["groups:", "  - name: deadletter", "    rules:"]
     for rule in rules:
         lines += [f"      - alert: {rule.name}", f"        expr: {_text(rule.expr)}"]

@@ -1,13 +1,13 @@
 """
-Numbers and alarms for CloudWatch.
+Metrics and alarms for CloudWatch.
 
     watch = CloudWatch()
     app = App(url, observe=fan_out(watch, log_events(clock)))
     async with cloudwatch(region="eu-west-1") as client:
         await watch.publish_every(60, client, await app.letters(), stop)
 
-Counts are gathered here and sent as sums, so that a flood of dead letters costs no
-more calls than a trickle.
+Counts are collected here and sent as sums, so that a flood of dead letters costs no more calls
+than a few.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Sum(Struct):
-    """Values of one series, as CloudWatch takes them together."""
+    """The values of one series, as CloudWatch takes them together."""
 
     unit: str
     count: float = 0
@@ -50,7 +50,7 @@ class Sum(Struct):
     most: float = 0.0
 
     def add(self, other: "Sum") -> None:
-        """Take these in as well."""
+        """Add these values."""
         is_first = not self.count
         self.least = other.least if is_first else min(self.least, other.least)
         self.most = other.most if is_first else max(self.most, other.most)
@@ -59,14 +59,14 @@ class Sum(Struct):
 
 
 class CloudWatch:
-    """An observer that adds up what happens until it is published."""
+    """An observer that adds up events until they are published."""
 
     def __init__(self) -> None:
         self._sums: dict[Series, Sum] = {}
         self._source = Capped()
 
     def __call__(self, event: Event) -> None:
-        """Count it in."""
+        """Count an event."""
         if isinstance(event, Buried):
             source = ("Source", self._source(event.mailbox))
             self._count("MessagesDeadLettered", source)
@@ -83,10 +83,9 @@ class CloudWatch:
 
     async def publish(self, client: Any, store: LetterStore | None = None) -> int:
         """
-        Send what was added up, and how many letters of each source are open.
+        Send the sums and the number of open letters of each source; return how many numbers.
 
-        How many numbers that were. What cannot be sent is sent next time, with what
-        comes until then.
+        Numbers that could not be sent are sent the next time, with what was added since.
         """
         if store is not None:
             for source, states in (await store.counts()).items():
@@ -105,7 +104,7 @@ class CloudWatch:
                 left = left[AT_ONCE:]
         finally:
             for series, one in left:
-                if series[0] != "OpenLetters":  # what was open then is no news
+                if series[0] != "OpenLetters":  # an old number of open letters is useless
                     self._sums.setdefault(series, Sum(one.unit)).add(one)
         return len(sums)
 
@@ -113,9 +112,9 @@ class CloudWatch:
         self, seconds: float, client: Any, store: LetterStore, stop: asyncio.Event
     ) -> None:
         """
-        Go on publishing until `stop` is set; once more when it is.
+        Publish until `stop` is set, and once more then.
 
-        What cannot be published is kept for the next time. Why it cannot is logged,
+        Numbers that could not be published are kept for the next time. The reason is logged
         once until it works again.
         """
         works = True
@@ -146,9 +145,10 @@ async def put_alarms(
     topic: str | None = None,
 ) -> list[str]:
     """
-    Make or change the alarms: for each source, and each dead-letter queue of SQS.
+    Create or change the alarms of each source and each SQS dead-letter queue; return their
+    names.
 
-    They tell the SNS `topic`. The names of all alarms.
+    They notify the SNS `topic`.
     """
     wanted = alarms(sources=sources, queues=queues, topic=topic)
     for alarm in wanted:
@@ -160,7 +160,7 @@ async def put_alarms(
 async def cloudwatch(
     *, region: str | None = None, endpoint: str | None = None
 ) -> AsyncIterator[Any]:
-    """A client of CloudWatch, with the keys of the environment or the machine."""
+    """Open a client of CloudWatch, with the credentials of the environment or the machine."""
     async with AsyncExitStack() as stack:
         client = get_session().create_client(
             "cloudwatch", region_name=region, endpoint_url=endpoint
@@ -168,9 +168,7 @@ async def cloudwatch(
         try:
             opened = await stack.enter_async_context(client)
         except theirs.NoRegionError as error:
-            raise ConfigError(
-                "no AWS region is set: say which (--region), or set AWS_REGION"
-            ) from error
+            raise ConfigError("no AWS region is set: use --region, or set AWS_REGION") from error
         except (theirs.BotoCoreError, ValueError) as error:
             raise ConfigError(
                 f"CloudWatch is unavailable: {error}; check region, endpoint and AWS_PROFILE"

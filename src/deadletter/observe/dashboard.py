@@ -11,7 +11,7 @@ _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One picture: queries by what their lines are called."""
+    """One panel: queries by the names of their lines."""
 
     title: str
     queries: Mapping[str, str]

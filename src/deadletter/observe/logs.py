@@ -148,7 +148,7 @@ def log_events(
 
 
 class _Lines:
-    """Counts what was written this second, and what was not."""
+    """Counts the lines written this second, and those left out."""
 
     def __init__(self, clock: Clock, log: Log, limit: int) -> None:
         self._clock = clock
@@ -174,7 +174,7 @@ class _Lines:
             self._log(level, name, fields_of(event))
 
     def _report(self) -> None:
-        """Say what was left out since, and begin to count anew."""
+        """Write how many lines were left out, and start to count anew."""
         seen, self._seen = self._seen, {}
         for (name, mailbox), count in seen.items():
             if count > self._limit:
@@ -204,7 +204,7 @@ def _to_logging(level: int, name: str, fields: Mapping[str, Any]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Plain words as they are; quoted where spaces or quotes would mislead."""
+    """Return plain words as they are; others quoted."""
     text = str(value)
     if text.isprintable() and text and not set(text) & set(" \"'=\\"):
         return text

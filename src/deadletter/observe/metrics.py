@@ -75,7 +75,7 @@ MILLISECONDS: Final = (1, 5, 20, 100, 500, 1000, 2500, 5000, 10_000, 60_000, 900
 
 
 class Aliases:
-    """An observer that counts again, under other names."""
+    """An observer that counts under further names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, label: str = "mailbox") -> Counter:
@@ -83,15 +83,13 @@ class Aliases:
 
         self._sent = counter("dlq_messages_sent", "Messages that became dead letters.")
         self._replayed = counter("dlq_messages_replayed", "Letters that DLQ consumers sent back.")
-        self._discarded = counter(
-            "dlq_messages_discarded", "Letters that DLQ consumers threw away."
-        )
+        self._discarded = counter("dlq_messages_discarded", "Letters that DLQ consumers discarded.")
         self._of_node = counter(
             "pipestream_dlq_messages", "Messages that became dead letters.", "node_id"
         )
         self._milliseconds = Histogram(
             "dlq_processing_duration_ms",
-            "Time DLQ handlers took, in milliseconds.",
+            "Run time of DLQ handlers, in milliseconds.",
             ["mailbox"],
             registry=registry,
             buckets=MILLISECONDS,
@@ -99,7 +97,7 @@ class Aliases:
         self._mailbox = Capped()
 
     def __call__(self, event: Event) -> None:
-        """Count it in, if one of the names is about it."""
+        """Count an event, if one of the names covers it."""
         if isinstance(event, Buried):
             mailbox = self._mailbox(event.mailbox)
             self._sent.labels(mailbox).inc()
@@ -121,7 +119,7 @@ _AGES: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
 
 
 class Metrics:
-    """An observer that counts, times and gauges what happens."""
+    """An observer that counts and times events."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -142,7 +140,7 @@ class Metrics:
         self._received = counter("messages_received", "Deliveries claimed.", "mailbox")
         self._attempts = counter("attempts", "Attempts, by how they ended.", "mailbox", "outcome")
         self._errors = counter(
-            "errors", "Errors, by what they are.", "mailbox", "category", "trouble"
+            "errors", "Errors, by category and trouble.", "mailbox", "category", "trouble"
         )
         self._unkept = counter(
             "dead_letter_failures", "Failures to keep a dead letter: page on it."
@@ -156,23 +154,21 @@ class Metrics:
         )
         self._dead_items = counter("dead_items", "Items of the queue server that died.", *_OF_ITEMS)
         self._alerts = counter(
-            "alerts", "Alerts, by whether people could be told.", "target", "outcome"
+            "alerts", "Alerts, by whether they could be sent.", "target", "outcome"
         )
         self._brake = gauge("breaker_state", "1 while the brake is open.", "mailbox")
         self._openings = counter(
             "brake_openings", "Times the brake opened: outage or systemic.", "mailbox", "kind"
         )
         self._held = counter(
-            "messages_held", "Messages given back while the brake was open.", "mailbox"
+            "messages_held", "Messages released while the brake was open.", "mailbox"
         )
-        self._unreachable = gauge(
-            "out_of_reach", "1 while it cannot be reached.", "mailbox", "what"
-        )
+        self._unreachable = gauge("out_of_reach", "1 while it is unreachable.", "mailbox", "what")
         self._handler_seconds = histogram(
-            "handler_duration_seconds", "Time handlers took, by how it ended.", _SECONDS, "outcome"
+            "handler_duration_seconds", "Run time of handlers, by outcome.", _SECONDS, "outcome"
         )
         self._letter_seconds = histogram(
-            "processing_duration_seconds", "Time DLQ handlers took.", _SECONDS
+            "processing_duration_seconds", "Run time of DLQ handlers.", _SECONDS
         )
         self._ages = histogram(
             "message_age_seconds", "Time between death and a DLQ handler.", _AGES
@@ -214,7 +210,7 @@ class Metrics:
         }
 
     def __call__(self, event: Event) -> None:
-        """Count it in."""
+        """Count an event."""
         on = self._on.get(type(event))
         if on is not None:
             on(event)
@@ -250,7 +246,7 @@ class Metrics:
         what = _kind(event.what)
         if what in ("office", "letter"):
             self._unkept.inc()
-        if what != "letter":  # a letter that was refused never comes back in reach
+        if what != "letter":  # a refused letter never becomes reachable again
             self._unreachable.labels(self._mailbox(event.mailbox), what).set(1)
 
     def _on_back_in_reach(self, event: BackInReach) -> None:
@@ -277,7 +273,7 @@ class Metrics:
         name, failure = self._mailbox(event.mailbox), event.failure
         self._attempts.labels(name, outcome).inc()
         self._errors.labels(name, failure.category.value, failure.trouble.value).inc()
-        if event.seconds > 0:  # else no handler was run: a worker was lost, say
+        if event.seconds > 0:  # else no handler ran, for example after a lost worker
             self._handler_seconds.labels(name, outcome).observe(event.seconds)
 
     def _on_brake_opened(self, event: BrakeOpened) -> None:
@@ -298,18 +294,18 @@ _REACHED: Final = frozenset({"broker", "office", "ledger", "mailbox", "letter"})
 
 
 def _kind(what: str) -> str:
-    """`mailbox orders-dlq` is a mailbox, whichever: names are not told apart."""
+    """Return the kind of a thing: `mailbox orders-dlq` is a mailbox."""
     kind = what.partition(" ")[0]
     return kind if kind in _REACHED else OTHER
 
 
 class Counted:
-    """The numbers of one process: `observe` counts, `text` tells."""
+    """The metrics of one process: `observe` counts, `text` renders."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self.observe: Observer = Metrics(self._registry)
 
     async def text(self) -> bytes:
-        """Everything that was counted."""
+        """Return all metrics as text."""
         return generate_latest(self._registry)

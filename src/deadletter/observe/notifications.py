@@ -40,29 +40,31 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.redact import redact
 from deadletter.core.text import cut, plain_line
 
-# A receiver computes the same, compares in constant time, and refuses what is older
-# than a few minutes.
+# A receiver computes the same, compares in constant time, and rejects requests that are
+# older than a few minutes.
 
 PREFIX: Final = "whsec_"
-_SHORTEST: Final = 16  # bytes: less could be guessed
+_SHORTEST: Final = 16  # bytes
 
 
 def secret_of(text: str) -> bytes:
-    """Return the bytes to sign with: base64 behind `whsec_`, any other text as it is."""
+    """Return the bytes to sign with: base64 after `whsec_`, any other text as it is."""
     if text.startswith(PREFIX):
         try:
             secret = base64.b64decode(text.removeprefix(PREFIX), validate=True)
         except binascii.Error:
-            raise ConfigError("the secret of a webhook is not base64 behind whsec_") from None
+            raise ConfigError(
+                "the secret of a webhook is not valid base64 after whsec_: create a new one"
+            ) from None
     else:
         secret = text.encode()
     if len(secret) < _SHORTEST:
-        raise ConfigError(f"the secret of a webhook has at least {_SHORTEST} bytes")
+        raise ConfigError(f"the secret of a webhook is too short: use at least {_SHORTEST} bytes")
     return secret
 
 
 def signed(secret: bytes, id: str, seconds: int, body: bytes) -> str:
-    """Return what goes into the header `webhook-signature`."""
+    """Return the value of the header `webhook-signature`."""
     content = f"{id}.{seconds}.".encode() + body
     digest = hmac.new(secret, content, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
@@ -70,11 +72,11 @@ def signed(secret: bytes, id: str, seconds: int, body: bytes) -> str:
 
 class DaemonCalls:
     """
-    Makes blocking calls, one at a time, each at most `within` seconds long.
+    Makes blocking calls, one at a time, each for at most `within` seconds.
 
-    The time limits of a library count from byte to byte: a server that sends one now
-    and then holds its call without end. Then we go on, and so does the end of the
-    process; the next call is refused while the last one still lasts.
+    Time limits of a library count from byte to byte, so a slow server can hold a call without
+    end. We then continue, and so does the end of the process; the next call is rejected while
+    the last one still runs.
     """
 
     def __init__(self) -> None:
@@ -130,14 +132,14 @@ class Notice(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """All of it in one line."""
+        """The notice in one line."""
         count = len(self.alerts) + self.more
         rest = f" (and {count - 1:,} more)" if count > 1 else ""
         return plain_line(cut(self.alerts[0].text, 150)) + rest
 
 
 class Notifier(Protocol):
-    """Somebody who tells people."""
+    """A way to notify people."""
 
     kind: TargetKind
 
@@ -154,14 +156,14 @@ def notifier_for(target: AlertTarget) -> Notifier:
 
 
 def check_url(text: str, what: str) -> None:
-    """Refuse a URL that nothing can be posted to."""
+    """Reject a URL that nothing can be posted to."""
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigError(f"{what} cannot go to {redact(text)!r}: give an http:// or https:// URL")
 
 
 class Webhook:
-    """A URL that takes JSON, signed if there is a secret to sign with."""
+    """A URL that takes JSON, signed if there is a secret."""
 
     def __init__(self, url: str, secret: str | None = None) -> None:
         self._calls = DaemonCalls()
@@ -185,7 +187,7 @@ class _Webhook:
         self._webhook = Webhook(target.to, target.secret)
 
     async def notify(self, notice: Notice) -> None:
-        """Post it as JSON, signed if there is a secret to sign with."""
+        """Post the notice as JSON, signed if there is a secret."""
         data = {"alerts": notice.alerts, "more": notice.more}
         await self._webhook.post("deadletter.alerts", notice.id, notice.at, data)
 
@@ -198,7 +200,7 @@ class _Slack:
         self._url = target.to
 
     async def notify(self, notice: Notice) -> None:
-        """Post it as a text for people."""
+        """Post the notice as a text for people."""
         lines = [f"• {_for_slack(alert)}" for alert in notice.alerts]
         if notice.more:
             lines.append(f"…and {notice.more:,} more")
@@ -229,10 +231,10 @@ class _Email:
             )
         odd = [one for one in (self._sender, *self._to) if not _is_address(one)]
         if odd or not self._to:
-            raise ConfigError(f"{odd[:1] or target.to!r} is no e-mail address")
+            raise ConfigError(f"{odd[:1] or target.to!r} is not a valid e-mail address")
 
     async def notify(self, notice: Notice) -> None:
-        """Send it as a plain text."""
+        """Send the notice as plain text."""
         mail = EmailMessage()
         mail["From"], mail["To"] = self._sender, ", ".join(self._to)
         mail["Subject"] = f"[deadletter] {notice.title}"
@@ -268,7 +270,7 @@ def _send(server: SplitResult, mail: EmailMessage) -> None:
         connection = smtplib.SMTP(host, server.port or 25, timeout=PATIENCE)
     with connection:
         if server.username:
-            if server.scheme == "smtp":  # a password is never said in clear
+            if server.scheme == "smtp":  # a password is never sent in clear
                 connection.starttls(context=ssl.create_default_context())
             connection.login(unquote(server.username), unquote(server.password or ""))
         connection.send_message(mail)

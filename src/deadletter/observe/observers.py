@@ -15,9 +15,9 @@ from deadletter.core.letter import Group
 
 def fan_out(*observers: Observer) -> Observer:
     """
-    Tell every observer of every event.
+    Return an observer that passes every event to every observer.
 
-    One that raises is named in the log, once, and the others still hear of it.
+    An observer that raises is logged once, and the others still get the event.
     """
     complained: set[int] = set()
 
@@ -48,10 +48,10 @@ _NAME: Final = re.compile(rb"([a-zA-Z0-9_:]+)(\{?)")
 
 def gathered(texts: Mapping[str, bytes]) -> bytes:
     """
-    Return what each process tells, one text after the other made one.
+    Return the metrics of several processes as one text.
 
-    Every number has a label `process` more. They are not added up: one that is
-    started again begins at zero, and a sum that falls means nothing.
+    Every number gets a label `process`. They are not added up: a restarted process starts at
+    zero, and a sum that falls means nothing.
     """
     families: dict[bytes, list[bytes]] = {}
     for process, text in texts.items():
@@ -77,7 +77,7 @@ KEPT: Final = 10_000  # groups whose numbers are remembered
 
 
 class Arrived(Struct, frozen=True):
-    """Deaths of one group since the last look."""
+    """Deaths of one group since the last check."""
 
     group: Group
     count: int
@@ -86,10 +86,10 @@ class Arrived(Struct, frozen=True):
 
 class Arrivals:
     """
-    Tells what arrived between two looks at the latest groups.
+    Counts arrivals between two checks of the latest groups.
 
-    Of a group that is not known, all deaths have arrived if it was first seen since
-    `since`; else what it has now is where counting begins.
+    Of an unknown group, all deaths have arrived if it was first seen since `since`; otherwise
+    counting begins with its current number.
     """
 
     def __init__(self, since: datetime) -> None:
@@ -97,7 +97,7 @@ class Arrivals:
         self._totals: dict[str, int] = {}
 
     def look(self, groups: Sequence[Group]) -> list[Arrived]:
-        """Return what arrived since the last look."""
+        """Return what arrived since the last check."""
         arrived = []
         for group in groups:
             # Out and in again: those seen last are forgotten last.

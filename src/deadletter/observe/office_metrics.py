@@ -1,8 +1,8 @@
 """
-The office in numbers, for Prometheus: asked of the store when somebody wants to know.
+The office in numbers, for Prometheus: read from the store on request.
 
-Everything here is bounded: sources and groups are told apart up to a limit, and the
-store is asked for the latest groups and campaigns only.
+Everything here is bounded: sources and groups are distinguished up to a limit, and only the
+latest groups and campaigns are read.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ _ENDS: Final = (
 
 
 class Replays:
-    """Counts outcomes as they come in; those from before the first look are not."""
+    """Counts outcomes as they arrive; those before the first check do not count."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._messages = Counter(
             "dlq_replay_messages",
-            "Letters sent back, by what became of them.",
+            "Letters sent back, by outcome.",
             ["campaign_kind", "outcome"],
             registry=registry,
         )
@@ -58,7 +58,7 @@ class Replays:
             "dlq_replay_campaigns", "Replays by state.", ["state"], registry=registry
         )
         self._unsettled = Gauge(
-            "dlq_replay_unsettled", "Letters sent back whose outcome is to come.", registry=registry
+            "dlq_replay_unsettled", "Letters sent back that have no outcome yet.", registry=registry
         )
         for kind in ("back", "elsewhere"):
             for outcome in _ENDS:
@@ -69,7 +69,7 @@ class Replays:
         self._looked = clock.monotonic()
 
     def show(self, campaigns: Sequence[Campaign]) -> None:
-        """How the latest campaigns stand now."""
+        """Show the latest campaigns."""
         sent = 0
         for campaign in campaigns:
             before = self._before.get(campaign.id)
@@ -101,11 +101,11 @@ def _sent(counts: dict[Outcome, int]) -> int:
 
 class OfficeMetrics:
     """
-    Gauges of one office, and counters of what arrives in it.
+    Gauges of one office, and counters of its arrivals.
 
-    A counter rises from the first look on. A source that is new is shown at zero
-    first: Prometheus does not see a series rise that begins with its first rise.
-    Without `mismatch`, where mailboxes keep no sums, that number is NaN.
+    A counter rises from the first check on. A new source is shown at zero first: Prometheus
+    does not see the rise of a series that begins with it. Without `mismatch`, where mailboxes
+    keep no sums, that number is NaN.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class OfficeMetrics:
         )
         self._oldest = gauge(
             "dlq_oldest_unreviewed_age_seconds",
-            "Age of the oldest letter that nobody has looked at.",
+            "Age of the oldest letter that nobody has reviewed.",
             "source",
         )
         self._unsettled = gauge(
             "dlq_oldest_unsettled_age_seconds",
-            "Age of the oldest replayed copy whose outcome is to come.",
+            "Age of the oldest replayed copy without an outcome.",
             "source",
         )
         self._groups = gauge("dlq_groups", "Groups with open letters.", "status")
@@ -165,7 +165,7 @@ class OfficeMetrics:
         self._held: Tally[str] = Tally()  # arrivals of those that have not
 
     async def refresh(self) -> None:
-        """Ask the office. One that does not answer is shown as down, and no more."""
+        """Read the office. If it does not answer, only show it as down."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._ask()
@@ -245,7 +245,7 @@ class OfficeMetrics:
     async def _find_unsettled(
         self, counts: Mapping[str, Mapping[State, int]]
     ) -> dict[str, datetime]:
-        """Since when the oldest replayed copy of each source has no outcome."""
+        """Find out since when the oldest replayed copy of each source has no outcome."""
         oldest: dict[str, datetime] = {}
         since = await self._store.waiting_since() if is_any_unsettled(counts) else {}
         for source, taken in since.items():

@@ -1,11 +1,10 @@
 """
-Sending as OpenTelemetry spans and numbers.
+Sending as OpenTelemetry spans and metrics.
 
     app = App("sqlite:///shop.db", sending=traced_sending(system="sqlite"))
 
-Each call that sends is a span of the trace it is made in, and the messages carry that
-span along: what becomes of them belongs to the same trace. A message that was given
-a `traceparent` of its own keeps it.
+Each call that sends is a span of the current trace, and the messages carry that span, so their
+processing belongs to the same trace. A message with its own `traceparent` keeps it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +43,7 @@ ERROR: Final = "error.type"
 
 
 class Meters:
-    """An observer that counts and times what happens, for OpenTelemetry."""
+    """An observer that counts and times events for OpenTelemetry."""
 
     def __init__(
         self, provider: MeterProvider | None = None, *, system: str = "deadletter"
@@ -62,14 +61,14 @@ class Meters:
             "dlq.messages.replayed", "{message}", "Letters DLQ consumers sent back."
         )
         self._discarded = counter(
-            "dlq.messages.discarded", "{message}", "Letters DLQ consumers threw away."
+            "dlq.messages.discarded", "{message}", "Letters DLQ consumers discarded."
         )
         self._errors = counter("dlq.errors", "{error}", "Errors, by how they were classified.")
         self._ages = meter.create_histogram(
             "dlq.message.age_seconds", "s", "Time between death and a DLQ handler."
         )
         self._durations = meter.create_histogram(
-            "dlq.processing.duration_ms", "ms", "Time DLQ handlers took."
+            "dlq.processing.duration_ms", "ms", "Run time of DLQ handlers."
         )
         meter.create_observable_gauge("dlq.queue.depth", [self._observe_depth], "{message}")
         self._mailbox, self._error_type = Capped(), Capped()
@@ -85,13 +84,13 @@ class Meters:
         }
 
     def __call__(self, event: Event) -> None:
-        """Count it in."""
+        """Count an event."""
         on = self._on.get(type(event))
         if on is not None:
             on(event)
 
     def show_letters(self, counts: Mapping[str, Mapping[State, int]]) -> None:
-        """How many letters of each state there are now, by source."""
+        """Show the number of letters in each state, by source."""
         depths = dict.fromkeys(self._depths, 0)
         for source, states in counts.items():
             name = self._mailbox(source)
@@ -112,7 +111,7 @@ class Meters:
 
     def _on_failed_attempt(self, event: Retried | Buried | FailedForGood) -> None:
         self._on_failure(event, event.failure)
-        if event.seconds > 0:  # else no handler was run: a worker was lost, say
+        if event.seconds > 0:  # else no handler ran, for example after a lost worker
             of_what = {ERROR: self._error_type(event.failure.error_type)}
             self._process.record(event.seconds, self._where(event, "process") | of_what)
 
@@ -167,15 +166,15 @@ def traced_sending(
     system: str = "deadletter",
 ) -> "TracedSending":
     """
-    Return what an App sends through, to have spans and numbers of it.
+    Return the wrapper of an App's sinks that records spans and metrics.
 
-    Without providers the global ones are used; `system` is what carries the messages.
+    Without providers the global ones are used; `system` names the broker.
     """
     return TracedSending(tracers, meters, system)
 
 
 class TracedSending:
-    """Goes around every sink."""
+    """A wrapper of every sink."""
 
     def __init__(
         self, tracers: TracerProvider | None, meters: MeterProvider | None, system: str
@@ -183,7 +182,7 @@ class TracedSending:
         self.tracer = trace.get_tracer(_NAME, tracer_provider=tracers)
         meter = metrics.get_meter(_NAME, meter_provider=meters)
         self._sent = meter.create_counter(
-            "messaging.client.sent.messages", "{message}", "Messages sent, or tried to."
+            "messaging.client.sent.messages", "{message}", "Messages sent, successfully or not."
         )
         self._duration = meter.create_histogram(
             "messaging.client.operation.duration", "s", "Time sending took."
@@ -192,11 +191,11 @@ class TracedSending:
         self._mailbox, self._error_type = Capped(), Capped()
 
     def __call__(self, sink: Sink, clock: Clock) -> Sink:
-        """Return the same sink, with a span for each call."""
+        """Return the sink with a span for each call."""
         return TracedSink(sink, self, clock)
 
     def where(self, mailbox: str) -> dict[str, str]:
-        """Return what is said of every call."""
+        """Return the attributes of every call."""
         return {
             "messaging.system": self._system,
             DESTINATION: mailbox,
@@ -207,7 +206,7 @@ class TracedSending:
     def count(
         self, mailbox: str, messages: int, seconds: float, error: BaseException | None
     ) -> None:
-        """Count a call in, however it ended."""
+        """Count a call, however it ended."""
         attributes = self.where(self._mailbox(mailbox))
         if error is not None:
             attributes[ERROR] = self._error_type(qualified_name(type(error)))
@@ -216,7 +215,7 @@ class TracedSending:
 
 
 class TracedSink:
-    """A sink whose calls are spans, and counted."""
+    """A sink whose calls are spans."""
 
     def __init__(self, sink: Sink, sending: TracedSending, clock: Clock) -> None:
         self.mailbox = sink.mailbox
@@ -225,7 +224,7 @@ class TracedSink:
         self._clock = clock
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
-        """As the sink does."""
+        """Send as the sink does."""
         mailbox = line(self.mailbox)
         with self._sending.tracer.start_as_current_span(
             f"send {mailbox}",

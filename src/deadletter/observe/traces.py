@@ -57,7 +57,7 @@ class TracedSource:
     async def receive(
         self, *, limit: int, wait: float, lease: float, alone: bool = False
     ) -> Sequence[Delivery]:
-        """As the source does."""
+        """Receive as the source does."""
         began = self._clock.now()
         try:
             received = await self._source.receive(limit=limit, wait=wait, lease=lease, alone=alone)
@@ -69,7 +69,7 @@ class TracedSource:
         return received
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
-        """As the source does."""
+        """Settle as the source does."""
         began = self._clock.now()
         settled = [one.delivery for one in settlements]
         try:
@@ -109,14 +109,14 @@ class TracedSource:
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """Say of what type an error was; its text may hold what is in a message."""
+    """Record the type of an error; its text may contain parts of a message."""
     name = line(qualified_name(type(error)))
     span.set_attribute("error.type", name)
     span.set_status(Status(StatusCode.ERROR, name))
 
 
 def context_of(traceparent: str | None) -> SpanContext | None:
-    """Return the span that a `traceparent` names; None when it is not one."""
+    """Return the span that a `traceparent` names; None if it is invalid."""
     span = span_of(traceparent)
     if span is None:
         return None
@@ -152,18 +152,18 @@ def traced(
     system: str = "deadletter",
 ) -> "Traced":
     """
-    Middleware that runs every attempt in a span, and makes spans of batches.
+    Return middleware that runs every attempt in a span, and makes spans of batches.
 
-    With `letters` (an App's own method of that name) a replayed copy links to the
-    very attempt that failed last; without, or when the office does not answer, to
-    the span its message was sent in. `system` is what carries the messages.
+    With `letters` (an App's method of that name), a replayed copy links to the attempt that
+    failed last. Without it, or if the office does not answer, it links to the span its message
+    was sent in. `system` names the broker.
     """
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
     return Traced(tracer, letters, system)
 
 
 class Traced:
-    """Goes around a handler, and around what feeds it."""
+    """A wrapper of a handler and its source."""
 
     def __init__(self, tracer: Tracer, letters: Letters | None, system: str) -> None:
         self._tracer = tracer
@@ -171,11 +171,11 @@ class Traced:
         self._system = system
 
     def around(self, source: Source, clock: Clock) -> Source:
-        """Return the same source, with a span for each batch."""
+        """Return the source with a span for each batch."""
         return TracedSource(source, self._tracer, system=self._system, clock=clock)
 
     def __call__(self, handler: Handler) -> Handler:
-        """Return the same handler, with a span for each attempt."""
+        """Return the handler with a span for each attempt."""
 
         async def attempt(delivery: Delivery) -> object:
             message = delivery.message
@@ -194,7 +194,7 @@ class Traced:
                 try:
                     return await handler(delivery)
                 except Signal:
-                    raise  # a handler's say in its own fate is no error
+                    raise  # a signal of the handler is not an error
                 except BaseException as error:
                     _failed(span, error)
                     raise
@@ -204,7 +204,7 @@ class Traced:
 
 def carried() -> dict[str, str]:
     """
-    Return the current trace context, to be sent along.
+    Return the current trace context, for sending.
 
         await app.send("orders", order, **carried())
     """
@@ -232,7 +232,7 @@ async def _failed_span(message: Message, letters: Letters | None) -> str | None:
     try:
         found = await (await letters()).get([message.lineage.letter_id])
     except BackendError:
-        return None  # a trace that is less exact is no reason not to work
+        return None  # a less exact trace is no reason to fail
     story = found[0].story() if found else []
     return next((one.trace for one in reversed(story) if one.trace), None)
 

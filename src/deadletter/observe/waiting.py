@@ -17,10 +17,10 @@ _PENDING: Final = parse(f"is:{State.PENDING}")
 
 async def oldest_pending(store: LetterStore, source: str, now: datetime) -> datetime | None:
     """
-    When the oldest letter of a source that nobody has looked at died.
+    Return when the oldest pending letter of a source died.
 
-    Lists are newest first, so it looks further and further back until it sees the
-    end: exact where few letters wait that long, else within a twentieth of the age.
+    Lists are newest first, so it looks further and further back until it sees the end: exact if
+    few letters wait that long, else within a twentieth of the age.
     """
     mine = All((_PENDING, Term("source", Op.IS, (literal(source),))))
     page, is_all = await _some(store, mine)
@@ -43,7 +43,7 @@ async def oldest_pending(store: LetterStore, source: str, now: datetime) -> date
 
 
 async def unsettled(store: LetterStore) -> tuple[Unsettled, ...]:
-    """Letters that wait for the outcome of a replay, the longest wait first."""
+    """Return the letters that wait for the outcome of a replay, longest wait first."""
     counts = await store.counts()
     since = await store.waiting_since() if is_any_unsettled(counts) else {}
     return unsettled_letters(counts, since)

@@ -1,1 +1,1 @@
-"""What a person can do with letters."""
+"""Everything a person can do with letters."""

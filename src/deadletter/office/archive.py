@@ -1,9 +1,9 @@
 """
-Letters in a file that can prove it is whole.
+Archives: files of letters that can prove they are complete.
 
-JSON lines: the first says what the file is, then one letter each with its own
-checksum, and the last holds their number and a digest of every line before it.
-Bodies and header values are base64, so that every byte survives.
+JSON lines: the first describes the file, then one letter each with its own checksum, and the
+last holds their number and a digest of every line before it. Bodies and header values are
+base64, so that every byte survives.
 """
 
 import re
@@ -55,7 +55,7 @@ _end_decoder: Final = msgspec.json.Decoder(ArchiveEnd)
 
 
 class Seal:
-    """Make the lines of one archive, counting and summing them."""
+    """The writer of one archive's lines, which counts and hashes them."""
 
     def __init__(self) -> None:
         self._digest = sha256()
@@ -82,7 +82,7 @@ class Seal:
 
 
 class SealCheck:
-    """Check an archive that arrives in pieces, without holding them."""
+    """A check of an archive that arrives in pieces, without storing them."""
 
     def __init__(self) -> None:
         self._digest = sha256()
@@ -92,7 +92,7 @@ class SealCheck:
         self._ended = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece."""
+        """Process the next piece."""
         parts = piece.split(b"\n")
         for part in (*(part + b"\n" for part in parts[:-1]), parts[-1]):
             if not part:
@@ -105,7 +105,7 @@ class SealCheck:
             self._ended = part.endswith(b"\n")
 
     def letters(self) -> int:
-        """Return how many letters there were; raises if the archive is not whole."""
+        """Return the number of letters. Raises if the archive is incomplete."""
         end = read_end(self._last)
         if end is None or end.letters != self._above - 1 or end.sha256 != self._before.hexdigest():
             raise Unavailable(
@@ -118,7 +118,7 @@ class SealCheck:
 async def write_archive(
     store: LetterStore, ids: Sequence[str], out: BinaryIO, head: ArchiveHead
 ) -> int:
-    """Write letters to a file; return how many there were."""
+    """Write letters to a file; return their number."""
     written = 0
     async for count, lines in archive_lines(store, ids, head):
         out.write(lines)
@@ -129,7 +129,7 @@ async def write_archive(
 async def archive_lines(
     store: LetterStore, ids: Sequence[str], head: ArchiveHead
 ) -> AsyncIterator[tuple[int, bytes]]:
-    """Make an archive bit by bit: how many letters, and their lines."""
+    """Yield an archive in parts: the number of letters, and their lines."""
     seal = Seal()
     yield 0, seal.head(head)
     async for letters in whole_letters(store, ids):
@@ -140,7 +140,7 @@ async def archive_lines(
 def small_archives(
     letters: Iterable[DeadLetter], head: ArchiveHead, *, most: int
 ) -> Iterator[bytes]:
-    """Make whole archives of the letters, at least one, each of about `most` bytes."""
+    """Yield complete archives of the letters, at least one, each of about `most` bytes."""
     rest, there_are_more = iter(letters), True
     while there_are_more:
         seal = Seal()
@@ -158,8 +158,8 @@ def letter_line(letter: DeadLetter) -> bytes:
     """
     Return a letter as a line.
 
-    Lone surrogates, which letters of foreign brokers may hold, are no text to JSON.
-    A letter with some says `escaped`, and its texts are those of `core.escaping`.
+    JSON cannot hold lone surrogates, which letters of foreign brokers may contain. Such a
+    letter is marked `escaped`, and its texts are escaped by `core.text.stored`.
     """
     more = b""
     try:
@@ -193,10 +193,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 def problem_with(letter: DeadLetter) -> str | None:
     """
-    Return why a letter is refused; None if it is not.
+    Return why a letter is rejected; None if it is valid.
 
-    Types were checked before. A letter's id must follow from where its message came
-    from. Ids and keys of messages may be of any length, as they may when sent.
+    Types were checked before. A letter's id must follow from its source and message id. Ids and
+    keys of messages may have any length, as in sending.
     """
     if len(letter.story()) > _MOST_ATTEMPTS:
         return f"it tells of more than {_MOST_ATTEMPTS:,} attempts"
@@ -204,7 +204,7 @@ def problem_with(letter: DeadLetter) -> str | None:
 
 
 def imported(letter: DeadLetter) -> DeadLetter:
-    """Return the letter as it is kept here."""
+    """Return the letter in the form in which it is kept here."""
     head = letter.head
     # Nobody here is replaying it, and its size and revision are ours to say.
     state = State.PENDING if head.state is State.REPLAYING else head.state
@@ -289,7 +289,7 @@ Reject = Callable[[DeadLetter], str | None]
 
 
 class Damaged(ConfigError):
-    """An archive that is not whole; nothing of it was taken in."""
+    """An incomplete or changed archive; nothing of it was imported."""
 
     def __init__(self, checkup: Checkup) -> None:
         self.checkup = checkup
@@ -322,7 +322,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def check(file: BinaryIO, reject: Reject | None = None) -> Checkup:
-    """Read all of an archive; return how many letters are intact, and what is not."""
+    """Read a whole archive; return the number of intact letters, and the problems."""
     intact = wrong = 0
     named: list[Problem] = []
     for found in _read(file, reject):
@@ -336,7 +336,7 @@ def check(file: BinaryIO, reject: Reject | None = None) -> Checkup:
 
 
 def read_letters(file: BinaryIO, reject: Reject | None = None) -> Iterator[DeadLetter]:
-    """Give the intact letters of an archive, one by one, as they can be kept."""
+    """Yield the intact letters of an archive, in the form in which they can be kept."""
     for found in _read(file, reject):
         if isinstance(found, DeadLetter):
             yield imported(found)
@@ -372,7 +372,7 @@ def _read(file: BinaryIO, reject: Reject | None) -> Iterator[DeadLetter | Proble
 
 
 class _Lines:
-    """The lines of a file, bounded, counted and summed."""
+    """The lines of a file, bounded, counted and hashed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -387,7 +387,7 @@ class _Lines:
             yield line
 
     def next(self) -> bytes:
-        """Return the next line, or nothing at the end."""
+        """Return the next line; empty at the end."""
         line = self._file.readline(LONGEST_LINE + 1)
         if not line:
             return b""
@@ -403,7 +403,7 @@ class _Lines:
 
 
 def _version(lines: _Lines) -> tuple[int, Problem | None]:
-    """Return the version that the first line names; and what is wrong with it."""
+    """Return the version in the first line, and what is wrong with it."""
     try:
         head = _head_decoder.decode(lines.next())
     except _UNREADABLE:
@@ -461,7 +461,7 @@ def _decoded(told: Raw, *, escaped: bool) -> DeadLetter:
 
 
 def _id_in(told: Raw) -> str:
-    """Return the id of a letter that is otherwise not believed."""
+    """Return the id of a letter that is otherwise invalid."""
     try:
         identity = _id_decoder.decode(told).head.id
     except _UNREADABLE:

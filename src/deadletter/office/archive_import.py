@@ -1,8 +1,8 @@
 """
-Letters from an archive into an office; what is there already stays as it is.
+Import of letters from an archive; letters that exist stay as they are.
 
-All of an archive is checked before the first letter is taken. A crash half-way
-leaves some letters in; taking in the same archive again adds the others.
+All of an archive is checked before the first letter is imported. A crash half-way leaves some
+letters in; importing the same archive again adds the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ _BYTES: Final = 16 * 1024 * 1024  # of message bodies held at once
 
 
 class TakenIn(Struct, frozen=True, kw_only=True):
-    """What became of the letters of an archive."""
+    """The result of an import."""
 
     added: int = 0
     known: int = 0  # here already, and left untouched
@@ -48,11 +48,11 @@ async def take_in_archive(
     change: Callable[[DeadLetter], DeadLetter] = unchanged,
 ) -> TakenIn:
     """
-    Check an archive, then keep its letters; a damaged one raises `Damaged`.
+    Check an archive, then keep its letters. Raises `Damaged` if it is damaged.
 
-    With `salvage`, the intact letters of a damaged archive are kept. With `dry_run`,
-    it is only checked. `file` is read twice. `reject` says why a letter is not to be
-    taken, `change` is done to those that are.
+    With `salvage`, the intact letters of a damaged archive are kept. With `dry_run`, it is only
+    checked. `file` is read twice. `reject` returns why a letter is not imported, `change` is
+    applied to those that are.
     """
     checkup = checked(file, salvage=salvage, reject=reject)
     if dry_run:
@@ -67,7 +67,7 @@ async def take_in_archive(
 
 
 def checked(file: BinaryIO, *, salvage: bool = False, reject: Reject | None = None) -> Checkup:
-    """Check a whole archive, and go back to its beginning."""
+    """Check a whole archive, and rewind it."""
     checkup = check(file, reject)
     if checkup.wrong and not salvage:
         raise Damaged(checkup)
@@ -79,11 +79,11 @@ async def take_in(
     store: LetterStore, letters: Iterable[DeadLetter], by: By, *, archive: str
 ) -> TakenIn:
     """
-    Keep the letters that are not here yet; each says where it came from.
+    Keep the letters that do not exist here yet.
 
-    Letters that are here already are left as they are, whatever the archive says;
-    one whose id was used here for another body is kept apart. Taking in the same
-    letters again, or after a crash half-way, is fine.
+    Letters that exist are left as they are, whatever the archive says. A letter whose id was
+    used here for another body is kept apart. Importing the same letters again, or after a crash
+    half-way, is safe.
     """
     added = known = 0
     await store.record("import", archive, by, "begun")
@@ -106,7 +106,7 @@ async def take_in(
 
 
 def taken_before(added: int, known: int) -> str:
-    """Say what of an archive was taken in before its import stopped."""
+    """Return what was imported of an archive before its import stopped."""
     taken = many(added, "letter was", "letters were")
     rest = "import the same archive again to take in the rest"
     return f"{taken} taken in before, {known:,} were here already: {rest}"

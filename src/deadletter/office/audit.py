@@ -1,4 +1,4 @@
-"""The audit read from its end: who did what, newest first."""
+"""The audit read from its end, newest first, and its anchors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class Read(Protocol):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which entries to list; what is None does not matter."""
+    """A filter of entries; None matches everything."""
 
     target: str | None = None
     actor: str | None = None
@@ -31,7 +31,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     since: datetime | None = None
 
     def has(self, entry: AuditEntry) -> bool:
-        """Return whether an entry is wanted."""
+        """Return whether an entry matches."""
         return (
             self.target in {None, entry.target}
             and self.actor in {None, entry.actor}
@@ -41,7 +41,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 async def newest(read: Read, wanted: Wanted, limit: int) -> list[AuditEntry]:
-    """Up to `limit` entries that are wanted, newest first."""
+    """Return up to `limit` matching entries, newest first."""
     found: list[AuditEntry] = []
     end = await _last(read)
     while end > 0 and len(found) < limit:
@@ -54,13 +54,13 @@ async def newest(read: Read, wanted: Wanted, limit: int) -> list[AuditEntry]:
 
 
 async def head(read: Read) -> AuditEntry | None:
-    """The last entry: its seal covers all that were written before it."""
+    """Return the last entry: its seal covers all entries before it."""
     last = await _last(read)
     return (await read(after=last - 1, limit=1))[0] if last else None
 
 
 async def _last(read: Read) -> int:
-    """The number of the last entry, found by asking where there is one behind."""
+    """Return the number of the last entry, found by bisection."""
     low, high = 0, 1
     while await read(after=high - 1, limit=1):
         low, high = high, high * 2
@@ -73,23 +73,23 @@ async def _last(read: Read) -> int:
     return low
 
 
-# Anchors: the end of the audit, noted somewhere that the database's writers cannot write.
+# Anchors: the end of the audit, recorded where writers of the database cannot write.
 # An anchor is one line: the number of the last entry and its seal. Whoever cuts the audit
 # off before that entry, or writes it anew, is found out by it.
 
 Note: TypeAlias = Callable[[AuditEntry], Awaitable[None]]
-"""Notes the last entry somewhere; raises `NotAnchored`."""
+"""A function that records the last entry somewhere; raises `NotAnchored`."""
 
 
 class NotAnchored(Exception):
-    """The end of the audit could not be noted; the text says why."""
+    """The end of the audit could not be recorded; the text says why."""
 
 
 class Anchoring:
     """
-    Notes the end of the audit in some places, by their names, when it has moved.
+    Records the end of the audit in several places, by name, when it has moved.
 
-    A place that is out of reach is told as an event, and tried again the next time.
+    An unreachable place is reported as an event, and tried again the next time.
     """
 
     def __init__(self, read: Read, places: Mapping[str, Note], observe: Observer) -> None:
@@ -99,7 +99,7 @@ class Anchoring:
         self._noted: dict[str, str] = {}
 
     async def once(self) -> None:
-        """Note the end where that is not known yet."""
+        """Record the end in the places that do not have it yet."""
         last = await head(self._read)
         if last is None:
             return
@@ -117,7 +117,7 @@ class Anchoring:
 
 
 def in_file(path: Path) -> Note:
-    """Return what notes the end of the audit as a line of this file."""
+    """Return a function that records the end of the audit as a line of this file."""
 
     async def note(entry: AuditEntry) -> None:
         try:
@@ -129,18 +129,18 @@ def in_file(path: Path) -> Note:
 
 
 def append_anchor(path: Path, line: str) -> None:
-    """Write an anchor at the end of a file, at once and in one piece."""
+    """Append an anchor to a file in one write."""
     with path.open("ab", buffering=0) as file:
         file.write(f"{line}\n".encode())
 
 
 def anchor(entry: AuditEntry | None) -> str:
-    """The line that anchors an audit which ends with this entry."""
+    """Return the line that anchors an audit which ends with this entry."""
     return f"{entry.seq} {entry.hash}" if entry else "0 -"
 
 
 async def check_anchors(lines: Iterable[str], read: Read) -> Sequence[str]:
-    """What is wrong with the audit by these anchors, one sentence each."""
+    """Return the contradictions between the audit and these anchors, one sentence each."""
     found = []
     for number, line in enumerate(filter(str.strip, lines), 1):
         seq, _, hash_ = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Many things, a few at a time."""
+"""Batches: bounded numbers of letters and searches."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -21,21 +21,21 @@ _BYTES: Final = 16 * 1024 * 1024  # of message bodies held at once
 
 
 def batched(things: Iterable[T], size: int = BATCH) -> Iterator[tuple[T, ...]]:
-    """The same things in tuples of up to `size`."""
+    """Yield the same things in tuples of up to `size`."""
     rest = iter(things)
     while batch := tuple(islice(rest, size)):
         yield batch
 
 
 class Portion:
-    """How many whole letters to hold at once: few large ones, many small ones."""
+    """The number of whole letters to hold at once: few large ones, many small ones."""
 
     def __init__(self, most: int = _MOST) -> None:
         self.size = _FIRST  # until we know how large they are
         self._most = most
 
     def learn(self, count: int, size: int) -> None:
-        """Judge the next ones by so many, of so many bytes together."""
+        """Choose the next size by the number and bytes of the last letters."""
         if not count:
             return
         average = size / count
@@ -45,7 +45,7 @@ class Portion:
 async def whole_letters(
     store: LetterStore, ids: Sequence[str]
 ) -> AsyncIterator[Sequence[DeadLetter]]:
-    """Whole letters, in portions that fit into memory."""
+    """Yield whole letters, in portions that fit into memory."""
     portion = Portion()
     at = 0
     while at < len(ids):
@@ -58,11 +58,11 @@ async def whole_letters(
 
 
 Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
-"""Entered for every step of a search, so that searches can take turns."""
+"""A context entered for every step of a search, so that searches take turns."""
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """What one search may use before it answers with what it has found so far."""
+    """The resources of one search before it returns what it has found so far."""
 
     letters: int = 200_000  # looked at
     seconds: float = 10.0  # of searching; waiting for a turn is not counted
@@ -70,4 +70,4 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 PATIENCE: Final = Patience()
 AT_ONCE: Final[Turn] = nullcontext
-"""For searches that nobody else waits for."""
+"""Patience of searches that nobody else waits for."""

@@ -1,8 +1,8 @@
 """
-What an edit changes, in lines for people to read.
+Differences between two messages, in lines for people.
 
-Bodies are shown, never evaluated: JSON is laid out token by token, what is no text
-is shown in hexadecimal digits, and of long bodies only so much is compared.
+Bodies are shown, never evaluated: JSON is laid out token by token, binary data is shown as
+hexadecimal digits, and long bodies are compared up to a limit.
 """
 
 import re
@@ -31,7 +31,7 @@ _STEPS: Final = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
 
 
 class Sign(StrEnum):
-    """What became of a line."""
+    """The kinds of lines in a comparison."""
 
     SAME = " "
     GONE = "-"
@@ -46,7 +46,7 @@ class Line(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """How one part of a message differs; `cut` says that there is more."""
+    """The difference in one part of a message; `cut` says that there is more."""
 
     part: str  # body, headers, content type, key
     lines: tuple[Line, ...]
@@ -55,10 +55,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 def differences(before: Message, after: Message, *, reveal: bool = False) -> tuple[Difference, ...]:
     """
-    Everything that differs between two messages, with a few lines around it.
+    Return everything that differs between two messages, with a few lines of context.
 
-    What looks like a secret is masked unless asked to `reveal` it; that it differs
-    is told all the same.
+    Secrets are masked unless `reveal` is set; that they differ is shown anyway.
     """
     parts = (
         ("content type", _named(before.content_type), _named(after.content_type)),
@@ -90,7 +89,7 @@ def _difference(part: str, old: Sequence[str], new: Sequence[str], *, reveal: bo
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines are the same at the start, and of the others at the end."""
+    """Return how many lines are the same at the start, and of the rest at the end."""
     most = min(len(old), len(new))
     start = 0
     while start < most and old[start] == new[start]:
@@ -104,7 +103,7 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 def _compared(
     old: Sequence[str], new: Sequence[str], shown_old: Sequence[str], shown_new: Sequence[str]
 ) -> Iterator[tuple[Sign, str]]:
-    """How lines differ, each as it is shown."""
+    """Return how lines differ, each as it is shown."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
         for tag, start, end, new_start, new_end in group:
@@ -162,7 +161,7 @@ def _hex(body: bytes, *, reveal: bool) -> list[str]:
 
 
 def _shown(part: str, lines: Sequence[str], which: slice, *, reveal: bool) -> list[str]:
-    """These lines as they are shown."""
+    """Return these lines as they are shown."""
     if reveal:
         return [_fit(line) for line in lines[which][:MOST_LINES]]
     if part == "body":
@@ -171,7 +170,7 @@ def _shown(part: str, lines: Sequence[str], which: slice, *, reveal: bool) -> li
 
 
 def _veiled(lines: Sequence[str]) -> list[str]:
-    """The same without what stands, laid out over lines, under the name of a secret."""
+    """Return the lines with nested values of secret names masked."""
     found: list[str] = []
     until: str | None = None  # how far in the line begins that ends it
     for line in lines:

@@ -1,4 +1,4 @@
-"""Checks of an engine, as data: what was looked at, how it is, what to do."""
+"""Checks of an engine, as data: the subject, its health, and advice."""
 
 import platform
 import shutil
@@ -36,7 +36,7 @@ from .letters import Letters
 from .mailboxes import list_outages, unworked
 from .stats import waiting
 
-# Offices that share a broker and do not share their keys, as far as one of them can see.
+# Offices that share a broker but not their keys, as far as one of them can see.
 # A copy that is signed with a key of ours only is a new message to the workers of another
 # office: they report no outcome to us, and their failures become other letters.
 
@@ -46,7 +46,7 @@ _REPLAYING: Final = Term("is", Op.IS, (State.REPLAYING,))
 
 
 async def silent_copies(store: LetterStore, now: datetime) -> int:
-    """Count replayed copies of which nobody has reported anything; a few are enough."""
+    """Count replayed copies without any reported outcome, up to a limit."""
     page = await store.find(_REPLAYING, limit=_MOST)
     items = await store.replays([head.id for head in page.heads])
     latest = {item.letter_id: item for item in items}
@@ -57,7 +57,7 @@ async def silent_copies(store: LetterStore, now: datetime) -> int:
 
 
 def describe(keys: Keys, silent: int) -> str:
-    """Say which keys there are, who must have them too, and what hints at a lack."""
+    """Describe the signing keys, who else needs them, and signs that somebody lacks them."""
     first, *others = keys.ids
     text = f"What we write on messages is signed with key {first}"
     if others:
@@ -91,7 +91,7 @@ _DURABLE: Final = frozenset({Durability.POWER_SAFE, Durability.REPLICATED})
 
 
 class Health(StrEnum):
-    """How a check came out."""
+    """The results of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -100,7 +100,7 @@ class Health(StrEnum):
 
 
 class Check(Struct, frozen=True):
-    """One thing looked at; `text` says how it is, and what to do if it is not well."""
+    """One check; `text` describes the state, and says what to do if it is not ok."""
 
     name: str
     health: Health
@@ -111,10 +111,10 @@ async def examine(
     engine: Engine, clock: Clock, file: Path | None, keys: Keys | None = None
 ) -> list[Check]:
     """
-    Look at everything that tends to go wrong.
+    Check everything that tends to go wrong.
 
-    `file` is where the engine lives. `keys` are those that headers are signed with,
-    where others could write them.
+    `file` is the file of the engine. `keys` are those that headers are signed with, where
+    others could write them.
     """
     checks = [_versions(), check_durability(engine), *check_locks(engine)]
     checks += [*_disk(file), *_privacy(file)]
@@ -138,7 +138,7 @@ async def examine(
 
 
 def worst(checks: Sequence[Check]) -> Health:
-    """How it is all in all."""
+    """Return the worst health of all checks."""
     healths = {check.health for check in checks}
     if Health.FAIL in healths:
         return Health.FAIL
@@ -154,7 +154,7 @@ def _versions() -> Check:
 
 
 def check_durability(engine: Engine) -> Check:
-    """Tell what acknowledged messages and letters survive."""
+    """Report what acknowledged messages and letters survive."""
     mailboxes = engine.features
     office = mailboxes if engine.letters is None else engine.letters.features
     text = f"{mailboxes.engine}: what is acknowledged is {mailboxes.durability}."
@@ -205,7 +205,7 @@ def _disk(file: Path | None) -> list[Check]:
 
 
 def _privacy(file: Path | None) -> list[Check]:
-    """A warning where others may read what people put into messages."""
+    """Warn if other users may read the contents of messages."""
     if file is None:
         return []
     beside = (file, file.with_name(f"{file.name}-wal"))

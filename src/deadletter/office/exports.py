@@ -23,9 +23,9 @@ _FORMULA: Final = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 -- exactly the
 
 async def write_sheet(pages: AsyncIterable[Sequence[LetterHead]], out: TextIO) -> int:
     """
-    Write the heads of letters as CSV; how many there were.
+    Write the heads of letters as CSV; return their number.
 
-    Text that a spreadsheet would run as a formula gets an apostrophe in front.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     table = csv.writer(out)
     table.writerow(COLUMNS)
@@ -66,10 +66,10 @@ def test_letter_{id}() -> None:
 
 def repro(head: LetterHead, message: Message, app: str, *, reveal: bool = False) -> dict[str, str]:
     """
-    The files of a test, by name: the message, and what hands it to its handler.
+    Return the files of a test, by name: the message, and code that runs its handler.
 
-    `app` is where the application is, as module:name. Secrets are masked, unless
-    told to `reveal` them. Nothing of the message is in the code.
+    `app` is the application, as module:name. Secrets are masked unless `reveal` is set. The
+    code contains nothing of the message.
     """
     module, name = _place(app)
     id_ = head.id[:_SHORT]
@@ -92,11 +92,11 @@ def _place(app: str) -> tuple[str, str]:
     module, _, name = app.partition(":")
     if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return module, name
-    raise ConfigError(f"{app!a} is no application: say where it is, as in shop:app")
+    raise ConfigError(f"{app!a} is not an application: use module:name, such as shop:app")
 
 
 def _comment(text: str) -> str:
-    """One line, which no text can get out of."""
+    """Return a text as one line that cannot end a comment."""
     line = clean(text).replace("\\n", " ")
     line = "".join(one if one.isprintable() else "?" for one in line)
     return line if len(line) <= _MOST else f"{line[: _MOST - 1]}…"

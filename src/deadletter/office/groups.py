@@ -1,4 +1,4 @@
-"""What broke, by cause: "412 dead letters" becomes "3 problems"."""
+"""Groups of letters with the same cause: listing, status, merging and splitting."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ LISTED: Final = frozenset(GroupStatus) - HIDDEN
 
 
 class GroupLine(Struct, frozen=True, kw_only=True):
-    """A group as a list shows it; `share` is its part of all open letters."""
+    """A group in a list; `share` is its part of all open letters."""
 
     fingerprint: str
     source: str
@@ -88,11 +88,10 @@ async def list_groups(
     after: str | None = None,
 ) -> GroupPage:
     """
-    Groups of like failures, those with most open letters first.
+    Return groups, those with most open letters first.
 
-    Those with open letters that are neither snoozed nor muted; all of one status
-    if one is asked for; or really all. Of one `source`, or of these `sources`, if
-    some are given.
+    By default these are groups with open letters that are neither snoozed nor muted; with a
+    status, all of that status. With `source` or `sources`, only groups of these mailboxes.
     """
     statuses = None if everything else LISTED
     found = [
@@ -117,10 +116,10 @@ async def list_groups(
 
 async def get_group(store: LetterStore, name: str, *, sources: Sequence[str] = ()) -> Group:
     """
-    One group, by its fingerprint or the beginning of it.
+    Return one group, by its fingerprint or the beginning of it.
 
-    No such group is NotFound, more than one a Conflict naming them. Of other than
-    these `sources`, if some are given, there are no groups at all.
+    Raises NotFound if there is none, and Conflict with their names if several match. With
+    `sources`, groups of other mailboxes are treated as missing.
     """
     bare = name.strip().removeprefix("group:").removesuffix("*")
     if not bare:
@@ -146,7 +145,7 @@ async def get_group(store: LetterStore, name: str, *, sources: Sequence[str] = (
 
 
 async def line_of(store: LetterStore, name: str, *, sources: Sequence[str] = ()) -> GroupLine:
-    """One group as a list shows it."""
+    """Return one group as a list shows it."""
     group = await get_group(store, name, sources=sources)
     return _line(group, await _open(store, None))
 
@@ -163,11 +162,10 @@ async def say(
     version: str = "",
 ) -> Group:
     """
-    Say how a group stands; who has it stays unless another `owner` is given.
+    Set the standing of a group; its owner stays unless `owner` is given.
 
-    The reason is kept as the group's note, and without one the note stays. A
-    resolved group becomes `regressed` by itself when a letter dies of it later,
-    in that `version` or a newer one if one is given.
+    The reason becomes the group's note; without one, the note stays. A resolved group becomes
+    `regressed` when a letter dies of it later, in `version` or a newer one if that is given.
     """
     group = await get_group(store, name)
     standing = Standing(
@@ -212,10 +210,9 @@ def _line(group: Group, everything: int) -> GroupLine:
     )
 
 
-# Letters into the groups they belong to after an upgrade, a batch at a time.
-# Each batch is one transaction, and what is left to do is read from the office itself: a
-# chore that is killed goes on where it stopped. It also finishes merges that were
-# interrupted, see `office.group_merging`.
+# Regrouping after an upgrade, a batch at a time.
+# Each batch is one transaction, and the rest is read from the office itself: a chore that
+# is killed continues where it stopped. It also finishes interrupted merges.
 
 BATCH: Final = 500  # letters in one transaction
 _PAGE: Final = 500  # groups looked at in one go
@@ -225,7 +222,7 @@ CHORE: Final = By("dlq serve", f"fingerprint version {VERSION}")
 
 
 async def regroup_some(store: LetterStore, by: By = CHORE, *, batch: int = BATCH) -> int:
-    """Move a batch of letters to where they belong; how many, 0 when all is done."""
+    """Move a batch of letters to their groups; return the number moved, 0 at the end."""
     rules = await store.group_rules()
     for name in rules:
         is_merged = any(not rule.query for rule in rules[name])
@@ -245,7 +242,7 @@ async def regroup_some(store: LetterStore, by: By = CHORE, *, batch: int = BATCH
 
 
 async def regroup_all(store: LetterStore, by: By = CHORE, *, batch: int = BATCH) -> int:
-    """Move every letter to where it belongs; how many moved."""
+    """Move every letter to its group; return the number moved."""
     total = 0
     while moved := await regroup_some(store, by, batch=batch):
         total += moved
@@ -255,7 +252,7 @@ async def regroup_all(store: LetterStore, by: By = CHORE, *, batch: int = BATCH)
 async def letters_of(
     store: LetterStore, name: str, limit: int, query: Node | None = None
 ) -> list[LetterHead]:
-    """Some letters of a group, the newest first; those that a search finds."""
+    """Return some letters of a group that match a search, newest first."""
     group = Term("group", Op.IS, (literal(name),))
     node: Node = group if query is None else All((group, query))
     heads: list[LetterHead] = []
@@ -286,12 +283,12 @@ async def _renew(store: LetterStore, group: Group, rules: Rules, by: By, batch: 
 
 async def _adopt(store: LetterStore, rules: Rules, by: By, batch: int) -> int:
     """
-    Move letters that know no line to the group of their cause that does.
+    Move letters whose frame has no line to the group of their cause that has one.
 
-    Groups named after a frame of this package get the name that does without it.
+    Groups named after a frame of this package get the name without it.
 
-    Letters of older versions have a frame without a line. The first new death of their
-    cause tells it, and inherits what was said of them.
+    Letters of older versions have a frame without a line. The first new death of their cause
+    has it, and inherits their standing.
     """
     latest = await store.groups(only_open=False, limit=_LATEST)
     for group in latest:
@@ -349,26 +346,26 @@ def _as_head(group: Group) -> LetterHead:
     )
 
 
-# Groups merged and split by people, for letters that are there and letters to come.
-# The rule is stored first and the letters move then, so that letters that die meanwhile
-# are put where they belong. Both can be taken back.
+# Groups merged and split by people, for existing and new letters.
+# The rule is stored before the letters move, so that letters that die meanwhile follow
+# it. Both can be undone.
 
 LASTING: Final = frozenset(
     {"error", "text", "code", "trouble", "category", "reason", "version", "consumer"}
     | {"key", "business_key", "header", "body"}
 )
-"""Fields that a group can be split by: what they say of a letter stays."""
+"""Fields that a group can be split by: their values do not change."""
 
 
 class Regrouped(Struct, frozen=True, kw_only=True):
-    """The group that letters went to, and how many."""
+    """The target group of moved letters, and their number."""
 
     group: str
     moved: int
 
 
 class RuleLine(Struct, frozen=True, kw_only=True):
-    """A merge or a split that letters to come follow; without a query, all of them."""
+    """A merge or a split that new letters follow; without a query, it is a merge."""
 
     group: str
     target: str
@@ -386,7 +383,7 @@ async def merge_groups(
     *,
     sources: Sequence[str] = (),
 ) -> Regrouped:
-    """Make several groups one: letters of the others belong `into` the first."""
+    """Merge several groups: letters of the others move `into` the first."""
     if not others:
         raise ConfigError("only one group is named: name those to merge into it as well")
     target = await get_group(store, into, sources=sources)
@@ -417,7 +414,7 @@ async def merge_groups(
 async def split_group(
     store: LetterStore, clock: Clock, name: str, query: str, by: By, *, sources: Sequence[str] = ()
 ) -> Regrouped:
-    """Make letters that a search finds a group of their own."""
+    """Move letters that a search finds to a group of their own."""
     node = check_split(query)
     group = await get_group(store, name, sources=sources)
     said = show(node)
@@ -436,7 +433,7 @@ async def undo_grouping(
     store: LetterStore, name: str, by: By, *, sources: Sequence[str] = ()
 ) -> Regrouped:
     """
-    Take back the last merge or split of a group; its letters go back.
+    Undo the last merge or split of a group; its letters move back.
 
     A group is named by itself, or by the group that was split off it.
     """
@@ -454,7 +451,7 @@ async def undo_grouping(
 
 
 async def list_rules(store: LetterStore, *, sources: Sequence[str] = ()) -> list[RuleLine]:
-    """Merges and splits that letters to come follow."""
+    """Return the merges and splits that new letters follow."""
     lines = []
     for name, rules in sorted((await store.group_rules()).items()):
         for rule in rules:
@@ -468,7 +465,7 @@ async def list_rules(store: LetterStore, *, sources: Sequence[str] = ()) -> list
 
 
 def check_split(query: str) -> Node:
-    """The search in a text, if it can tell letters to come apart."""
+    """Return the search of a text, if a group can be split by it."""
     node = parse(query)
     if not any(True for _ in leaves(node)):  # empty, or * for all of them
         raise ConfigError(
@@ -502,9 +499,9 @@ async def _move_all(store: LetterStore, old: str, new: str, node: Node | None, b
 
 async def _take_back(store: LetterStore, group: str, target: str, by: By) -> int:
     """
-    Move those letters back whose own fingerprint is that of the group.
+    Move back the letters whose own fingerprint is that of the group.
 
-    Those whose cause the application has named stay: nothing here can name it again.
+    Letters whose cause the application named stay: it cannot be computed here.
     """
     moved = 0
     rules = await store.group_rules()

@@ -1,4 +1,4 @@
-"""Dead letters as a person handles them: found, read, moved along, put away."""
+"""Letters of an office: search, read, edit and move them."""
 
 import re
 from collections import Counter
@@ -161,8 +161,8 @@ class Letters:
     """
     The letters of one office.
 
-    Every change is compare-and-set, goes into the audit with who and why, and
-    says how many letters it did not touch for what reason.
+    Every change is compare-and-set, is recorded in the audit with actor and reason, and returns
+    how many letters it did not change for what reason.
     """
 
     def __init__(self, store: LetterStore, clock: Clock) -> None:
@@ -513,7 +513,7 @@ def of_sources(node: Node, sources: Sequence[str]) -> Node:
 def counted_by(
     node: Node, counts: Mapping[str, Mapping[State, int]], sources: Sequence[str]
 ) -> int | None:
-    """Return how many letters a search finds, if counts by state and source tell."""
+    """Return how many letters a search finds, if counts by state and source suffice."""
     terms = node.terms if isinstance(node, All) else (node,)
     states, names = frozenset(State), frozenset(sources or counts)
     for term in terms:
@@ -534,7 +534,7 @@ def counted_by(
 
 
 def too_costly(seconds: float, back_to: datetime) -> QueryError:
-    """Choosing letters by this search would take too long."""
+    """Return the error for a search that is too slow to select letters."""
     return QueryError(
         f"this search is too costly to choose letters by: in {seconds:.0f} seconds it"
         f" looked no further back than {back_to:%Y-%m-%d %H:%M:%S} UTC; put an indexed"

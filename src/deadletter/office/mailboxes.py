@@ -1,4 +1,4 @@
-"""Mailboxes as people make, change and delete them; all of it is audited."""
+"""Mailboxes as people create, change and delete them, audited, and their outages."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -17,9 +17,9 @@ RECENTLY: Final = timedelta(minutes=1)  # a worker may just be about to take it
 
 def unworked(queues: Sequence[QueueInfo], now: datetime) -> list[QueueInfo]:
     """
-    Mailboxes with messages that are ready, of which no worker holds any.
+    Return mailboxes with ready messages of which no worker holds any.
 
-    Dead-letter mailboxes are left out: what lies there is a copy of a letter.
+    Dead-letter mailboxes are left out: they hold copies of letters.
     """
     dead = {queue.options.dead_queue for queue in queues}
     return [
@@ -31,7 +31,7 @@ def unworked(queues: Sequence[QueueInfo], now: datetime) -> list[QueueInfo]:
 
 
 async def find_mailbox(broker: Broker, name: str) -> QueueInfo:
-    """One mailbox and what is in it."""
+    """Return one mailbox and the numbers of its messages."""
     for queue in await broker.queues():
         if queue.options.name == name:
             return queue
@@ -39,7 +39,7 @@ async def find_mailbox(broker: Broker, name: str) -> QueueInfo:
 
 
 async def create_mailbox(broker: Broker, store: LetterStore, options: QueueOptions, by: By) -> None:
-    """Make a mailbox. The same again is fine; with other options it is a Conflict."""
+    """Create a mailbox. Raises Conflict if it exists with other options."""
     await broker.create(options)
     await store.record("create", options.name, by, _said(options))
 
@@ -47,7 +47,7 @@ async def create_mailbox(broker: Broker, store: LetterStore, options: QueueOptio
 async def change_mailbox(
     broker: Broker, store: LetterStore, name: str, changes: dict[str, Any], by: By
 ) -> QueueOptions:
-    """Change some of a mailbox's options; the others stay as they are."""
+    """Change some of a mailbox's options; the others stay."""
     old = (await find_mailbox(broker, name)).options
     options = structs.replace(old, **changes)
     await broker.update(options)
@@ -58,7 +58,7 @@ async def change_mailbox(
 async def delete_mailbox(
     broker: Broker, store: LetterStore, name: str, by: By, *, force: bool = False
 ) -> int:
-    """Delete a mailbox; how many messages went with it. Its letters stay."""
+    """Delete a mailbox; return the number of messages deleted. Its letters stay."""
     await find_mailbox(broker, name)
     gone = await broker.delete(name, force=force)
     await store.record("delete", name, by, f"{many(gone, 'message')} purged")
@@ -78,14 +78,14 @@ LATEST: Final = 1_000  # windows that are looked at
 
 
 class Outage(Struct, frozen=True, kw_only=True):
-    """One time that a mailbox was held back, by however many workers."""
+    """One period during which a mailbox was held back, by any number of workers."""
 
     state: WindowState
     window: BrakeWindow
 
 
 class Released(Struct, frozen=True, kw_only=True):
-    """A mailbox whose workers were told to go on."""
+    """A mailbox whose workers may fetch again."""
 
     mailbox: str
     windows: int
@@ -100,7 +100,7 @@ async def list_outages(
     only_open: bool = False,
     limit: int = 50,
 ) -> list[Outage]:
-    """List the latest times that mailboxes were held back, the latest first."""
+    """Return the periods during which mailboxes were held back, latest first."""
     now = clock.now()
     found = await store.windows(mailbox=mailbox, limit=LATEST)
     shown = merged(one for one in found if not only or one.mailbox in only)
@@ -111,7 +111,7 @@ async def list_outages(
 
 
 async def release_mailbox(store: LetterStore, mailbox: str, by: By) -> Released:
-    """Tell a mailbox's workers to go on: messages are judged by their policy."""
+    """Let a mailbox's workers fetch again: messages are judged by their policy."""
     count = await store.release_windows(mailbox, by)
     if not count:
         raise not_held(mailbox)
@@ -119,7 +119,7 @@ async def release_mailbox(store: LetterStore, mailbox: str, by: By) -> Released:
 
 
 def not_held(mailbox: str) -> NotFound:
-    """Say that nothing holds a mailbox back."""
+    """Return the error for a mailbox that is not held back."""
     return NotFound(
         f"the brake of mailbox {mailbox!r} is not open; `dlq outages` shows those that are"
     )

@@ -1,12 +1,12 @@
 """
-Outcomes of copies that went to consumers of others, who report nothing.
+Outcomes of copies sent to foreign consumers, which report nothing.
 
-Where the server can tell what became of a copy, it is asked. Otherwise a copy that did
-not die again in the time its campaign states is presumed to be handled. The rule is
-`concluded` in `core.replaying`.
+If the server can report the outcome of a copy, it is asked. Otherwise a copy that did not die
+again within the time of its campaign is presumed handled. The rule is `concluded` in
+`core.replay_rules`.
 
-A sending that was interrupted leaves letters of which nobody knows whether they were
-sent. Where the server can tell which of their copies arrived, it is asked first.
+An interrupted sending leaves letters that may or may not have been sent. If the server can
+report which of their copies arrived, it is asked first.
 """
 
 from collections import defaultdict
@@ -60,7 +60,7 @@ _SHARE: Final = 10  # a look may take this part of the time
 
 
 class Route(Struct, frozen=True):
-    """The way that the letters of one campaign go, and who tells their outcomes."""
+    """The target of one campaign's letters, and the source of their outcomes."""
 
     outlet: Outlet
     is_foreign: bool = False
@@ -68,17 +68,17 @@ class Route(Struct, frozen=True):
     interrupted: "Interrupted | None" = None
 
     def patience(self, campaign: Campaign, given: float) -> float:
-        """Seconds to wait for an outcome, long enough for one to be presumed."""
+        """Return the seconds to wait for an outcome, enough for one to be presumed."""
         presume = campaign.care.presume_after if self.is_foreign else None
         return given if not presume else max(given, 1.2 * presume + _SPARE)
 
     async def look(self, campaign: Campaign) -> None:
-        """Find out what became of copies, where nobody reports it."""
+        """Look for outcomes of copies that nobody reports."""
         if self.outcomes is not None:
             await self.outcomes.look(campaign)
 
     async def settle_interrupted(self, campaign: Campaign) -> None:
-        """Find out which copies of an interrupted sending arrived, where one can."""
+        """Find out which copies of an interrupted sending arrived, if possible."""
         if self.interrupted is not None:
             await self.interrupted.settle(campaign)
 
@@ -93,7 +93,7 @@ async def open_route(
     *,
     ring: KeyRing,
 ) -> AsyncIterator[Route]:
-    """The way of a campaign: our own mailboxes, or a server of others."""
+    """Open the route of a campaign: to our own mailboxes, or to a foreign server."""
     if not campaign.through or ways is None:
         yield Route(home)
         return
@@ -113,10 +113,10 @@ async def settle_all(
     probes: Mapping[str, OutcomeProbe | None] | None = None,
 ) -> int:
     """
-    Settle copies of all campaigns that went to others; how many.
+    Settle copies of all campaigns that went to foreign servers; return the number.
 
-    A server that does not answer now is asked the next time: nothing that it may know
-    better is presumed. `probes` are those that are open already, by name.
+    A server that does not answer is asked the next time, and nothing is presumed until then.
+    `probes` are those that are open already, by name.
     """
     settled, probes = 0, probes or {}
     for campaign in await store.campaigns(limit=_LATEST):
@@ -135,7 +135,7 @@ async def settle_all(
 
 
 class ForeignOutcomes:
-    """Settles the copies of one campaign, as often as it is worth the while."""
+    """Settles the copies of one campaign, at bounded cost."""
 
     def __init__(self, store: LetterStore, clock: Clock, probe: OutcomeProbe | None = None) -> None:
         self._store = store
@@ -145,7 +145,7 @@ class ForeignOutcomes:
         self._first = 0  # all items before it have an outcome
 
     async def look(self, campaign: Campaign) -> int:
-        """Settle copies whose outcome is known or presumed by now; how many."""
+        """Settle copies whose outcome is known or presumed by now; return the number."""
         began = self._clock.monotonic()
         if not needs_look(campaign) or began < self._next_at:
             return 0
@@ -207,7 +207,7 @@ class ForeignOutcomes:
 
 
 def _is_signed(copy: SentCopy, trace: CopyTrace, campaign: Campaign, keys: Keys) -> bool:
-    """Whether what arrived is a copy that one of us made."""
+    """Return whether the arrived copy is one that we made."""
     lineage = Lineage(
         letter_id=copy.letter_id,
         generation=copy.generation,
@@ -221,7 +221,7 @@ def _is_signed(copy: SentCopy, trace: CopyTrace, campaign: Campaign, keys: Keys)
 async def _copies(
     store: LetterStore, campaign: Campaign, sent: Sequence[tuple[ReplayItem, datetime]]
 ) -> list[SentCopy]:
-    """Return the copies of items, with the times they were sent, that have letters."""
+    """Return the copies of items with existing letters, and the times they were sent."""
     ids = [one.letter_id for one, _ in sent]
     letters = {one.id: one for one in await store.get(ids)}
     return [
@@ -247,11 +247,10 @@ def _sent_copy(
 
 class Interrupted:
     """
-    Settles letters whose sending was interrupted, before it goes on.
+    Settles letters whose sending was interrupted, before it continues.
 
-    Copies that arrived count as sent. Those that did not are sent again, under the
-    same generation. Where nobody knows, that is said: by a note on the letter if it is
-    sent again, or by the reason for which the letter is open again.
+    Copies that arrived count as sent. Missing ones are sent again under the same generation. If
+    the arrival is unknown, a note on the letter or the reason for its reopening says so.
     """
 
     def __init__(self, store: LetterStore, clock: Clock, finder: CopyFinder, ring: KeyRing) -> None:
@@ -261,7 +260,7 @@ class Interrupted:
         self._ring = ring
 
     async def settle(self, campaign: Campaign) -> None:
-        """Ask for every letter of a campaign that is `sending`."""
+        """Settle every letter of a campaign that is `sending`."""
         left = campaign.counts.get(Outcome.SENDING, 0)
         after: int | None = 0
         while left > 0 and after is not None:
@@ -309,12 +308,12 @@ class Interrupted:
 
 
 def needs_look(campaign: Campaign) -> bool:
-    """Whether copies of a campaign went to others and have no outcome yet."""
+    """Return whether copies of a campaign went to foreign servers and have no outcome yet."""
     return bool(campaign.through and campaign.counts.get(Outcome.SENT))
 
 
 class Confirmed(Struct, frozen=True):
-    """Messages that somebody says were handled."""
+    """The result of confirming messages."""
 
     confirmed: int = 0  # letters whose copy was waited for, or presumed handled
     unknown: tuple[str, ...] = ()  # ids of messages that no letter waits for
@@ -326,8 +325,8 @@ async def confirm_messages(
     """
     Record that consumers have handled messages that were sent back to them.
 
-    Only letters of these `sources`, if some are given. A message that nothing waits for
-    changes nothing: it is among the unknown.
+    With `sources`, only letters of these mailboxes. A message that no letter waits for changes
+    nothing and is returned as unknown.
     """
     wanted = tuple(dict.fromkeys(message_ids))
     heads: list[LetterHead] = []

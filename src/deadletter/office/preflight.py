@@ -1,4 +1,4 @@
-"""A verdict per letter before anything is sent."""
+"""Preflight: a verdict per letter before anything is sent."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,11 +20,11 @@ SAMPLES: Final = 5
 
 
 Fits: TypeAlias = Callable[[str, Message], bool]
-"""Tell whether the handler of a mailbox can read a message, as far as is known."""
+"""A function that returns whether a mailbox's handler can read a message, if known."""
 
 
 class LetterVerdict(Struct, frozen=True, kw_only=True):
-    """What to expect of replaying one letter."""
+    """The verdict on one letter."""
 
     letter_id: str
     source: str
@@ -40,7 +40,7 @@ class LetterVerdicts(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a replay would do, before it does it."""
+    """The expected effects of a replay."""
 
     query: str
     total: int = 0
@@ -56,12 +56,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def sendable(self) -> int:
-        """How many letters would be sent."""
+        """Return how many letters would be sent."""
         return self.total - sum(self.verdicts[verdict] for verdict in self.left_out)
 
 
 class Preflight(Struct, frozen=True, kw_only=True):
-    """All there is to know for judging letters."""
+    """Everything that verdicts depend on."""
 
     now: datetime
     cap: int
@@ -74,7 +74,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
     is_chosen: bool = False  # somebody said so; otherwise it is that of the first one
 
     async def judge(self, letters: Sequence[DeadLetter]) -> list[Verdict]:
-        """A verdict for each letter."""
+        """Return a verdict for each letter."""
         processed = await self._processed(letters)
         in_use = await self._in_use(letters)
         return [
@@ -106,7 +106,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
         return Verdict.READY if head.key is None else Verdict.ORDERED
 
     def _is_elsewhere(self, letter: DeadLetter) -> bool:
-        """Whether a letter was drained from a server that this replay does not use."""
+        """Return whether a letter was drained from a server that this replay does not use."""
         if self.ways is None:
             return False
         origin = origin_of(letter.message)
@@ -125,7 +125,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
         return False
 
     async def _in_use(self, letters: Sequence[DeadLetter]) -> Sequence[bool]:
-        """Ask the server of others which letters have an id that another one has."""
+        """Return the letters whose id is in use on the foreign server."""
         if self.ways is None or not self.through:
             return [False] * len(letters)
         asked = [(target_of(one.head, self.to), one.message) for one in letters]
@@ -149,7 +149,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """Adds up verdicts, page by page, to a plan."""
+    """A sum of verdicts, page by page."""
 
     def __init__(self, to: str | None, care: Care = AT_ONCE) -> None:
         self._to = to
@@ -176,7 +176,7 @@ class Tally:
                 samples.append(head.id)
 
     def plan(self, query: str, *, more: bool, through: str = "") -> Plan:
-        """What all of it comes to."""
+        """Return the plan of everything counted."""
         return Plan(
             query=query,
             total=self._total,
@@ -199,7 +199,7 @@ class Tally:
 def name_verdicts(
     letters: Sequence[DeadLetter], verdicts: Sequence[Verdict], to: str | None
 ) -> tuple[LetterVerdict, ...]:
-    """Say of each verdict which letter it is about."""
+    """Return each verdict with the id of its letter."""
     return tuple(
         LetterVerdict(
             letter_id=letter.id,
@@ -227,5 +227,5 @@ async def processed_since(
 
 
 def target_of(head: LetterHead, to: str | None) -> str:
-    """The mailbox a copy of this letter goes to."""
+    """Return the mailbox that a copy of this letter goes to."""
     return to or head.source

@@ -1,4 +1,4 @@
-"""Sending letters back: planned, watched, resumable after a crash at any point."""
+"""Replays: planned, watched, and resumable after a crash at any point."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -59,22 +59,21 @@ from .selection import MOST, WIDEST, Campaigns, Selected, check_not_elsewhere, j
 
 CAP: Final = 5
 HIGHEST_CAP: Final = 1_000
-FASTEST: Final = 1e6  # letters a second; without a rate it is as fast as it goes
+FASTEST: Final = 1e6  # letters per second
 STOPPED: Final = "stopped by itself"
 
 Progress: TypeAlias = Callable[[int], None]
-"""Told how many letters have gone, or how many outcomes are waited for."""
+"""A callback with the number of letters sent, or of outcomes waited for."""
 
 
 class Replay(Campaigns):
     """
-    Replay campaigns over one office.
+    Replay campaigns of one office.
 
-    What a campaign sends is chosen when it starts. Each letter is claimed with
-    its generation before its copy is sent, so a campaign that was killed sends
-    the letters it was not sure of again under the same generation, and a
-    consumer with a ledger handles each of them once. A server of others that can
-    tell is asked first which of these copies it has.
+    The letters of a campaign are selected when it starts. Each letter is claimed with its
+    generation before its copy is sent. A campaign that was killed sends unconfirmed claims
+    again under the same generation, so a consumer with a ledger handles each once. A foreign
+    server that can tell is asked first which of these copies it has.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class Replay(Campaigns):
         care: Care = AT_ONCE,
         through: str | None = None,
     ) -> Plan:
-        """What a replay of these letters would do: a verdict for each, and the sums."""
+        """Return the effects of replaying these letters: the number of letters by verdict."""
         ids, text = await self._chosen(query)
         selected = await self.select(
             ids, query=text, to=to, cap=cap, limit=limit, care=care, through=through
@@ -131,11 +130,11 @@ class Replay(Campaigns):
         through: str | None = None,
     ) -> Selected:
         """
-        Judge letters, and choose those that a replay sends: `limit` at most.
+        Judge letters, and select those that a replay sends: `limit` at most.
 
-        Verdicts come first, then the limit; oldest sent first. `through` names the
-        server of others that they go back to; without, it is the one that the first
-        of them was drained from, unless `to` is given.
+        Verdicts come first, then the limit; oldest sent first. `through` names the foreign
+        server that they go back to. Without it, that is the server that the first of them was
+        drained from, unless `to` is given.
         """
         return await select(
             self._store,
@@ -159,9 +158,9 @@ class Replay(Campaigns):
         through: str | None = None,
     ) -> AsyncIterator[Sequence[LetterVerdict]]:
         """
-        What to expect of each of these letters, some at a time.
+        Yield the verdicts on these letters, some at a time.
 
-        With `limit` only of those that `select` goes through.
+        With `limit`, only of those that `select` visits.
         """
         preflight = await self._preflight(to, cap, through, ids)
         async for some in self._judged(preflight, ids, care=care, limit=limit):
@@ -190,7 +189,7 @@ class Replay(Campaigns):
         """
         Judge up to `size` of the letters, oldest sent first, those left out included.
 
-        `after` continues. `limit` counts the letters that are sent of this page on.
+        `after` continues. `limit` counts the letters to send from this page on.
         """
         end = after + size
         ordered = (await self._store.sent_order(ids))[:MOST]
@@ -203,7 +202,7 @@ class Replay(Campaigns):
     async def verdicts_of(
         self, campaign: Campaign, *, after: int = 0, limit: int = 100
     ) -> LetterVerdicts:
-        """What to expect now of some letters of a campaign, in the order they go."""
+        """Return the current verdicts on some letters of a campaign, in sending order."""
         page = await self._store.campaign_items(campaign.id, after=after, limit=limit)
         ids = [item.letter_id for item in page.items]
         found: list[LetterVerdict] = []
@@ -226,11 +225,10 @@ class Replay(Campaigns):
         through: str | None = None,
     ) -> Campaign:
         """
-        Choose the letters and record the campaign; `run` sends them, oldest first.
+        Select the letters and record the campaign; `run` sends them, oldest first.
 
-        At most `limit` letters are sent: those that may not be do not count. With
-        `expect`, the count somebody has agreed to, a selection of another size is
-        a Conflict: look at the plan again.
+        At most `limit` letters are sent; letters that are left out do not count. Raises
+        Conflict if `expect` is given and the selection has another size.
         """
         found, text = await self._chosen(query)
         ids: Sequence[str] = found
@@ -263,10 +261,10 @@ class Replay(Campaigns):
         through: str = "",
     ) -> Campaign:
         """
-        Record a campaign over letters that are chosen already.
+        Record a campaign over selected letters.
 
-        With `hold` it is only planned: it is sent once somebody resumes it. `through`
-        is the name of the server of others that the letters go back to.
+        With `hold` it is only planned: nothing is sent before somebody resumes it. `through` is
+        the name of the foreign server that the letters go back to.
         """
         if not ids:
             raise NotFound("no letter matches, so there is nothing to replay")
@@ -310,14 +308,13 @@ class Replay(Campaigns):
         patience: float = PATIENCE,
     ) -> Campaign:
         """
-        Send what is left of a campaign, until it is paused or `stop` is set.
+        Send the rest of a campaign, until it is paused or `stop` is set.
 
-        It pauses by itself when more letters fail again than its care allows, and
-        when it waits for outcomes for `patience` seconds without any. Letters of
-        one key go one after the other, each when the one before it is settled. The
-        campaign is done when every copy has an outcome, which takes a worker.
-        A copy is the message as it was, body and headers untouched, but for an
-        expiry that is over.
+        The campaign pauses when more letters fail again than its care allows, and after
+        `patience` seconds without any outcome. Letters of one key are sent one after the other,
+        each when the one before it is settled. The campaign is done when every copy has an
+        outcome, which takes a worker. A copy is the unchanged message, except for an expiry
+        that has passed.
         """
         campaign = await self.status(campaign_id)
         async with open_route(
@@ -389,7 +386,7 @@ class Replay(Campaigns):
         stop: asyncio.Event | None = None,
         on_look: Callable[[Campaign], None] | None = None,
     ) -> Campaign:
-        """Wait until every copy sent has an outcome, `timeout` or `stop` ends it."""
+        """Wait until every copy has an outcome, or `timeout` or `stop` ends the wait."""
         stop = stop or asyncio.Event()
         deadline = self._clock.monotonic() + timeout
         campaign = await self.status(campaign_id)
@@ -414,13 +411,13 @@ class Replay(Campaigns):
         return False
 
     async def settle_others(self) -> int:
-        """Settle copies that went to consumers of others, of all campaigns."""
+        """Settle copies of all campaigns that went to foreign consumers."""
         if self._ways is None:
             return 0
         return await settle_all(self._store, self._clock, self._ways)
 
     async def _way(self, to: str | None, through: str | None, ids: Sequence[str]) -> str:
-        """The server that letters go back to; empty: our own mailboxes."""
+        """Return the server that letters go back to; empty: our own mailboxes."""
         if through is not None or self._ways is None or to is not None or not ids:
             return through or ""
         first = await self._store.get(ids[:1])
@@ -450,7 +447,7 @@ class Replay(Campaigns):
         return ids, query if isinstance(query, str) else show(node)
 
     async def _ends_with(self, step: Step, watch: Watch, on_wait: Progress | None) -> bool:
-        """Return whether sending ends now; otherwise it waits and looks again."""
+        """Return whether sending ends now; otherwise wait and check again."""
         if isinstance(step, Halt):
             return await self._halted(watch.campaign.id, step)
         if on_wait is not None and isinstance(step, Wait):
@@ -465,7 +462,7 @@ class Replay(Campaigns):
         return await self._ends_with(step, watch, on_wait)
 
     async def _keys_to_start(self, watch: Watch, step: Step) -> int | None:
-        """Return how many letters may go of keys that none went of; None is all."""
+        """Return how many letters of new keys may be sent; None means all."""
         campaign, most = watch.campaign, _most(step)
         if not campaign.care.in_steps:
             return None
@@ -502,10 +499,10 @@ class Replay(Campaigns):
 
     async def _processed(self, campaign: Campaign, limit: int) -> tuple[int, frozenset[str] | None]:
         """
-        Look which of the next letters were processed since they were chosen.
+        Find the next letters that were processed since they were selected.
 
-        Returns how many letters were looked at, and the ids of those to leave out;
-        None where nobody needs to look.
+        Returns how many letters were checked, and the ids to leave out; None if no check is
+        needed.
         """
         ledger = self._ledger
         if ledger is None or campaign.care.treats(Verdict.PROCESSED) is Treatment.SEND:
@@ -520,5 +517,5 @@ class Replay(Campaigns):
 
 
 def _most(step: Step) -> int | None:
-    """Return how many letters may go by a step; None is as many as one likes."""
+    """Return how many letters a step may send; None means all."""
     return step.most if isinstance(step, Send) else 0

@@ -24,24 +24,24 @@ _LOOK: Final = 1.5  # seconds between looks whether it may still be sent
 _BLIND: Final = 5.0  # seconds without a look after which nothing more is sent
 
 Denied: TypeAlias = Callable[[Campaign], Awaitable[str | None]]
-"""Says why a campaign may not be sent, or not any more; None if it may."""
+"""A function that returns why a campaign may not be sent; None if it may."""
 
 
 async def nobody_is_asked(_: Campaign) -> str | None:
-    """Every campaign may be sent: where nobody is asked who they are."""
+    """Allow every campaign, where access control is off."""
     return None
 
 
 class ReplaySender:
     """
-    Sends campaigns, and takes up those whose sender is gone.
+    Sends campaigns, and takes over those whose sender is gone.
 
-    Who sends a campaign holds it in the ledger, with a lease that is renewed. A
-    campaign that nobody ever held there is sent by somebody else, such as the
-    command, and left alone. Without a ledger only what is started here is sent.
+    The sender of a campaign holds a lease in the ledger, and renews it. A campaign without such
+    a lease is sent by somebody else, such as the command, and left alone. Without a ledger,
+    only campaigns started here are sent.
 
-    Who let a campaign run may lose the right to: then it is paused, with the reason.
-    That is looked at before the first letter and every few seconds, whoever sends it.
+    If the principal that a campaign runs as loses the right to it, the campaign is paused with
+    the reason. This is checked before the first letter and every few seconds.
     """
 
     def __init__(
@@ -67,26 +67,26 @@ class ReplaySender:
 
     @property
     def under_way(self) -> frozenset[str]:
-        """The campaigns that are sent here."""
+        """The campaigns that are being sent here."""
         return frozenset(self._tasks)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look after campaigns that were left behind, until `stop` is set."""
+        """Take over campaigns whose sender is gone, until `stop` is set."""
         while not stop.is_set():
             with suppress(BackendError):  # it will be back, and so are we
                 await self.adopt()
             await until(stop, self._lease / 2)
 
     async def close(self) -> None:
-        """Finish the batches under way; what is left is for the next to take up."""
+        """Finish the current batches; others take over the rest."""
         self._stop.set()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def start(self, campaign: str, by: By, *, take_over: bool = False) -> Campaign:
         """
-        Let a campaign run, and send it, unless somebody else does that already.
+        Let a campaign run, and send it unless somebody else does.
 
-        It is held before it runs: one that runs and that nobody ever held would be
+        The lease is taken before the campaign runs: a running campaign without a lease would be
         left to somebody else for good.
         """
         claim = await self._claim(campaign, self._lease)
@@ -101,7 +101,7 @@ class ReplaySender:
         return found
 
     async def send(self, campaign: str) -> bool:
-        """Send what is left of a running campaign; whether it is we who do it."""
+        """Send the rest of a running campaign; return whether this process sends it."""
         if campaign in self._tasks:
             return True
         claim = await self._claim(campaign, self._lease)
@@ -111,7 +111,7 @@ class ReplaySender:
         return True
 
     async def adopt(self) -> None:
-        """Take up campaigns that a process like this one left behind."""
+        """Take over campaigns that another server left behind."""
         if self._ledger is None:
             return
         left = [
@@ -148,7 +148,7 @@ class ReplaySender:
                 await self._claim(campaign, 0.0)  # over at once: nobody need wait
 
     async def _send(self, campaign: str, stop: asyncio.Event) -> bool:
-        """Send until told to stop; whether there is nothing to be sent any more."""
+        """Send until told to stop; return whether nothing is left to send."""
         failures = 0
         while not stop.is_set():
             try:
@@ -167,7 +167,7 @@ class ReplaySender:
         return False
 
     async def _failed(self, campaign: str, error: Exception, before: int) -> bool:
-        """See to what ended the sending; whether the campaign waits for somebody."""
+        """Handle what ended the sending; return whether the campaign waits for somebody."""
         if isinstance(error, Unavailable):
             return False
         if not isinstance(error, DeadLetterError):
@@ -186,7 +186,7 @@ class ReplaySender:
             await self._replay.pause(campaign, By("dlq serve", reason[:1_000]))
 
     async def _may_go(self, campaign: str) -> bool:
-        """Whether it may be sent now; it is paused, with the reason, if not."""
+        """Return whether the campaign may be sent now; if not, pause it with the reason."""
         found = await self._replay.status(campaign)
         reason = await self._denied(found)
         if reason is None:
@@ -195,7 +195,7 @@ class ReplaySender:
         return False
 
     async def _watch(self, campaign: str, stop: asyncio.Event) -> None:
-        """Stop as soon as it may not be sent any more, or nobody can tell."""
+        """Stop as soon as the campaign may not be sent, or that is unknown for too long."""
         seen_at = self._clock.monotonic()
         while not stop.is_set():
             await until(stop, _LOOK)
@@ -214,7 +214,7 @@ class ReplaySender:
         stop.set()
 
     async def _hold(self, campaign: str, stop: asyncio.Event) -> None:
-        """Renew the lease; stop in time if that cannot be done."""
+        """Renew the lease; stop in time if that fails."""
         ends_at = self._clock.monotonic() + self._lease
         closing = asyncio.create_task(self._stop.wait())
         try:
@@ -239,7 +239,7 @@ class ReplaySender:
             closing.cancel()
 
     async def _let_go(self, campaign: str) -> None:
-        """Say that nobody sends it now, unless somebody resumed it meanwhile."""
+        """Release the lease, unless somebody resumed the campaign meanwhile."""
         claim = await self._claim(campaign, self._lease)
         if claim is None or campaign in self._tasks:
             return

@@ -1,8 +1,8 @@
 """
-Letters sent back where no engine does it in one: taken, sent, noted as sent.
+Sending in steps, for engines without a replay in one transaction: take, send, record.
 
-Each letter has its own outcome. One that its server does not take is `refused`, and
-the others go on; what was sent is noted as sent also when its neighbour fails.
+Each letter has its own outcome. A letter that its server rejects is `refused`, and the others
+continue; what was sent is recorded even if a neighbour fails.
 """
 
 import asyncio
@@ -59,9 +59,9 @@ async def post(
     """
     Send the next letters of a campaign.
 
-    Each is claimed with its generation before its copy is sent: whoever is killed in
-    between leaves letters that are sent again under the same generation. What
-    interrupts the sending is raised once the outcomes known so far are written down.
+    Each is claimed with its generation before its copy is sent, so letters interrupted in
+    between are sent again under the same generation. What interrupts the sending is raised
+    after the known outcomes are recorded.
     """
     taken = await store.take_replay(campaign.id, limit=limit, leave_out=leave_out, keys=started)
     if not taken:
@@ -91,13 +91,13 @@ async def post(
 def copy_of(
     taken: ReplayTaken, campaign: str, mailbox: str, *, now: datetime, keys: Keys
 ) -> Message:
-    """The message that is sent for a letter, signed for the mailbox it goes to."""
+    """Return the message that is sent for a letter, signed for its target."""
     lineage = Lineage(letter_id=taken.letter_id, generation=taken.generation, campaign=campaign)
     return sign_lineage(copied(taken.message, lineage, now), mailbox, keys)
 
 
 class Sending(Struct):
-    """What became of each message of a batch, by its place there."""
+    """The result for each message of a batch, by its place there."""
 
     sent: set[int]
     refused: dict[int, DeadLetterError]
@@ -106,10 +106,10 @@ class Sending(Struct):
 
 async def send_each(sink: Sink, messages: Sequence[Message]) -> Sending:
     """
-    Send messages as one batch where possible; those refused do not stop the others.
+    Send messages as one batch if possible; rejected ones do not stop the others.
 
-    A batch that is refused as a whole is halved until the message that is refused
-    stands alone, in the order of the batch.
+    A batch that is rejected as a whole is halved, in order, until the rejected message is
+    alone.
     """
     try:
         await sink.send(messages)
@@ -143,9 +143,9 @@ _SLICE: Final = 0.1  # seconds' worth sent at once: even for the consumer, cheap
 
 class Pace:
     """
-    Spreads letters evenly at `rate` a second; without one, as fast as it goes.
+    Spreads letters evenly at `rate` per second; without a rate, unlimited.
 
-    Time lost is not caught up with a burst.
+    Lost time is not made up by a burst.
     """
 
     def __init__(self, rate: float | None, monotonic: Callable[[], float]) -> None:
@@ -154,13 +154,13 @@ class Pace:
         self._free_at = monotonic()
 
     def size(self, most: int) -> int:
-        """How many letters to send in one go."""
+        """Return how many letters to send at once."""
         if self._rate is None:
             return most
         return max(1, min(most, int(self._rate * _SLICE)))
 
     def spend(self, letters: int) -> None:
-        """That many have gone."""
+        """Record that letters were sent."""
         if self._rate is None:
             return
         # Up to one slice behind time is an ordinary hiccup; more is not owed.
@@ -168,12 +168,12 @@ class Pace:
         self._free_at = max(self._free_at, earliest) + letters / self._rate
 
     def wait(self) -> float:
-        """Seconds until the next letters may go."""
+        """Return the seconds until the next letters may be sent."""
         return max(0.0, self._free_at - self._monotonic())
 
 
 async def until(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until `stop` is set."""
+    """Wait that long, or until `stop` is set."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
 
@@ -184,10 +184,10 @@ PATIENCE: Final = 900.0  # seconds without any outcome, until nobody seems to wo
 
 class Watch:
     """
-    Decides from outcomes whether more letters of a campaign may go.
+    Decides from outcomes whether more letters of a campaign may be sent.
 
-    What counts is what was sent since it began to look: whoever resumes a campaign
-    that had stopped by itself begins with a canary again.
+    Only letters sent since it was created count: a campaign that is resumed after it paused
+    itself starts with a canary again.
     """
 
     def __init__(
@@ -210,15 +210,15 @@ class Watch:
         self.gone = 0  # letters
 
     def sent(self, letters: int) -> None:
-        """That many have gone."""
+        """Record that letters were sent."""
         self.gone += letters
 
     def may_start_keys(self, most: int | None, behind: int) -> bool:
         """
         Return whether keys may be started for `most` more letters.
 
-        A step takes whole keys: the next one begins when all letters of the keys
-        begun are settled, with `behind` of them still to go, and few enough failed.
+        A step takes whole keys: the next one begins when all letters of the keys begun are
+        settled, with `behind` of them unsent, and few enough failed.
         """
         bound = inf if most is None else self.gone + most
         if self._bound and bound > self._bound:
@@ -232,7 +232,7 @@ class Watch:
         return self._halt is None
 
     async def step(self) -> Step:
-        """What to do now."""
+        """Return the next step."""
         if self._halt is not None:
             return self._halt
         now = self._monotonic()
@@ -259,7 +259,7 @@ class Watch:
         return step
 
     async def key_step(self) -> Step:
-        """What to do where nothing can be sent before a letter of a key is settled."""
+        """Return the next step if nothing can be sent before a letter of a key is settled."""
         await self.step()
         self.campaign = await self._look()
         waiting = self.campaign.counts.get(Outcome.WAITING, 0)

@@ -1,4 +1,4 @@
-"""Letting go of what is finished, in small slices; the unreviewed never expires."""
+"""Retention: deletion of finished letters in small slices; unreviewed ones never expire."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -20,14 +20,14 @@ KEEP: Final[Mapping[State, timedelta]] = MappingProxyType(
 """How long letters of finished states are kept, counted from their death."""
 
 ABANDONED: Final = timedelta(days=30)
-"""How long ago the lease of an unfinished ledger key ran out."""
+"""How long ago the lease of an unfinished ledger key must have ended."""
 
 SLICE: Final = 1_000
 _FEW: Final = 10  # of so few letters, half is no flood
 
 
 class Swept(Struct, frozen=True, kw_only=True):
-    """What a pass let go of."""
+    """The result of one run."""
 
     letters: int = 0
     ledger: int = 0
@@ -35,12 +35,11 @@ class Swept(Struct, frozen=True, kw_only=True):
 
 class Retention:
     """
-    Deletes letters of finished states, and ledger keys, past their time.
+    Deletes finished letters and ledger keys after their time.
 
-    Pending, reviewed, replaying and quarantined letters are never deleted,
-    however old. Finished ledger keys say themselves when their time is over;
-    unfinished ones go when nobody has held them for as long as `abandoned`: the
-    message they were for is gone.
+    Pending, reviewed, replaying and quarantined letters are never deleted, however old.
+    Finished ledger keys have their own time to live. Unfinished ones are deleted when nobody
+    has held them for `abandoned`: their message is gone.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Retention:
         self._abandoned = abandoned
 
     async def due(self) -> int:
-        """How many letters are past their time."""
+        """Return how many letters are past their time."""
         letters = Letters(self._store, self._clock)
         pages = letters.select(_past(self._before()))
         return sum([len(heads) async for heads in pages])
@@ -72,10 +71,10 @@ class Retention:
         self, by: By, *, force: bool = False, on_progress: Callable[[int], None] | None = None
     ) -> Swept:
         """
-        Let go of everything past its time; `on_progress` hears of letters gone.
+        Delete everything past its time; `on_progress` gets the number of deleted letters.
 
-        A pass that would delete more than half of all letters looks like a
-        clock that jumped: it is a Conflict, and deletes nothing, unless forced.
+        A run that would delete more than half of all letters may come from a wrong clock: it
+        raises Conflict and deletes nothing, unless forced.
         """
         if not force:
             await self._guard()

@@ -1,4 +1,8 @@
-"""Choosing which letters a replay sends: oldest first, verdicts, then the limit."""
+"""
+Selection of the letters of a replay, and the campaigns of an office.
+
+Letters are selected oldest first: verdicts come first, then the limit.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,7 +35,7 @@ from .replay_steps import LOOK
 
 
 class Selected(Struct, frozen=True):
-    """Letters that a replay sends, and the verdicts that chose them."""
+    """The letters that a replay sends, and the verdicts that selected them."""
 
     plan: Plan
     ids: tuple[str, ...]
@@ -51,9 +55,9 @@ async def select(
     """
     Judge letters, oldest sent first, until `limit` of them are to be sent.
 
-    Letters that are left out are not among them, but for those past the cap: they
-    are quarantined when their turn comes. If nothing is to be sent, all are but those
-    that were drained from another server.
+    Letters that are left out are not among them, except those past the cap, which are
+    quarantined when their turn comes. If nothing is to be sent, all are returned but those
+    drained from another server.
     """
     if len(ids) > min(most, most if limit is None else limit):
         ids = (await store.sent_order(ids))[:most]
@@ -90,7 +94,7 @@ def check_not_elsewhere(selected: Selected) -> None:
 async def judged(
     store: LetterStore, preflight: Preflight, ids: Sequence[str], *, care: Care, limit: int | None
 ) -> AsyncIterator[tuple[Sequence[DeadLetter], Sequence[Verdict]]]:
-    """Letters and their verdicts, some at a time, until `limit` are to be sent."""
+    """Yield letters and their verdicts, some at a time, until `limit` are to be sent."""
     left = limit
     async for letters in whole_letters(store, ids):
         verdicts = await preflight.judge(letters)
@@ -103,7 +107,7 @@ async def judged(
 
 
 def _within(left: int | None, care: Care, verdicts: Sequence[Verdict]) -> int:
-    """Return how many letters to go through, until that many are to be sent."""
+    """Return how many letters to visit until that many are to be sent."""
     if left is None:
         return len(verdicts)
     for place, verdict in enumerate(verdicts):
@@ -119,7 +123,7 @@ _NAMED: Final = 20  # letters in the record of what was chosen
 
 
 class Chosen(Struct, frozen=True):
-    """Letters somebody chose; `query` is empty when they were named one by one."""
+    """Letters that somebody selected; `query` is empty if they were named one by one."""
 
     ids: tuple[str, ...]
     query: str
@@ -127,7 +131,7 @@ class Chosen(Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """How they were chosen, for the record."""
+        """Return how they were selected, for the audit."""
         if self.query:
             return self.query
         more = len(self.ids) - _NAMED
@@ -135,7 +139,7 @@ class Chosen(Struct, frozen=True):
         return f"{names} and {more:,} more" if more > 0 else names
 
     def check(self, expect: int | None, limit: int | None = None) -> None:
-        """Refuse another number of letters than somebody has agreed to."""
+        """Reject a selection of another size than was agreed to."""
         count = len(self.ids) if limit is None else min(limit, len(self.ids))
         if expect is not None and count != expect:
             match = many(count, "letter matches", "letters match")
@@ -144,10 +148,10 @@ class Chosen(Struct, frozen=True):
 
 def check_words(query: str | Node, *, allowed: bool, how: str) -> None:
     """
-    Refuse free words in a search that changes letters, unless they are `allowed`.
+    Reject free words in a search that changes letters, unless they are `allowed`.
 
-    A word may stand anywhere in a letter, so that `5` finds nearly all of them.
-    `how` says how to allow them.
+    A word may be anywhere in a letter: `5` finds nearly all of them. `how` says how to allow
+    words.
     """
     word = first_word(parse(query) if isinstance(query, str) else query)
     if word is not None and not allowed:
@@ -159,16 +163,16 @@ def check_words(query: str | Node, *, allowed: bool, how: str) -> None:
 
 
 class Freezes(Protocol):
-    """Letters of which some can be chosen for good, wherever they are."""
+    """Letters whose ids can be fixed by a search, here or over HTTP."""
 
     async def freeze(self, query: str | Node, *, limit: int | None = None) -> list[str]:
-        """The ids a search finds now."""
+        """Return the ids that a search finds now."""
 
 
 async def found_by(
     letters: Freezes, query: str | Node, *, limit: int | None = None, widest: int = MOST
 ) -> Chosen:
-    """The letters a search finds now; none at all is NotFound."""
+    """Return the letters that a search finds now. Raises NotFound if there are none."""
     text = query if isinstance(query, str) else show(query) or "*"
     most = min(limit or widest, widest)
     ids = await letters.freeze(query, limit=most)
@@ -193,7 +197,7 @@ class ReplayPage(Struct, frozen=True):
 
 
 class Campaigns:
-    """The campaigns of one office, and where they stand."""
+    """The campaigns of one office, and their states."""
 
     def __init__(self, store: LetterStore, clock: Clock) -> None:
         self._store = store
@@ -204,9 +208,9 @@ class Campaigns:
         self, campaign_id: str, *, seen: Callable[[Campaign], bool] | None = None
     ) -> Campaign:
         """
-        A campaign and its counts, by its id or the beginning of it.
+        Return a campaign and its counts, by its id or the beginning of it.
 
-        Only those that are `seen` exist at all.
+        Campaigns that are not `seen` are treated as missing.
         """
         # Ids begin with the time, so those of one day look alike at the start.
         begins = campaign_id.lower()
@@ -225,19 +229,19 @@ class Campaigns:
     async def latest(
         self, *, limit: int = 20, only: CampaignState | None = None
     ) -> Sequence[Campaign]:
-        """Campaigns with their counts, latest first."""
+        """Return campaigns with their counts, latest first."""
         return await self._store.campaigns(limit=limit, only=only)
 
     async def page(
         self, *, limit: int = 20, owner: str | None = None, after: str | None = None
     ) -> ReplayPage:
-        """Campaigns with their counts, or those that one principal planned."""
+        """Return campaigns with their counts, or those that one principal planned."""
         found = await self._store.campaigns(limit=limit + 1, owner=owner, after=after)
         more = len(found) > limit
         return ReplayPage(tuple(found[:limit]), found[limit - 1].id if more else None)
 
     async def let_go_of_plans(self, actor: str) -> int:
-        """Cancel plans whose time is over; how many there were."""
+        """Cancel plans that are too old; return their number."""
         plans = await self.latest(limit=_PLANS, only=CampaignState.PLANNED)
         stale = [plan for plan in plans if self._is_stale(plan)]
         for plan in stale:
@@ -251,10 +255,10 @@ class Campaigns:
 
     async def resume(self, campaign_id: str, by: By, *, take_over: bool = False) -> Campaign:
         """
-        Let sending go on; `run` does it.
+        Let a campaign run again; `run` sends it.
 
-        Of a campaign that says it is running somebody may still be sending, and
-        two senders would send the same letters: that takes a `take_over`.
+        Somebody may still be sending a running campaign, and two senders would send the same
+        letters: resuming it requires `take_over`.
         """
         campaign = await self.status(campaign_id)
         if campaign.state is CampaignState.PLANNED and self._is_stale(campaign):
@@ -273,10 +277,10 @@ class Campaigns:
 
     async def cancel(self, campaign_id: str, by: By) -> Campaign:
         """
-        Send no more of it. Letters not sent yet stay as they are.
+        End a campaign. Letters that were not sent keep their state.
 
-        Letters whose sending was interrupted are open again, `unconfirmed`: their
-        copies may have been sent. A batch under way is given time to end.
+        Letters whose sending was interrupted are reopened as `unconfirmed`: their copies may
+        have been sent. A batch in progress is given time to end.
         """
         before = await self.status(campaign_id)
         campaign = await self._set(campaign_id, CampaignState.CANCELLED, by)
@@ -293,7 +297,7 @@ class Campaigns:
         return await self.status(campaign.id)
 
     async def _items(self, campaign_id: str) -> AsyncIterator[Sequence[ReplayItem]]:
-        """All items of a campaign, some at a time."""
+        """Yield all items of a campaign, some at a time."""
         after: int | None = 0
         while after is not None:
             page = await self._store.campaign_items(campaign_id, after=after, limit=_ITEMS)

@@ -1,4 +1,4 @@
-"""Numbers: what is where, and how fast it comes."""
+"""Statistics: messages and letters by mailbox, and recent arrivals."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ RETOLD: Final = 2_000  # letters whose stories are read for how often they died
 
 
 class MailboxLine(Struct, frozen=True, kw_only=True):
-    """One mailbox in numbers."""
+    """The numbers of one mailbox."""
 
     mailbox: str
     dead_queue: str | None
@@ -44,7 +44,7 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """An engine in numbers."""
+    """The numbers of an engine."""
 
     mailboxes: tuple[MailboxLine, ...]
     letters: dict[State, int]
@@ -57,7 +57,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 async def collect(
     broker: Broker, store: LetterStore | None, clock: Clock, *, only: Collection[str] = ()
 ) -> Stats:
-    """Everything that can be counted cheaply; of some mailboxes, or of all."""
+    """Return everything that can be counted cheaply; of some mailboxes, or of all."""
     queues = await broker.queues()
     mailboxes = tuple(_line(queue) for queue in queues if not only or queue.options.name in only)
     counts = await store.counts() if store is not None else {}
@@ -80,7 +80,7 @@ async def collect(
 async def waiting(
     store: LetterStore, counts: Mapping[str, Mapping[State, int]]
 ) -> tuple[Unsettled, ...]:
-    """Letters that wait for the outcome of a replay, the longest wait first."""
+    """Return the letters that wait for the outcome of a replay, longest wait first."""
     since = await store.waiting_since() if is_any_unsettled(counts) else {}
     return unsettled_letters(counts, since)
 

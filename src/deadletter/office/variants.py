@@ -1,10 +1,10 @@
 """
-What letters of one group have in common, and in what they differ.
+Values that letters of one group share, and those in which they differ.
 
-Values are tallied over a sample of letters, masked as everything that people are
-shown. Each value is also counted in letters of other groups: what nearly all letters
-of a group share and the others do not comes first. Fields such as ids, with another
-value in nearly each letter, and masked ones come last.
+Values are counted over a sample of letters, masked like everything that people see. Each value
+is also counted in letters of other groups: values that nearly all letters of a group share and
+others do not come first. Fields such as ids, with another value in nearly each letter, and
+masked ones come last.
 """
 
 import json
@@ -61,12 +61,12 @@ class Trait(Struct, frozen=True, kw_only=True):
 
     @property
     def is_masked(self) -> bool:
-        """Return whether its values are secrets: nobody is told whether they are the same."""
+        """Return whether its values are secrets, which are not compared."""
         return all(one.value == MASK for one in self.values)
 
     @property
     def tells(self) -> bool:
-        """Return whether it may say something about the letters as a group."""
+        """Return whether the field characterises the group."""
         return not (self.is_individual or self.is_masked)
 
 
@@ -74,8 +74,8 @@ class Variants(Struct, frozen=True, kw_only=True):
     """
     The values that letters of a group share, and those in which they differ.
 
-    `looked_at` of its `letters` were looked at, the newest; the contents of `opened`
-    of those were read. `compared` letters of other groups were looked at beside them.
+    `looked_at` of its `letters` were examined, the newest; the contents of `opened` of those
+    were read. `compared` letters of other groups were examined beside them.
     """
 
     group: str
@@ -96,7 +96,7 @@ def variants(
     total: int,
     opened: int,
 ) -> Variants:
-    """Tally letters of a group, and others beside them."""
+    """Count the values of a group's letters, and of others beside them."""
     texts = Counter(_cut(normalise(one.head.error_text, one.head.error_type)) for one in letters)
     ours, theirs = _tally(letters), _tally(others)
     traits = [_trait(field, values, theirs.get(field, Counter())) for field, values in ours.items()]
@@ -135,9 +135,9 @@ def _trait(field: str, values: Counter[str], elsewhere: Counter[str]) -> Trait:
 
 def _rank(trait: Trait, letters: int, others: int) -> tuple[bool, float, int, str]:
     """
-    Return what sets the group apart most is least, what tells nothing most.
+    Return the sort key of a field: the most characteristic ones first.
 
-    Differences of a few percent are chance: what more letters share goes first then.
+    Differences of a few percent are chance: then the value that more letters share comes first.
     """
     apart = max(
         one.count / letters - (one.elsewhere / others if others else 0.0) for one in trait.values
@@ -198,7 +198,7 @@ _AT_ONCE: Final = 100
 
 
 async def group_variants(store: LetterStore, name: str, *, sources: Sequence[str] = ()) -> Variants:
-    """Return what the newest letters of a group share, and in what they differ."""
+    """Return the values that the newest letters of a group share or differ in."""
     group = await get_group(store, name, sources=sources)
     own = Term("group", Op.IS, (literal(group.fingerprint),))
     here = Term("source", Op.IS, (literal(group.source),))
@@ -210,7 +210,7 @@ async def group_variants(store: LetterStore, name: str, *, sources: Sequence[str
 
 
 async def _sample(store: LetterStore, query: Node, most: int) -> tuple[list[DeadLetter], int]:
-    """Some letters, with contents as far as they may be read; how many have them."""
+    """Return some letters, with contents as far as they may be read, and how many have them."""
     heads = (await store.find(query, limit=most)).heads
     wanted: list[str] = []
     size = 0

@@ -1,8 +1,8 @@
 """
-Proof of conservation: what came in is what went out and what is still there.
+Proof of conservation: what came in equals what left and what is still there.
 
-Every mailbox counts what was sent to it and each fate by which a message left;
-the office counts every death. This holds the sums against what is there.
+Every mailbox counts the messages sent to it and each fate by which a message left; the office
+counts every death. `verify` compares these sums with the messages and letters present.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ _UNKNOWN: Final = "are made with a key that is not in signing_keys: they were no
 
 
 class Sums(Struct, frozen=True, kw_only=True):
-    """One mailbox, added up."""
+    """The counts of one mailbox."""
 
     mailbox: str
     sent: int
@@ -53,7 +53,7 @@ class Sums(Struct, frozen=True, kw_only=True):
 
 
 class Conflicts(Struct, frozen=True, kw_only=True):
-    """Letters whose message id or key was used with another body as well."""
+    """Letters whose message id or key was also used with another body."""
 
     total: int = 0
     open: int = 0  # of them, those that still need somebody
@@ -62,10 +62,10 @@ class Conflicts(Struct, frozen=True, kw_only=True):
 
 class Verified(Struct, frozen=True, kw_only=True):
     """
-    What `verify` found; nothing is missing where `findings` is empty.
+    The findings of `verify`; without findings, nothing is missing.
 
-    Where the broker counts nothing there are no `mailboxes`: nothing to add up.
-    `unseen` says in sentences what could not be checked.
+    Without counts of the broker there are no `mailboxes`. `unseen` says in sentences what could
+    not be checked.
     """
 
     findings: tuple[str, ...]
@@ -80,7 +80,7 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 
 async def verify(broker: Broker, store: LetterStore | None) -> Verified:
-    """Add everything up; each finding is a sentence with its numbers."""
+    """Compare all counts; each finding is a sentence with its numbers."""
     queues = await broker.queues() if broker.features.tallies else []
     sums = [_sums(queue) for queue in queues]
     findings = [text for line in sums for text in _conserved(line)]
@@ -111,7 +111,7 @@ async def verify(broker: Broker, store: LetterStore | None) -> Verified:
 
 
 async def _reconciled(broker: Broker, findings: list[str]) -> list[str]:
-    """Compare messages by identity where they are known by it; what is not seen."""
+    """Compare messages by identity where possible; return what could not be checked."""
     name = broker.features.engine
     if not broker.features.tallies:
         return [f"{name} does not count messages: nothing was added up for its mailboxes."]
@@ -172,9 +172,9 @@ async def _conflicts(store: LetterStore) -> Conflicts:
 
 async def mismatch(broker: Broker) -> int:
     """
-    How many messages are missing or too many, over all mailboxes: the cheap part.
+    Return how many messages are missing or too many, over all mailboxes.
 
-    Only where the broker keeps tallies; elsewhere there is nothing to add up.
+    Only if the broker keeps counts. This is the cheap part of `verify`.
     """
     sums = [_sums(queue) for queue in await broker.queues()]
     return sum(abs(line.sent - line.left - line.present) for line in sums)

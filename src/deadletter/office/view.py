@@ -1,4 +1,4 @@
-"""A letter to look at: everything about it, its contents bounded and masked."""
+"""Views of a letter: its contents, bounded and masked, and its story."""
 
 import json
 from collections.abc import Iterator
@@ -40,11 +40,11 @@ class _Verbatim(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written: in order, duplicates and all."""
+    """An object as it was written: in order, with duplicates."""
 
 
 def preview(body: bytes, *, reveal: bool = False) -> list[str]:
-    """The body in lines that are safe to show."""
+    """Return the body in lines that are safe to show."""
     if not body:
         return ["(empty)"]
     text = _text(body)
@@ -60,7 +60,7 @@ def preview(body: bytes, *, reveal: bool = False) -> list[str]:
 
 
 def header_lines(headers: Headers, *, reveal: bool = False) -> list[str]:
-    """The headers in lines that are safe to show."""
+    """Return the headers in lines that are safe to show."""
     lines = [f"{clean(name)}: {_value(name, value, reveal)}" for name, value in headers]
     shown = [_bounded(line) for line in lines[:MOST_LINES]]
     if len(lines) > MOST_LINES:
@@ -154,7 +154,7 @@ def _bounded(line: str) -> str:
 
 
 class MessageView(Struct, frozen=True, kw_only=True):
-    """A message with its secrets masked; `headers` and `preview` are made for eyes."""
+    """A message with its secrets masked; `headers` and `preview` are lines for people."""
 
     id: str
     sent_at: datetime
@@ -169,7 +169,7 @@ class MessageView(Struct, frozen=True, kw_only=True):
 
 
 class OriginView(Struct, frozen=True, kw_only=True):
-    """Where a drained letter was found, and what was written about it there."""
+    """The place where a drained letter was found, and its data there."""
 
     kind: str
     place: str
@@ -197,9 +197,9 @@ class LetterView(Struct, frozen=True, kw_only=True):
 
 def view(letter: DeadLetter, *, reveal: bool = False, capture: bool = False) -> LetterView:
     """
-    A letter as whoever may look at it sees it; `reveal` masks nothing.
+    Return the view of a letter; with `reveal`, nothing is masked.
 
-    With `capture` the header `dlq-found` of a drained letter is shown as well.
+    With `capture`, the header `dlq-found` of a drained letter is included.
     """
     original, origin = letter.original, origin_of(letter.message)
     return LetterView(
@@ -221,7 +221,7 @@ def view(letter: DeadLetter, *, reveal: bool = False, capture: bool = False) -> 
 
 
 def view_message(message: Message, *, reveal: bool = False, capture: bool = False) -> MessageView:
-    """A message as whoever may look at it sees it."""
+    """Return the view of a message."""
     shown = message if capture else unmarked(message)
     return MessageView(
         id=message.id,
@@ -254,7 +254,7 @@ MOST_ACTS: Final = 500
 
 
 class Kind(StrEnum):
-    """What sort of moment it was."""
+    """The kinds of moments."""
 
     SENT = "sent"
     RECEIVED = "received"
@@ -286,7 +286,7 @@ class Story(Struct, frozen=True, kw_only=True):
 
 
 async def tell(store: LetterStore, letter: DeadLetter) -> Story:
-    """Everything that is known about a letter."""
+    """Return everything that is known about a letter."""
     acts = await _acts(store, letter.id)
     replays = await store.replays([letter.id])
     moments = [
@@ -300,12 +300,12 @@ async def tell(store: LetterStore, letter: DeadLetter) -> Story:
 
 
 def earlier_deaths(letter: DeadLetter) -> list[datetime]:
-    """When a letter died before its latest death, as far as its story is kept."""
+    """Return the deaths of a letter before the latest, as far as its history is kept."""
     return [m.at for m in _life(letter) if m.kind is Kind.DIED][:-1]
 
 
 async def reveal(store: LetterStore, letter: DeadLetter, by: By) -> None:
-    """Record that somebody is shown what is masked otherwise."""
+    """Record in the audit that somebody saw unmasked contents."""
     await store.record("reveal", letter.id, by, "shown unmasked")
 
 
@@ -330,7 +330,7 @@ def _life(letter: DeadLetter) -> list[Moment]:
 
 
 def _replay(letter: DeadLetter, item: ReplayItem) -> list[Moment]:
-    """When a campaign took the letter, and what became of that, as far as known."""
+    """Return when a campaign took the letter, and the outcome if known."""
     moments: list[Moment] = []
     if item.taken_at is not None:  # and not when sent: its consumer may be faster
         head = letter.head

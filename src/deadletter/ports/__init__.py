@@ -1,9 +1,8 @@
 """
 What we need of the world.
 
-Ports are batch-first: every verb takes many and answers for each, and a driver
-turns a batch into one round trip. Dead letters, retries and back-off are decided
-above, once, for all drivers.
+Ports are batch-first: every method takes many and answers for each, and a driver turns a batch
+into one round trip. Dead letters, retries and backoff are decided above, once, for all drivers.
 """
 
 from deadletter.core.replay_rules import Arrival, CopyState

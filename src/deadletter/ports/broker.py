@@ -1,4 +1,4 @@
-"""Mailboxes: where deliveries come from and messages go."""
+"""Mailboxes: sources of deliveries, sinks of messages, and the drains of foreign servers."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -32,10 +32,10 @@ class Fate(StrEnum):
 
 class Acked(Struct, frozen=True):
     """
-    Forget this delivery for good.
+    Delete this delivery permanently.
 
-    Engines that show how a message ended (`Features.keeps_results`) are told what the
-    handler returned, as JSON, and the story of a message that is given up.
+    Engines that show how a message ended (`Features.keeps_results`) get the handler's result,
+    as JSON, and the history of a message that is given up.
     """
 
     delivery: Delivery
@@ -46,10 +46,10 @@ class Acked(Struct, frozen=True):
 
 class Released(Struct, frozen=True):
     """
-    Hand this delivery back, to be received again after `delay` seconds.
+    Release this delivery, to be received again after `delay` seconds.
 
-    `history` replaces the story kept with the message when it is given.
-    An uncharged release does not count against the attempts.
+    `history`, if given, replaces the history stored with the message. An uncharged release does
+    not count as an attempt.
     """
 
     delivery: Delivery
@@ -71,22 +71,23 @@ class Source(Protocol):
         self, *, limit: int, wait: float, lease: float, alone: bool = False
     ) -> Sequence[Delivery]:
         """
-        Take up to `limit` deliveries, waiting up to `wait` seconds for the first.
+        Claim up to `limit` deliveries, waiting up to `wait` seconds for the first.
 
-        They are ours for `lease` seconds, and their attempt is counted before
-        this returns. Suspects are handed out only when asked for `alone`, one
-        at a time. Cancelled, it gives back what it may have claimed.
+        The lease lasts `lease` seconds, and the attempt is counted before this returns.
+        Suspects are returned only with `alone`, one at a time. If cancelled, it releases what
+        it may have claimed.
         """
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         """
-        Forget or hand back, in one round trip; says for each if it was still ours.
+        Delete or release deliveries in one round trip; return for each whether it was still
+        ours.
 
-        Where it was not, nothing changed.
+        A delivery that was no longer ours is unchanged.
         """
 
     async def extend(self, deliveries: Sequence[Delivery], *, lease: float) -> Sequence[bool]:
-        """Keep deliveries ours for `lease` seconds from now; says which still are."""
+        """Extend leases to `lease` seconds from now; return for each whether it is still ours."""
 
 
 class Sink(Protocol):
@@ -96,26 +97,25 @@ class Sink(Protocol):
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
         """
-        Send all or none, returning once the broker has them durably.
+        Send all messages or none; return once the broker has stored them durably.
 
-        A sink that may have sent some of them raises `PartlySent`, which says what
-        became of each. Another `Refused`, `NotFound` or `ConfigError` means that none
-        was sent.
+        A sink that may have sent only some raises `PartlySent`, with the result of each. Any
+        other `Refused`, `NotFound` or `ConfigError` means that none was sent.
         """
 
 
 class QueueOptions(Struct, frozen=True, kw_only=True):
-    """The options of a mailbox, which hold for all its workers."""
+    """The options of a mailbox, for all its workers."""
 
     name: str
     dead_queue: str | None = None  # its dead-letter mailbox
     max_attempts: int = 0  # for the sweep; 0 leaves it to the worker's policy
-    expire_after: float | None = None  # seconds from send, unless the message says
+    expire_after: float | None = None  # seconds after sending, unless the message sets it
     reference: str = ""  # a note for people
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
-    """A mailbox and what is in it."""
+    """A mailbox and the numbers of its messages."""
 
     options: QueueOptions
     ready: int
@@ -131,16 +131,16 @@ class Reconciled(Struct, frozen=True, gc=False):
 
     mailbox: str
     same: bool
-    unmarked: int = 0  # messages there that were sent before marks were kept
+    unmarked: int = 0  # messages that were sent before marks were kept
     key_id: bytes = NO_KEY  # of the key its sums are made with
-    is_known: bool = True  # that key is ours; else nothing could be compared
+    is_known: bool = True  # we have that key; else nothing was compared
     lacks_key: bool = False  # a key is set, but these sums are made without any
 
 
 def reconciled(
     mailbox: str, sealing: Sealing, key_id: bytes, sent: int, *, same: bool, unmarked: int = 0
 ) -> Reconciled:
-    """Return how a mailbox was found that `sent` messages ever came to."""
+    """Return the result for a mailbox that `sent` messages ever came to."""
     is_known = sealing.has(key_id)
     return Reconciled(
         mailbox,
@@ -158,48 +158,48 @@ class Swept(Struct, frozen=True):
     lost: int = 0  # claims whose lease had run out: suspects now
     suspects: frozenset[str] = frozenset()  # mailboxes with suspects waiting
     doomed: tuple[Delivery, ...] = ()  # expired or exhausted; claimed, to be buried
-    misdated: int = 0  # waits and leases that would have lasted too long: shortened
-    ahead: float = 0.0  # seconds by which the clock was ahead when those were written
+    misdated: int = 0  # waits and leases that were shortened
+    ahead: float = 0.0  # seconds by which the clock had been ahead
     at: datetime | None = None  # the store's own time, where it has a clock of its own
 
 
 class Broker(Protocol):
-    """An engine's mailboxes."""
+    """The mailboxes of an engine."""
 
     features: Features
 
     def source(self, mailbox: str) -> Source:
-        """Deliveries of one mailbox, which is made if it is not there yet."""
+        """Return the source of a mailbox, which is created if it does not exist."""
 
     def sink(self, mailbox: str) -> Sink:
-        """The way into one mailbox, which is made if it is not there yet."""
+        """Return the sink of a mailbox, which is created if it does not exist."""
 
     async def create(self, options: QueueOptions) -> None:
-        """Make a mailbox. The same again is fine; with other options a Conflict."""
+        """Create a mailbox. Raises Conflict if it exists with other options."""
 
     async def update(self, options: QueueOptions) -> None:
         """Change a mailbox's options."""
 
     async def delete(self, name: str, *, force: bool = False) -> int:
-        """Delete a mailbox and say how many messages went with it."""
+        """Delete a mailbox; return the number of messages deleted with it."""
 
     async def queues(self) -> Sequence[QueueInfo]:
-        """All mailboxes, by name."""
+        """Return all mailboxes, by name."""
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
         """
-        Return why this mailbox's own limits get in the way of so many attempts.
+        Return why the mailbox's own limits prevent this number of attempts; None if they do
+        not.
 
-        None when they do not. 0 attempts are as many as it takes. The sentence says
-        what to change.
+        0 attempts means unlimited. The sentence says what to change.
         """
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
         """
-        Take back what lost workers held, and claim what is past saving.
+        Release what lost workers held, and claim what is expired or exhausted.
 
-        A wait or lease that would last longer than it was asked for was written by a
-        clock that has stepped back since: it is shortened to what was asked for.
+        A wait or lease longer than requested was written by a clock that has been set back
+        since: it is shortened to the requested length.
         """
 
 
@@ -208,51 +208,49 @@ class Reconciles(Protocol):
     """A broker that knows its messages by identity, not only by number."""
 
     async def reconcile(self) -> Sequence[Reconciled]:
-        """Compare the messages that are there with those that came and went."""
+        """Compare the messages present with those that came and left."""
 
     @property
     def sealing(self) -> Sealing:
-        """Return what the sums of mailboxes are made with."""
+        """Return the sealing that the sums of mailboxes are made with."""
 
     async def rekey(self) -> int:
         """
-        Make sums anew with the first key, where they fit; how many mailboxes.
+        Make correct sums anew with the first key; return the number of mailboxes.
 
-        What is there then is taken for what ought to be. Whoever sends or settles
-        meanwhile waits.
+        The current content is taken as correct. Senders and settlements wait meanwhile.
         """
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A broker that can say, cheaply and truly, what could be taken from a mailbox."""
+    """A broker that can count, cheaply and exactly, the messages ready in a mailbox."""
 
     async def ready(self, mailbox: str) -> int:
         """
-        Return how many messages whoever asks next would be given; many are counted as some.
+        Return how many messages the next receiver would get, up to a limit.
 
-        Not those that wait for their time, for somebody who is alone, or for an
-        operator who has paused them.
+        Messages that are delayed, suspect or paused by an operator do not count.
         """
 
 
 @runtime_checkable
 class Reconnecting(Protocol):
-    """A broker whose connections can be made anew while it is used."""
+    """A broker whose connections can be replaced while in use."""
 
     async def reconnect(self) -> None:
-        """Give up the connections there are; the next calls make others."""
+        """Drop the current connections; the next calls open new ones."""
 
 
 @runtime_checkable
 class Overruled(Protocol):
-    """A broker whose operators can limit mailboxes from outside, by rules."""
+    """A broker whose operators can limit mailboxes by rules outside of our control."""
 
     async def overruled(self) -> Sequence[str]:
         """
-        Return why rules get in the way of mailboxes, whoever works them; sentences.
+        Return how such rules interfere with mailboxes, one sentence each.
 
-        Where rules cannot be seen a ConfigError says how they could be.
+        Raises ConfigError, with advice, if the rules cannot be read.
         """
 
 
@@ -269,22 +267,22 @@ class TakesNotes(Protocol):
     """A broker that shows notes of running handlers beside their messages."""
 
     async def note(self, mailbox: str, notes: Sequence[Note]) -> None:
-        """Write notes, in their order, but not those of lost deliveries."""
+        """Write notes in order, except those of lost deliveries."""
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """A broker whose server has a clock of its own, by which due times are judged."""
+    """A broker whose server has its own clock, which decides due times."""
 
     async def time(self) -> datetime:
         """Return the time on the server."""
 
 
-# Burying where mailboxes and office are one engine.
+# Burial where mailboxes and office are one engine.
 
 
 class Burial(Struct, frozen=True):
-    """A delivery that is given up, and the letter that tells its story."""
+    """A delivery that is given up, and its letter."""
 
     delivery: Delivery
     letter: DeadLetter
@@ -292,25 +290,23 @@ class Burial(Struct, frozen=True):
 
 class Undertaker(Protocol):
     """
-    Keeps letters only of what is still ours.
+    Burial in one transaction: keeps letters only of deliveries that are still ours.
 
-    An engine has one when its claims and its letters can be looked at and written
-    in one transaction. Elsewhere the two are asked one after the other, and a
-    worker that is frozen between them may keep the letter of a message that
-    somebody else has handled by then.
+    An engine has this if it can check its claims and write its letters in one transaction.
+    Elsewhere these are two steps: a worker that freezes in between may keep the letter of a
+    message that another worker has handled.
     """
 
     async def bury(self, burials: Sequence[Burial]) -> Sequence[Kept | None]:
         """
         Keep the letters of deliveries that are still ours, in one transaction.
 
-        None for a delivery that is somebody else's by now: nothing is kept of it.
-        The deliveries themselves stay as they are, to be settled afterwards. All
-        are of one mailbox.
+        Returns None for a delivery that is no longer ours; its letter is not kept. The
+        deliveries themselves are settled afterwards. All belong to one mailbox.
         """
 
 
-# Sending letters back where mailboxes and office are one engine.
+# Replay where mailboxes and office are one engine.
 
 
 class Posted(Struct, frozen=True):
@@ -318,22 +314,22 @@ class Posted(Struct, frozen=True):
 
     letters: int = 0
     size: int = 0
-    left_out: int = 0  # letters looked at that did not go
-    refused: int = 0  # letters that the server they go to did not take
+    left_out: int = 0  # letters that were not sent
+    refused: int = 0  # letters that the target server rejected
 
 
 class Postman(Protocol):
     """
-    Takes letters of a campaign, sends their copies and records that, all in one.
+    Replay in one transaction: takes letters of a campaign, sends their copies and records it.
 
-    An engine has one when its letters and its mailboxes can be written in one
-    transaction. Elsewhere these are three steps, and what was taken but not yet
-    recorded as sent when the sender died is sent again.
+    An engine has this if it can write its letters and its mailboxes in one transaction.
+    Elsewhere these are three steps: letters that were taken but not recorded as sent when the
+    sender died are sent again.
     """
 
     @property
     def at_once(self) -> int:
-        """Return how many small letters to send at once, for nobody to wait long by it."""
+        """Return how many small letters to send at once, so that nobody waits long."""
 
     async def send_back(
         self,
@@ -346,202 +342,202 @@ class Postman(Protocol):
         """
         Send the next letters of a running campaign, in one transaction.
 
-        The rules are those of `take_replay`; a copy keeps an expiry only if that is
-        still to come. Nothing when nothing is left, or the campaign is not running.
+        The rules are those of `take_replay`. A copy keeps an expiry only if it is in the
+        future. Returns None if nothing is left, or the campaign is not running.
         """
 
 
 CopyName: TypeAlias = tuple[str, int]
-"""The letter that a copy was made of, and its generation."""
+"""The letter and generation of a copy."""
 
 
 class Drain(Protocol):
     """
-    One dead place: a queue, a topic, a registry.
+    One dead place: a queue, a topic or a registry.
 
-    Keep first, forget second: what was taken and not forgotten is there still, or
-    comes back by itself.
+    Keep first, forget second: what was taken and not forgotten stays there, or comes back by
+    itself.
     """
 
     place: str
 
     async def depth(self) -> int:
-        """About how many things lie there."""
+        """Return the approximate number of messages there."""
 
     async def take(self, limit: int, *, wait: float = 0.0) -> Sequence[Found]:
         """
-        Up to `limit` things, fewer only when there are no more.
+        Take up to `limit` messages; fewer only if there are no more.
 
-        Waits up to `wait` seconds for the first. What was taken before and is
-        neither forgotten nor handed back may or may not be among them.
+        Waits up to `wait` seconds for the first. Messages that were taken before and neither
+        forgotten nor handed back may be among them.
         """
 
     async def forget(self, found: Sequence[Found]) -> None:
-        """They are kept elsewhere by now: out with them."""
+        """Delete messages that are kept elsewhere by now."""
 
     async def hand_back(self, found: Sequence[Found]) -> None:
-        """They were only looked at: leave them where they were."""
+        """Release messages that were only looked at."""
 
     async def close(self) -> None:
-        """Take no more; what is held comes back by itself."""
+        """Take no more; messages that are held come back by themselves."""
 
 
 class Outlet(Protocol):
-    """The ways out of an office: what a replay is sent through."""
+    """The sinks that a replay sends through."""
 
     def sink(self, mailbox: str) -> Sink:
-        """The way into one mailbox."""
+        """Return the sink of one mailbox."""
 
     async def queues(self) -> Sequence[QueueInfo] | None:
-        """The mailboxes that are there, by name; None when nobody can know."""
+        """Return the existing mailboxes, by name; None if that is unknown."""
 
 
 class Foreign(Protocol):
-    """A server with dead places that are not ours."""
+    """A foreign server with dead places."""
 
     async def places(self) -> Sequence[str]:
-        """The dead places that can be told from others, by name."""
+        """Return the names of places that are recognisable as dead places."""
 
     def drain(self, place: str) -> Drain:
-        """The way into one of them; a ConfigError when it cannot be one."""
+        """Return the drain of a place. Raises ConfigError if it cannot be one."""
 
     def sink(self, mailbox: str) -> Sink:
         """
-        The way back to where letters came from, each in the form it had.
+        Return the sink of a mailbox that letters came from, which sends each in its form.
 
-        Nothing in a message says where that is: only the name of its mailbox.
+        Only the name of the mailbox decides, nothing in a message.
         """
 
     async def close(self) -> None:
-        """Let go of everything; what is held comes back by itself."""
+        """Close everything; messages that are held come back by themselves."""
 
 
 class SentCopy(Struct, frozen=True, kw_only=True):
-    """A message that was sent back, and that has no outcome yet."""
+    """A copy that was sent and has no outcome yet."""
 
     letter_id: str
     generation: int
-    mailbox: str  # that it was sent to
+    mailbox: str  # the target
     message: Message  # as the sink was given it, but its lineage is not signed
     sent_at: datetime  # at the earliest: when its sending began
 
     @property
     def name(self) -> CopyName:
-        """Return what tells it from all other copies, and what it carries."""
+        """Return the name of the copy, which it also carries."""
         return self.letter_id, self.generation
 
 
 @runtime_checkable
 class OutcomeProbe(Protocol):
     """
-    A server of others that can tell what became of messages sent back to it.
+    A foreign server that can report the outcomes of copies sent to it.
 
-    A `Foreign` that has this method is asked, also by processes that did not send the
-    copies. They carry their letter and generation.
+    A `Foreign` with this method is asked, also by processes that did not send the copies.
+    Copies carry their letter and generation.
     """
 
     async def look(self, copies: Sequence[SentCopy]) -> Sequence[CopyState]:
         """
-        Return one state for each copy, in their order; nothing changes by it.
+        Return one state for each copy, in order, without changing anything.
 
-        `HANDLED` and `DEAD` must be certain. `UNKNOWN` is a good answer.
+        `HANDLED` and `DEAD` must be certain; if in doubt, return `UNKNOWN`.
         """
 
 
 class CopyTrace(Struct, frozen=True):
-    """The fate of a copy whose sending was interrupted, or the reason why it is unknown."""
+    """The arrival of a copy whose sending was interrupted, or the reason why it is unknown."""
 
     arrival: Arrival
-    why: str = ""  # where nobody knows
+    why: str = ""  # if it is unknown
     signature: str = ""  # of what arrived: others could have written it
 
 
 @runtime_checkable
 class CopyFinder(Protocol):
     """
-    A server of others that can tell which copies of an interrupted sending arrived.
+    A foreign server that can report which copies of an interrupted sending arrived.
 
-    A `Foreign` that has this method is asked before such copies are sent again. One
-    whose sinks send no copy twice does not need it.
+    A `Foreign` with this method is asked before such copies are sent again. A server whose
+    sinks deduplicate does not need it.
     """
 
     async def find(self, copies: Sequence[SentCopy]) -> Sequence[CopyTrace]:
         """
-        Return one trace for each copy, in their order; nothing changes by it.
+        Return one trace for each copy, in order, without changing anything.
 
-        None of them was sent before its `sent_at`. The work is bounded: what would take
-        too much reading is `LOST`.
+        No copy was sent before its `sent_at`. The work is bounded: a copy that would take too
+        much reading is `LOST`.
         """
 
 
 @runtime_checkable
 class KeepsIds(Protocol):
     """
-    A server of others where a message goes back under the id that it had.
+    A foreign server where a message keeps its id when it is sent back.
 
-    Another one may have that id by now. Then its copy is refused, unless the server
-    was asked to give a new id.
+    Another message may have that id by now. Then the copy is refused, unless the server was
+    asked to give a new id.
     """
 
     async def ids_in_use(self, messages: Sequence[tuple[str, Message]]) -> Sequence[bool]:
-        """Return for each mailbox and message whether another one has its id."""
+        """Return for each mailbox and message whether another message has its id."""
 
     def with_new_ids(self) -> Foreign:
-        """Return the same server, which gives new ids where they are in use."""
+        """Return this server in a mode that gives new ids if they are in use."""
 
 
 class WayBack(Outlet, Protocol):
-    """The way back to the mailboxes of one server of others."""
+    """The way back to the mailboxes of one foreign server."""
 
     @property
     def finder(self) -> CopyFinder | None:
-        """Return what can tell which copies have arrived there, if anything can."""
+        """Return the finder of arrived copies there, if there is one."""
 
     @property
     def probe(self) -> OutcomeProbe | None:
-        """Return what can tell the outcomes of copies there, if anything can."""
+        """Return the probe of outcomes there, if there is one."""
 
 
 class WaysBack(Protocol):
-    """The servers of others that letters can go back to, by name."""
+    """The foreign servers that letters can go back to, by name."""
 
     def way_of(self, server: str) -> str | None:
         """
         Return the name of the server that a letter was drained from.
 
-        Empty: it is the server of our own mailboxes. None: nothing names it.
+        Empty: the server of our own mailboxes. None: no setting names it.
         """
 
     def check(self, name: str, message: Message, mailbox: str) -> None:
-        """Raise `Refused` for a message that cannot go back to a server of a name."""
+        """Raise `Refused` for a message that cannot go back to the named server."""
 
     async def ids_in_use(
         self, name: str, messages: Sequence[tuple[str, Message]]
     ) -> Sequence[bool]:
         """
-        Ask a server for each mailbox and message whether another one has its id.
+        Return for each mailbox and message whether another message has its id.
 
-        Servers that give new ids to whatever they take are not asked.
+        Servers that always give new ids are not asked.
         """
 
     def open(self, name: str, *, new_ids: bool = False) -> AbstractAsyncContextManager[WayBack]:
         """
-        Open the way to a server; `ConfigError` if nothing names it.
+        Open the way to a server. Raises `ConfigError` if no setting names it.
 
-        With `new_ids` a copy whose id is in use is sent under a new one.
+        With `new_ids`, a copy whose id is in use is sent under a new one.
         """
 
 
 class Hidden(Struct, frozen=True):
-    """Messages that somebody has taken and not forgotten: they come back later."""
+    """Messages that somebody has taken and not forgotten; they come back later."""
 
     count: int
-    seconds: float  # after which those that a drain took are there again
+    seconds: float  # until messages that a drain took come back
 
 
 @runtime_checkable
 class Hides(Protocol):
-    """A dead place whose messages nobody else sees while somebody has them."""
+    """A dead place that hides taken messages from others."""
 
     async def hidden(self) -> Hidden:
         """Return how many messages somebody has taken and not forgotten."""

@@ -1,4 +1,4 @@
-"""The engine: everything that a URL opens."""
+"""The engine that a URL opens, with its ledger, items and access records."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -40,11 +40,11 @@ class LedgerState(StrEnum):
 
 class LedgerKey(Struct, frozen=True):
     """
-    What must be done once: a key within a mailbox, per replay generation.
+    A key of work that must be done once: within a mailbox, per replay generation.
 
-    `holder` is the message that wants to do it. The same message, with the same
-    body, may take over its own claim: it was delivered again, so its earlier worker
-    is fenced. `digest` is that of its body; None where the body does not matter.
+    `holder` is the message that claims it. The same message with the same body may take over
+    its own claim: it was delivered again, so its earlier worker is fenced. `digest` is that of
+    its body; None if the body does not matter.
     """
 
     mailbox: str
@@ -57,7 +57,7 @@ class LedgerKey(Struct, frozen=True):
     def of_message(
         cls, mailbox: str, key: str, generation: int, holder: str = "", digest: bytes | None = None
     ) -> Self:
-        """Return a key made of a message's texts, which may be no text at all."""
+        """Return a key made of a message's texts, with odd text escaped."""
         return cls(stored(mailbox), stored(key), generation, stored(holder), digest)
 
 
@@ -65,9 +65,9 @@ class LedgerClaim(Struct, frozen=True):
     """
     The answer to `begin`.
 
-    With `mine` the work may start. Otherwise `state` tells why not: processed
-    before, or being processed by somebody whose lease still runs. With `conflict`
-    it was finished with another body, so that this one has not been worked.
+    With `mine`, the work may start. Otherwise `state` says why not: processed before, or in
+    progress under a valid lease. With `conflict` it was finished with another body, so this one
+    has not been processed.
     """
 
     key: LedgerKey
@@ -95,8 +95,8 @@ def _is_for_another(key: LedgerKey, state: LedgerState, digests: bytes | None) -
     """
     Return whether a key was finished with other bodies than this one.
 
-    Unknown bodies count as the same: keys finished before digests were kept,
-    and those of handlers to whom the body does not matter.
+    Unknown bodies count as the same: those of keys finished before digests were kept, and of
+    handlers to which the body does not matter.
     """
     if state is LedgerState.PROCESSING or key.digest is None or not digests:
         return False
@@ -105,14 +105,14 @@ def _is_for_another(key: LedgerKey, state: LedgerState, digests: bytes | None) -
 
 
 class Ledger(Protocol):
-    """Idempotency: what has been done already, and what is being done now."""
+    """Idempotency: the work that is done, and the work in progress."""
 
     async def begin(self, keys: Sequence[LedgerKey], *, lease: float) -> Sequence[LedgerClaim]:
         """
         Claim keys for processing. A higher generation re-opens a finished key.
 
-        The digest of a body is kept with its claim: in place of the one before it in
-        the same generation, and behind those of earlier generations.
+        The digest of a body is kept with its claim: it replaces the one of the same generation,
+        and follows those of earlier generations.
         """
 
     async def finish(
@@ -125,24 +125,23 @@ class Ledger(Protocol):
 
     async def forget(self, *, limit: int = 1000, abandoned: float | None = None) -> int:
         """
-        Drop finished keys whose time to live is over.
+        Delete finished keys whose time to live is over.
 
-        With `abandoned`, claims whose lease ran out that many seconds ago go as
-        well: their message is gone, nobody will ever finish them. Looking for
-        those may take a look at every key.
+        With `abandoned`, also delete claims whose lease ended that many seconds ago: their
+        message is gone, so nobody will finish them. Finding those may read every key.
         """
 
 
 @runtime_checkable
 class LedgerInUse(Protocol):
-    """A ledger that can tell cheaply whether mailboxes use it at all."""
+    """A ledger that can tell cheaply whether mailboxes use it."""
 
     async def in_use(self, mailboxes: Sequence[str]) -> bool:
-        """Return whether there is an entry of any of these mailboxes."""
+        """Return whether any of these mailboxes has an entry."""
 
 
 class SweepResult(Struct, frozen=True):
-    """Changes made by a sweep, and when the next one has something to do."""
+    """The changes of a sweep, and when the next one is due."""
 
     dead: tuple[DeadItem, ...] = ()
     ready: frozenset[str] = frozenset()  # queues with something to lease again
@@ -331,55 +330,55 @@ class AccessStore(Protocol):
 
 
 class Engine(Protocol):
-    """An open engine: mailboxes, and an office and a ledger where the engine has them."""
+    """An open engine: mailboxes, and an office and a ledger if the engine has them."""
 
     features: Features
     broker: Broker
     letters: LetterStore | None
     ledger: Ledger | None
-    undertaker: Undertaker | None  # where mailboxes and office are one
-    postman: Postman | None  # there, too
+    undertaker: Undertaker | None  # if mailboxes and office are one
+    postman: Postman | None  # as above
 
     async def close(self) -> None:
-        """Finish what is under way and let go of everything."""
+        """Finish work in progress and close everything."""
 
 
 @runtime_checkable
 class LocksFile(Protocol):
-    """An engine on a file that processes share by locking it."""
+    """An engine on a file that processes share by locks."""
 
     lock_problem: str | None  # why other code in this process can drop its locks
 
 
 @runtime_checkable
 class AnyLoop(Protocol):
-    """An engine that several event loops of one process can use, also at once."""
+    """An engine that several event loops of one process can use at once."""
 
     any_loop: Literal[True]
 
 
 @runtime_checkable
 class Losable(Protocol):
-    """An engine whose store can be taken away while it is in use, such as a file."""
+    """An engine whose store can disappear while in use, such as a file."""
 
     def lost(self) -> str | None:
-        """Return why this process cannot use the store any more; None while it can."""
+        """Return why this process can no longer use the store; None if it can."""
 
 
 def loss_of(engine: Engine) -> str | None:
-    """Return why this process cannot use an engine's store any more, if it cannot."""
+    """Return why this process can no longer use an engine's store; None if it can."""
     return engine.lost() if isinstance(engine, Losable) else None
 
 
 @runtime_checkable
 class Lends(Protocol):
-    """An engine that keeps the items of the queue server as well."""
+    """An engine that also keeps the items of the queue server."""
 
     items: ItemStore
 
 
 @runtime_checkable
 class Guards(Protocol):
-    """An engine that keeps tokens and sessions as well."""
+    """An engine that also keeps tokens and sessions."""
 
     access: AccessStore

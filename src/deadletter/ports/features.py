@@ -1,4 +1,4 @@
-"""The promises of an engine, as data for tests and documentation."""
+"""The promises of an engine, and the clock and dice that it is given."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,7 +10,7 @@ from msgspec import Struct
 class Durability(StrEnum):
     """The durability classes of an acknowledged write."""
 
-    NONE = "none"  # the end of the process loses it
+    NONE = "none"  # lost when the process ends
     KILL_SAFE = "kill-safe"  # survives kill -9, not a power cut
     POWER_SAFE = "power-safe"
     REPLICATED = "replicated"
@@ -23,21 +23,21 @@ class Features(Struct, frozen=True, kw_only=True):
     durability: Durability
     shared: bool = True  # several processes may use it at once
     ordered: bool = True  # one consumer sees send order
-    exact_delay: bool = True  # a release's delay is honoured, not rounded up
+    exact_delay: bool = True  # the delay of a release is exact, not rounded up
     counts_attempts: bool = True  # Delivery.attempt grows durably, by itself
     keeps_history: bool = True  # a release's history comes back with the delivery
-    fences: bool = True  # a settle after the lease is gone changes nothing
-    finds_suspects: bool = True  # deliveries of lost workers are handed out alone
-    sees_lost: bool = True  # a sweep sees what lost workers held, not only receiving
-    sees_delayed: bool = True  # queues() tells what is delayed from what is claimed
-    dedupes: bool = False  # the same message, sent again soon, arrives once
-    due_order: bool = True  # what is due first comes first, whenever it was sent
-    dooms: bool = True  # the sweep claims what has expired or used up its attempts
-    tallies: bool = True  # mailboxes count what was sent to them and how it left
+    fences: bool = True  # settling after the lease is lost changes nothing
+    finds_suspects: bool = True  # deliveries of lost workers are received alone
+    sees_lost: bool = True  # a sweep finds what lost workers held, not only `receive`
+    sees_delayed: bool = True  # queues() counts delayed and claimed messages separately
+    dedupes: bool = False  # a message sent twice within a short time arrives once
+    due_order: bool = True  # messages come in the order in which they are due
+    dooms: bool = True  # the sweep claims expired and exhausted messages
+    tallies: bool = True  # mailboxes count messages sent, and how they left
     keeps_options: bool = True  # all mailboxes are known, with their options
-    keeps_locks: bool = True  # no close() elsewhere in the process drops its locks
-    owns_fields: bool = False  # only we can write what stands beside a message
-    keeps_results: bool = False  # what a handler returned, and its notes, can be seen
+    keeps_locks: bool = True  # a close() elsewhere in the process does not drop its locks
+    owns_fields: bool = False  # only we can write fields beside a message
+    keeps_results: bool = False  # results and notes of handlers can be seen
     keeps_letters: bool = True
     keeps_ledger: bool = True
 
@@ -46,20 +46,20 @@ class Clock(Protocol):
     """The current time, as a date and as a monotonic counter."""
 
     def now(self) -> datetime:
-        """Wall-clock time, aware, in UTC."""
+        """Return the wall-clock time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow, for durations."""
+        """Return seconds that never go back, for durations."""
 
 
 class Dice(Protocol):
-    """Chance, and ids made of it."""
+    """Chance, and ids."""
 
     def draw(self) -> float:
-        """Uniform in [0, 1)."""
+        """Return a number, uniform in [0, 1)."""
 
     def new_id(self) -> str:
-        """A unique id that sorts by the time of its making (UUID version 7)."""
+        """Return a unique id that sorts by its time (UUID version 7)."""
 
     def new_ids(self, count: int) -> list[str]:
-        """Return `count` ids, as `new_id` makes them, in their order."""
+        """Return `count` ids of `new_id`, in order."""

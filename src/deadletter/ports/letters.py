@@ -1,4 +1,4 @@
-"""The office: where dead letters are kept, searched, grouped, reviewed."""
+"""The store of an office, where letters are kept, searched, grouped and reviewed."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from .features import Features
 
 
 class Kept(Struct, frozen=True, gc=False):
-    """What became of one letter that was to be kept."""
+    """The result of keeping one letter."""
 
     id: str
     is_new: bool = True
@@ -41,22 +41,22 @@ class Kept(Struct, frozen=True, gc=False):
 
 class Page(Struct, frozen=True):
     """
-    Some of what a search found, newest first.
+    One page of a search, newest first.
 
-    `after` continues it. A search looks at a bounded number of letters at a
-    time, so a page may be short or empty and still have more behind it: then
-    `looked_at` letters of `letters` were looked at, those that died since `back_to`.
+    `after` continues it. A search looks at a bounded number of letters at a time, so a page may
+    be short or empty although more follow. Then `looked_at` of `letters` letters were looked
+    at, those that died since `back_to`.
     """
 
     heads: tuple[LetterHead, ...]
     after: str | None = None
     looked_at: int = 0
     back_to: datetime | None = None  # None: there is nothing older
-    letters: int | None = None  # None where the page is full, or nothing is behind it
+    letters: int | None = None  # None if the page is full or the last one
 
 
 class Names(Struct, frozen=True):
-    """The ids of what a search found, newest first; `after` continues it."""
+    """The ids that a search found, newest first; `after` continues it."""
 
     ids: tuple[str, ...]
     after: str | None = None
@@ -71,7 +71,7 @@ class Move(Struct, frozen=True, kw_only=True):
 
 
 class ReplayNext(Struct, frozen=True, gc=False):
-    """A letter whose turn comes next: what the ledger can be asked about it."""
+    """A letter that is next in a campaign, with its key in the ledger."""
 
     letter_id: str
     source: str  # the mailbox it died in
@@ -80,14 +80,14 @@ class ReplayNext(Struct, frozen=True, gc=False):
 
 
 class KeyProgress(Struct, frozen=True):
-    """How far the keys of a campaign have come."""
+    """The progress of a campaign's keys."""
 
-    behind: int = 0  # letters that wait behind one that went already
+    behind: int = 0  # letters that wait behind one that was sent
     sizes: tuple[int, ...] = ()  # of the next planned letters, with those behind each
 
 
 class ReplayTaken(Struct, frozen=True, gc=False):
-    """A letter claimed for sending: what its copy is made of, and no more."""
+    """A letter claimed for sending, with the parts of its copy."""
 
     letter_id: str
     source: str  # the mailbox it died in
@@ -96,7 +96,7 @@ class ReplayTaken(Struct, frozen=True, gc=False):
 
 
 class ReplaySettled(Struct, frozen=True):
-    """What a consumer made of a replayed copy."""
+    """The outcome of a replayed copy."""
 
     letter_id: str
     generation: int
@@ -105,7 +105,7 @@ class ReplaySettled(Struct, frozen=True):
 
 
 def given_up(letters: Iterable[tuple[str, State, int]]) -> tuple[ReplaySettled, ...]:
-    """Copies nobody waits for, of moved letters: ids, old states and generations."""
+    """Return the copies of moved letters that nobody waits for: ids, old states, generations."""
     return tuple(
         ReplaySettled(id_, generation, Outcome.UNCONFIRMED)
         for id_, old, generation in letters
@@ -114,39 +114,37 @@ def given_up(letters: Iterable[tuple[str, State, int]]) -> tuple[ReplaySettled, 
 
 
 class ReplayItems(Struct, frozen=True):
-    """Some of a campaign's letters, in the order they go; `after` continues it."""
+    """Some of a campaign's letters, in sending order; `after` continues."""
 
     items: tuple[ReplayItem, ...]
     after: int | None = None
 
 
 class Resealed(Struct, frozen=True):
-    """How far letters were sealed anew; `after` continues it."""
+    """The progress of sealing letters anew; `after` continues."""
 
     sealed: int = 0
     after: str | None = None
 
 
 class LetterStore(Protocol):
-    """Where dead letters are kept, searched, grouped, reviewed: the office."""
+    """The store of an office: keep, search, group, review and replay letters."""
 
     features: Features
     group_limit: GroupLimit
 
     async def keep(self, letters: Sequence[DeadLetter]) -> Sequence[Kept]:
         """
-        Keep letters durably, one transaction for all.
+        Keep letters durably, in one transaction.
 
-        Those that would make more groups than `group_limit` allows go into an
-        overflow group.
+        Letters that would make more groups than `group_limit` allows go into an overflow group.
 
-        Keeping one again appends what is new of its attempts, and reopens it if
-        it had been replayed or closed. Another body under the same identity is
-        kept apart, marked as a conflict.
+        Keeping a letter again appends its new attempts, and reopens it if it was replayed or
+        closed. Another body under the same identity is kept apart, marked as a conflict.
         """
 
     async def get(self, ids: Sequence[str]) -> Sequence[DeadLetter]:
-        """Whole letters, in the order asked for; those that exist."""
+        """Return whole letters that exist, in the order of the ids."""
 
     async def find(
         self, query: Node = EVERYTHING, *, limit: int = 50, after: str | None = None
@@ -154,7 +152,7 @@ class LetterStore(Protocol):
         """Search, newest death first."""
 
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
 
     async def groups(
         self,
@@ -168,28 +166,27 @@ class LetterStore(Protocol):
         after: str | None = None,
     ) -> Sequence[Group]:
         """
-        Groups of like failures, latest first, or those with most open letters.
+        Return groups, latest first, or those with most open letters first.
 
-        `statuses` are those to have, as they stand now; `named` is the beginning
-        of their fingerprints. `after`, a `core.paging.group_cursor`, reads on behind
-        that group: what does not move meanwhile comes once, and what moves to the
-        front of that is to be found there.
+        `statuses` are the current statuses to return; `named` is the beginning of fingerprints.
+        `after`, a `group_cursor`, continues behind that group: groups that do not change
+        meanwhile come once, and groups that do move to the front.
         """
 
     async def set_group(self, fingerprint: str, standing: Standing, by: By) -> None:
         """
-        Say how a group stands, audited.
+        Set the standing of a group, audited.
 
-        A resolved group that a later letter dies of becomes `regressed` when that
-        letter is kept, see `core.grouping`.
+        A resolved group becomes `regressed` when a later letter dies of it, see
+        `core.grouping`.
         """
 
     async def regroup(self, moves: Sequence[Regrouping], by: By) -> int:
         """
-        Move letters to other groups, audited; how many moved.
+        Move letters to other groups, audited; return the number moved.
 
-        What was said of their groups moves along, see `core.regrouping`. A group whose
-        last letter leaves is gone, unless there are rules about it.
+        The standing of their groups moves along, see `core.grouping`. A group without letters
+        is deleted, unless rules name it.
         """
 
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
@@ -199,61 +196,60 @@ class LetterStore(Protocol):
         self, fingerprint: str, rules: Sequence[GroupRule], by: By, detail: str
     ) -> None:
         """
-        Say where letters of a group belong from now on, audited with this `detail`.
+        Set the rules of a group, audited with this `detail`.
 
-        Letters are put there when they are kept.
+        Letters follow them when they are kept.
         """
 
     async def move(self, move: Move, by: By) -> Sequence[str]:
-        """Move letters between states, audited; the ids of those that moved."""
+        """Move letters between states, audited; return the ids of those that moved."""
 
     async def note(self, ids: Sequence[str], text: str, by: By) -> Sequence[str]:
-        """Write a note on letters; the ids of those that exist."""
+        """Add a note to letters; return the ids of those that exist."""
 
     async def edit(self, id: str, message: Message, *, revision: int, by: By) -> int:
         """
-        Put another message into a letter, audited; its new revision.
+        Replace the message of a letter, audited; return its new revision.
 
-        Only the body, headers, content type and key may differ from what is there.
-        The message that died is kept aside for good. A letter at another revision,
-        or not open, is a Conflict; none of that id NotFound.
+        Only the body, headers, content type and key may differ. The message that died is kept.
+        Raises Conflict if the letter is at another revision or not open, and NotFound if it
+        does not exist.
         """
 
     async def original(self, id: str) -> Message | None:
-        """The message that died, if the letter's has been edited since."""
+        """Return the message that died, if it was edited since."""
 
     async def purge(self, ids: Sequence[str], by: By) -> Sequence[str]:
-        """Delete letters for good, counted and audited; the ids of those gone."""
+        """Delete letters permanently, counted and audited; return their ids."""
 
     async def expire(self, *, before: dict[State, datetime], by: By, limit: int = 1000) -> int:
-        """Delete up to `limit` letters of finished states that died before then."""
+        """Delete up to `limit` letters in finished states that died before that time."""
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100
     ) -> Sequence[AuditEntry]:
-        """The audit, oldest first, from the entry behind `after`."""
+        """Return audit entries after `after`, oldest first."""
 
     async def record(self, action: str, target: str, by: By, detail: str = "") -> None:
-        """Write an act on something other than a letter into the audit."""
+        """Add an audit entry about something other than a letter."""
 
     async def verify(self) -> Sequence[str]:
-        """What does not add up in here, one sentence each; nothing when all is well."""
+        """Return inconsistencies, one sentence each; none if all is well."""
 
     async def plan_replay(self, campaign: Campaign, ids: Sequence[str]) -> None:
         """
         Start a campaign over these letters, or add them to it; audited.
 
-        They go oldest first, see `core.replay_rules`. With `key_order` the letters
-        of one key and mailbox wait for each other: the next one may go once the one
-        before it is confirmed or skipped. If it fails or is past the cap, those
-        behind it are held.
+        Letters are sent oldest first, see `core.replay_rules`. With `key_order`, letters of one
+        key and mailbox wait for each other: the next one may be sent once the one before it is
+        confirmed or skipped. If one fails or is past the cap, those behind it are held.
         """
 
     async def sent_order(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return the ids of letters that exist, each once, oldest sent first."""
+        """Return the ids of existing letters, each once, oldest sent first."""
 
     async def key_progress(self, campaign: str, *, limit: int) -> KeyProgress:
-        """Return how far keys have come, and the sizes of the next `limit` ones."""
+        """Return the progress of keys, and the sizes of the next `limit` ones."""
 
     async def next_replay(self, campaign: str, *, limit: int) -> Sequence[ReplayNext]:
         """Return the next planned letters of a running campaign, claiming nothing."""
@@ -267,49 +263,47 @@ class LetterStore(Protocol):
         keys: int | None = None,
     ) -> Sequence[ReplayTaken]:
         """
-        Claim the next letters of a running campaign: they are `replaying` now.
+        Claim the next letters of a running campaign: they become `replaying`.
 
-        Letters that were taken but never reported as sent come first, with the
-        generation they had; then those that may go after another of their key; then
-        up to `keys` others. Letters past the cap are quarantined and skipped.
+        Letters that were taken but never reported as sent come first, with their generation;
+        then those that may follow another of their key; then up to `keys` others. Letters past
+        the cap are quarantined and skipped.
 
-        Given `leave_out`, these are skipped, and no more than `limit` letters are
-        gone through: those that `next_replay` named, and no others.
+        With `leave_out`, these are skipped, and at most `limit` letters are visited: exactly
+        those that `next_replay` returned.
         """
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:
-        """The broker has the copies of these letters."""
+        """Record that the broker has the copies of these letters."""
 
     async def settle_replays(self, outcomes: Sequence[ReplaySettled]) -> None:
         """
-        Record what became of replayed copies, or that nobody waits for them.
+        Record outcomes of replayed copies, or that nobody waits for them.
 
-        `SETTLED_FROM` and `landing` of `core.replay_rules` say what that changes.
+        `SETTLED_FROM` and `landing` of `core.replay_rules` say what changes.
         """
 
     async def replays(self, ids: Sequence[str]) -> Sequence[ReplayItem]:
         """
-        Every part these letters had in campaigns, also where they were skipped.
+        Return all items of these letters in campaigns, also skipped ones.
 
-        Letters come in the order asked for, what happened to one in the order of
-        its campaigns.
+        Letters come in the order of the ids, items of a letter in the order of its campaigns.
         """
 
     async def waiting_since(self) -> dict[str, datetime]:
         """
-        Return when the copy was taken that each source has waited for longest.
+        Return for each source when its longest waiting copy was taken.
 
-        Of letters that are `replaying`; how many there are is in `counts`.
+        Only of letters that are `replaying`; `counts` has their number.
         """
 
     async def campaign_items(
         self, campaign: str, *, after: int = 0, limit: int = 100
     ) -> ReplayItems:
         """
-        What became of a campaign's letters, in the order they go.
+        Return the items of a campaign, in sending order.
 
-        Letters that were purged since are left out, so a page may be short and
-        still have more behind it.
+        Purged letters are left out, so a page may be short although more follow.
         """
 
     async def campaigns(
@@ -322,105 +316,103 @@ class LetterStore(Protocol):
         after: str | None = None,
     ) -> Sequence[Campaign]:
         """
-        Campaigns with their counts, latest first.
+        Return campaigns with their counts, latest first.
 
-        Those whose id begins like this, those in `only` this state, and those that
-        the principal `owner` planned, however many came after them. `after`, the id
-        of such a one, reads on behind it; any other is a QueryError.
+        Filters: ids that begin with a prefix, `only` one state, and campaigns that the
+        principal `owner` planned. `after`, the id of such a campaign, continues behind it.
+        Raises QueryError for any other id.
         """
 
     async def set_campaign(self, campaign: str, state: CampaignState, by: By) -> None:
         """
         Pause, resume, cancel or end a campaign.
 
-        One that begins to run runs as the principal of `by` from then on.
+        A campaign that starts to run runs as the principal of `by`.
         """
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:
         """
-        Write down how a brake's window stands, new or again.
+        Store a brake's window, new or changed.
 
-        Return it with its release, which only `release_windows` writes. The latest
-        `keep` windows are kept, the others deleted.
+        Returns it with its release, which only `release_windows` writes. The latest `keep`
+        windows are kept, the others deleted.
         """
 
     async def windows(
         self, *, mailbox: str | None = None, limit: int = 100
     ) -> Sequence[BrakeWindow]:
-        """Windows of all mailboxes or one, the latest opening first."""
+        """Return windows of all mailboxes or one, latest opening first."""
 
     async def release_windows(self, mailbox: str, by: By) -> int:
-        """Release a mailbox's windows that are not closed, audited; how many."""
+        """Release a mailbox's open windows, audited; return the number released."""
 
     async def signing_key(self, new: bytes) -> bytes:
         """
         Return the key that all processes of this office sign with.
 
-        The first to ask makes it: `new` is kept when there is none yet.
+        If there is none yet, `new` is stored as the key.
         """
 
 
 @runtime_checkable
 class Naming(Protocol):
     """
-    An office that can name letters without reading them.
+    A store that can return ids of letters without reading them.
 
-    Choosing many letters to do something with is then much cheaper; elsewhere
-    their heads are read for it.
+    Selecting many letters is then much cheaper; other stores read their heads.
     """
 
     async def find_ids(
         self, query: Node = EVERYTHING, *, limit: int, after: str | None = None
     ) -> Names:
-        """Search like `find`, for ids alone."""
+        """Search like `find`, for ids only."""
 
 
 @runtime_checkable
 class Indexing(Protocol):
-    """An office that indexes texts after letters are kept, not while."""
+    """A store that indexes texts after letters are kept."""
 
     async def index_texts(self) -> bool:
         """
-        Index some texts, or tidy up behind some; whether there is more.
+        Index some texts, or clean up; return whether there is more to do.
 
-        Any number of processes may do so at once: each text is indexed by one.
+        Any number of processes may call this at once: each text is indexed by one.
         """
 
 
 @runtime_checkable
 class BodyIndexing(Indexing, Protocol):
-    """An office that can index bodies as well as error texts."""
+    """A store that can index bodies as well as error texts."""
 
     async def index_bodies(self, size: int) -> None:
         """
-        Index bodies of up to `size` bytes from now on, 0 for none.
+        Index bodies of up to `size` bytes from now on; 0 for none.
 
-        What `index_texts` has to do for it begins anew when that changes. The office
-        remembers it for all its processes.
+        After a change, `index_texts` starts over. The setting is stored for all processes.
         """
 
 
 @runtime_checkable
 class Examining(Protocol):
-    """An office whose letters and audit carry seals."""
+    """A store whose letters and audit carry seals."""
 
     @property
     def sealing(self) -> Sealing:
-        """What letters and the audit are sealed with."""
+        """Return the sealing of letters and the audit."""
 
     async def examine(self) -> Examined:
-        """Examine everything that is kept: what was found, what could not be seen."""
+        """Examine everything; return the findings, and what could not be checked."""
 
     async def reseal(self, after: str = "") -> Resealed:
         """
-        Seal some letters behind `after` that have no seal, or not by the first key.
+        Seal some letters after `after` that have no seal, or not by the first key.
 
-        What a letter is then is taken for what it was; one that is not as it was sealed
-        before is left as it is.
+        The current content is taken as correct. A letter that does not match its seal is left
+        as it is.
         """
 
 
-# A step of a search where reading is awaited: judging never holds the event loop.
+# A search step for stores that await: judging never blocks the event loop.
 
 P = TypeVar("P")
 
@@ -429,10 +421,9 @@ async def run_step(
     step: Step[P], read: Callable[[Wanted[P]], Awaitable[Any]], meter: Meter, *, is_costly: bool
 ) -> Found[P]:
     """
-    Run a step to its end; `read` reads what it wants.
+    Run a search step to its end; `read` reads what it requests.
 
-    What a costly one has read is judged on a thread. The judging ends soon after the
-    wait for it does.
+    Costly judging runs on a thread, and ends soon after the caller stops waiting.
     """
     given: Any = None
     try:
@@ -457,11 +448,11 @@ def _go_on(step: Step[P], given: Any) -> Wanted[P] | Found[P]:
 
 
 PROCESS_KEYS: Final = Keys(os.urandom(32))
-"""The keys of whoever was given none: good within this process, and nowhere else."""
+"""Keys that are valid only within this process, if no others are set."""
 
 
 class KeyRing:
-    """The keys that an office signs with: those that were set, or else its own."""
+    """The signing keys of an office: those that were set, or else its own."""
 
     def __init__(self, letters: LetterStore, texts: Sequence[str] = ()) -> None:
         self._letters = letters
@@ -475,7 +466,7 @@ class KeyRing:
 
 
 class Seal:
-    """The keys of an engine, which are handed to it once its office is open."""
+    """The keys of an engine, which it gets once its office is open."""
 
     __slots__ = ("keys",)
 
@@ -485,6 +476,6 @@ class Seal:
 
 @runtime_checkable
 class Sealed(Protocol):
-    """A broker that writes attempts into messages, and signs them."""
+    """A broker that writes attempts into messages and signs them."""
 
     seal: Seal

@@ -1,4 +1,4 @@
-"""A way of using dead letters, as data."""
+"""The five systems, as data: their policies, settings and rules."""
 
 from collections.abc import Iterable, Mapping
 from math import inf
@@ -49,7 +49,7 @@ class Variable(Struct, frozen=True, kw_only=True):
         limits = f"of at least {self.least:g}"
         if self.most < inf:
             limits = f"from {self.least:g} to {self.most:g}"
-        return ConfigError(f"{self.name} must be {kind} {limits}, not {text!r}.")
+        return ConfigError(f"{self.name} must be {kind} {limits}, got {text!r}.")
 
 
 def apply_variables(value: S, variables: Iterable[Variable], environ: Mapping[str, str]) -> S:
@@ -75,11 +75,11 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     wait: float = 20.0  # seconds of long polling
     visibility_timeout: float = 300.0
     on_failure: float = 3600.0  # seconds a letter waits when its handler failed
-    discard_failures: bool = False  # ...or is it deleted, handled or not?
+    discard_failures: bool = False  # delete the letter even if its handler failed
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """Seconds things are kept; None is until somebody says otherwise."""
+    """Retention periods in seconds; None means no limit."""
 
     source: float | None = None
     dead: float | None = None  # letters that are finished; pending ones stay
@@ -87,7 +87,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """One way of using dead letters."""
+    """The settings of one system."""
 
     name: str
     policy: DLQPolicy
@@ -100,10 +100,10 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     def dead_queue(self, mailbox: str, **names: str) -> str | None:
         """
-        The dead-letter mailbox of a mailbox; None when each is named explicitly.
+        Return the dead-letter mailbox of a mailbox; None if each is named explicitly.
 
-        `{mailbox}` and `{base}` (the mailbox without `-main`) are known; other
-        parts of the naming, such as cluster and node, must be given.
+        `{mailbox}` and `{base}` (the mailbox without `-main`) are filled in; other parts of the
+        naming, such as cluster and node, are arguments.
         """
         if self.naming is None:
             return None
@@ -112,19 +112,22 @@ class Profile(Struct, frozen=True, kw_only=True):
             return self.naming.format_map(known)
         except KeyError as missing:
             raise ConfigError(
-                f"The {self.name} profile names dead queues {self.naming}: say what {missing} is."
+                f"The {self.name} profile names dead queues {self.naming}: pass {missing}."
             ) from None
 
     def policy_for(self, mailbox: str, **names: str) -> DLQPolicy:
-        """The policy with its dead-letter mailbox filled in."""
+        """Return the policy with its dead-letter mailbox filled in."""
         return replace(self.policy, dead_queue=self.dead_queue(mailbox, **names))
 
     def with_environment(self, environ: Mapping[str, str]) -> "Profile":
-        """The profile as the environment wants it; what it cannot be is refused."""
+        """
+        Return the profile with environment variables applied. Raises ConfigError if one is
+        invalid.
+        """
         return apply_variables(self, self.environment, environ)
 
     def check_consumers(self, *, worker: bool, dlq_consumer: bool) -> None:
-        """Refuse to start only one of two that must run together."""
+        """Reject starting only one of two consumers that must run together."""
         if self.must_run_together and worker != dlq_consumer:
             missing = "DLQ consumer" if worker else "worker"
             raise ConfigError(

@@ -1,7 +1,7 @@
 """
-Courier events: by error code and name first, then by what the text says.
+Courier events: rules by error code and name first, then by text.
 
-What fits nothing is unknown, and so retried.
+An error that no rule matches is unknown, and so retried.
 """
 
 from base64 import b64decode, b64encode
@@ -76,12 +76,12 @@ COURIER: Final = (
 
 MAILBOX: Final = "courier-events-main"
 _EXHAUSTED: Final = "_EXHAUSTED"
-_CUT: Final = "cut"  # a mark in a long story, not an attempt
+_CUT: Final = "cut"  # the mark of a cut history, not an attempt
 _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 
 class CourierAttempt(Struct, frozen=True, rename="camel"):
-    """One attempt, as short as the gateway tells it."""
+    """One attempt, in the gateway's short form."""
 
     attempt: int
     outcome: str
@@ -119,9 +119,9 @@ _letter: Final = msgspec.json.Decoder(CourierLetter)
 
 def export(letter: DeadLetter) -> bytes:
     """
-    The letter as JSON. The snapshot is the event's payload, byte for byte.
+    Return the letter as JSON. The snapshot is the event's payload, byte for byte.
 
-    A body that is no event is its own payload; one that is no JSON is base64.
+    A body that is not an event is its own payload; one that is not JSON is base64.
     """
     head, body = letter.head, letter.message.body
     event = _event_in(body)
@@ -146,7 +146,7 @@ def export(letter: DeadLetter) -> bytes:
 
 
 def import_(text: bytes, *, mailbox: str = MAILBOX) -> DeadLetter:
-    """The letter of a document; its payload becomes the body, byte for byte."""
+    """Return the letter of a document; its payload becomes the body, byte for byte."""
     told = understood("a courier dead letter", _letter.decode, text)
     message = Message(
         id=told.event_id,
@@ -188,7 +188,7 @@ def _terminal(code: str, reason: Reason) -> str:
 def _event_in(body: bytes) -> _Event | None:
     try:
         event = _event.decode(body)
-        bytes(event.payload).decode()  # what is no UTF-8 is no JSON, whoever wrote it
+        bytes(event.payload).decode()  # JSON must be UTF-8
     except _UNREADABLE:
         return None
     return event

@@ -18,7 +18,7 @@ KIND: Final = "kind"
 
 
 class StorageItem(Struct, frozen=True, kw_only=True):
-    """An item as it lies in a dead queue; `payload` is base64 in JSON."""
+    """An item in a dead queue; `payload` is base64 in JSON."""
 
     id: str
     source_id: str
@@ -38,9 +38,9 @@ class StorageItem(Struct, frozen=True, kw_only=True):
 
 def export(letter: DeadLetter, *, max_attempts: int = 0) -> dict[str, Any]:
     """
-    The item as it is moved to a dead queue.
+    Return the item as it is moved to a dead queue.
 
-    It has an id of its own, the letter's; its lease and attempts start afresh.
+    It has the letter's id; its lease and attempts start afresh.
     """
     head, message = letter.head, letter.message
     item = StorageItem(
@@ -60,7 +60,7 @@ def export(letter: DeadLetter, *, max_attempts: int = 0) -> dict[str, Any]:
 
 
 def import_(item: Mapping[str, Any], *, queue: str) -> DeadLetter:
-    """The letter of an item found in the dead queue of `queue`."""
+    """Return the letter of an item found in the dead queue of `queue`."""
     told = understood("a storage item", msgspec.convert, item, StorageItem)
     message = Message(
         id=told.source_id or told.id,

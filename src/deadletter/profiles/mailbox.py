@@ -1,8 +1,8 @@
 """
-Agents and model providers, by the name of the error.
+Agents and model providers: rules by the name of the error.
 
-The ambiguous ones are unknown: a provider's error may be either, a body that
-does not deserialise may wait for the newer version, a resource for its deploy.
+Ambiguous errors are unknown: a provider's error may be temporary or not, a body may need a
+newer version, a resource its deployment.
 """
 
 import builtins
@@ -68,7 +68,7 @@ class MailboxDeadLetter(Struct, frozen=True, kw_only=True):
 
 
 def export(letter: DeadLetter) -> MailboxDeadLetter:
-    """The letter as its handler knows it."""
+    """Return the letter in the form that its handler knows."""
     head, message = letter.head, letter.message
     return MailboxDeadLetter(
         message_id=head.message_id,
@@ -86,7 +86,7 @@ def export(letter: DeadLetter) -> MailboxDeadLetter:
 
 
 def import_(letter: MailboxDeadLetter, *, trouble: Trouble = Trouble.UNKNOWN) -> DeadLetter:
-    """The letter of a mailbox; the shape does not say what kind of trouble it had."""
+    """Return the letter of a mailbox; the form does not include the kind of trouble."""
     message = Message(
         id=letter.message_id,
         body=letter.body,
@@ -116,7 +116,7 @@ def _uuid(text: str | None) -> UUID | None:
 
 
 def _qualified(error_type: str) -> str:
-    """With its module, always: what tracebacks show bare lives in builtins."""
+    """Return the name with its module: tracebacks omit `builtins`."""
     known = vars(builtins).get(error_type)
     is_error = isinstance(known, type) and issubclass(known, BaseException)
     return f"builtins.{error_type}" if is_error else error_type

@@ -1,9 +1,9 @@
 """
 Pipelines of modules called over gRPC.
 
-A module that answers "no success" is a logical failure: raise `LogicalFailure`.
-Modules that cannot be reached or do not answer are transient; a stream that
-cannot be read, or has been through too many hops, goes no further.
+A module that answers "no success" is a logical failure: raise `LogicalFailure`. Modules that
+are unreachable or do not answer are transient. A stream that cannot be decoded, or has been
+through too many hops, becomes a dead letter.
 """
 
 import re
@@ -92,7 +92,7 @@ class DlqMessage(Struct, frozen=True, kw_only=True):
 
 
 def export(letter: DeadLetter) -> DlqMessage:
-    """Return what goes to the node's dead-letter topic."""
+    """Return the message for the node's dead-letter topic."""
     head = letter.head
     return DlqMessage(
         stream=letter.message.body,
@@ -108,9 +108,9 @@ def export(letter: DeadLetter) -> DlqMessage:
 
 def import_(message: DlqMessage, *, message_id: str | None = None, trouble: Trouble) -> DeadLetter:
     """
-    The letter of a `DlqMessage`; replaying it sends the inner stream alone.
+    Return the letter of a `DlqMessage`; a replay sends only the inner stream.
 
-    The shape has no id of its own: without one, topic and offset serve.
+    The form has no id: without one, topic and offset identify the message.
     """
     topic, offset = message.original_topic, message.original_offset
     original = Message(
@@ -133,16 +133,16 @@ def import_(message: DlqMessage, *, message_id: str | None = None, trouble: Trou
 
 def node_of(mailbox: str) -> str:
     """
-    The node that reads a mailbox: topics are named `{cluster}.{node-uuid}`.
+    Return the node that reads a mailbox: topics are named `{cluster}.{node-uuid}`.
 
-    What is not named so is a node of its own.
+    Any other name is a node by itself.
     """
     last = mailbox.rpartition(".")[2]
     return last if _UUID.fullmatch(last) else mailbox
 
 
 def _offset(position: str | None) -> int:
-    """The offset in a position such as `42`, `3:42` or `topic/3/42`."""
+    """Return the offset in a position such as `42`, `3:42` or `topic/3/42`."""
     last = (position or "").replace("/", ":").rpartition(":")[2]
     if not (last.isascii() and last.isdigit() and len(last) <= 19):
         return NOWHERE

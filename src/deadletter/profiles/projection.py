@@ -1,4 +1,4 @@
-"""A letter made of what another system kept of it."""
+"""Letters from the records of other systems."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -34,7 +34,7 @@ def taken(
     trace_id: str | None = None,
     retry_wish: bool | None = None,
 ) -> DeadLetter:
-    """The letter; its id is the one our own worker would have given it."""
+    """Return the letter, with the id that our own worker would have given it."""
     head = LetterHead(
         id=letter_id(source, "", message.id),
         source=source,
@@ -69,11 +69,11 @@ def taken(
 
 
 def understood(what: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `read` makes of a foreign value; what it cannot read is Malformed."""
+    """Return the result of `read`. Raises Malformed if it cannot read the value."""
     try:
         return read(*args, **kwargs)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise Malformed(f"This is not {what}: {error}") from error
+        raise Malformed(f"invalid data, expected {what}: {error}") from error
 
 
 # Dead letters in the shapes of other systems: one module each, `export` and `import_`.

@@ -1,8 +1,8 @@
 """
-Relaying transactions to an EVM chain.
+Transactions relayed to an EVM chain.
 
-What the chain or the relayer says for good comes first, by words and then by
-status; then what may pass: statuses, timeouts, refused connections.
+Permanent errors of the chain and the relayer come first, by text and then by status; then
+temporary ones: statuses, timeouts, refused connections.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ _TROUBLES = {
 
 
 class StatusUpdate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A transaction's new status, and why. It carries no body."""
+    """A transaction's new status and its reason, without a body."""
 
     transaction_id: str
     message_id: str
@@ -76,7 +76,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def export(letter: DeadLetter) -> dict[str, Any]:
-    """The update of the transaction that the message was about."""
+    """Return the update of the transaction that the message was about."""
     head = letter.head
     update = StatusUpdate(
         transaction_id=head.business_key or head.message_id,
@@ -93,7 +93,7 @@ def export(letter: DeadLetter) -> dict[str, Any]:
 
 
 def import_(update: Mapping[str, Any], *, body: bytes = b"", mailbox: str = MAILBOX) -> DeadLetter:
-    """The letter behind an update; its body, if anybody has it, must be given."""
+    """Return the letter of an update; its body, if known, must be given."""
     told = understood("a status update", msgspec.convert, update, StatusUpdate)
     message = Message(
         id=told.message_id, body=body, sent_at=told.failed_at, idempotency_key=told.transaction_id

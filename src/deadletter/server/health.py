@@ -1,13 +1,16 @@
 """
-Health, for probes and people.
+Health for probes and people, and metrics for Prometheus.
 
     GET /health/live     200 while requests are answered
-    GET /health/ready    200, or 503: a loop stands still, or no letter could be kept
+    GET /health/ready    200, or 503 if a loop has stalled or no letter can be stored
     GET /health          health+json: pass, warn or fail, and why; letters that pile up
                          or wait too long for an outcome are a warning
+    GET /metrics         metrics of the server and the office
 
-Nothing is written to find out: an office that answers can keep letters. Anybody may
-ask, so where callers must show a token names of mailboxes are left out.
+Health checks write nothing: an office that answers can store letters. They need no token,
+so names of mailboxes are left out where access is on. Metrics name mailboxes and errors:
+where access is on, they need a token that may read everything, unless `serve.metrics` is
+open.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """
-One process that answers, from its first request to its orderly end.
+One server process, from its first request to its orderly end, and its access log.
 
-The end has an order: readiness fails, then waiting leases are told to ask again,
-requests under way finish, loops stop where it is safe, and the engine is closed. A
-second signal does not wait for any of it.
+The end has an order: readiness fails, waiting leases are told to ask again, requests in
+progress finish, loops stop where it is safe, and the engine is closed. A second signal
+does not wait for any of it.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""What a backend author and a test need: contracts, fakes, a simulated world."""
+"""Tools for authors of backends and tests: contracts, fakes, virtual time."""

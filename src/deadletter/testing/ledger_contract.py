@@ -1,4 +1,4 @@
-"""What a ledger promises, whoever keeps it."""
+"""The contract of a ledger."""
 
 import asyncio
 from typing import Final

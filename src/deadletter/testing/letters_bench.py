@@ -1,4 +1,4 @@
-"""What the office contracts share: letters to keep, and short words for acts."""
+"""Base of the letter store contracts: sample letters, and helpers for common steps."""
 
 from datetime import datetime, timedelta
 from itertools import count
@@ -86,7 +86,7 @@ def a_campaign(id_: str = "c-1", **fields: Any) -> Campaign:
 
 
 def settled(taken: ReplayTaken, outcome: Outcome) -> ReplaySettled:
-    """Return what a consumer made of a copy."""
+    """Return the settlement of a copy with an outcome."""
     return ReplaySettled(taken.letter_id, taken.generation, outcome)
 
 
@@ -111,7 +111,7 @@ class OfficeBench:
         return FakeClock()
 
     async def kept(self, store: LetterStore, *letters: DeadLetter) -> list[str]:
-        """Keep these, or one made up; their ids."""
+        """File these letters, or a sample one; return their ids."""
         return [one.id for one in await store.keep(letters or [a_letter()])]
 
     async def one(self, store: LetterStore, id_: str) -> DeadLetter:
@@ -120,7 +120,7 @@ class OfficeBench:
         return letter
 
     async def state(self, store: LetterStore, id_: str) -> State:
-        """How a letter stands."""
+        """Return the state of a letter."""
         return (await self.one(store, id_)).head.state
 
     async def moved(self, store: LetterStore, id_: str, *states: State) -> None:
@@ -132,7 +132,7 @@ class OfficeBench:
     async def all_heads(
         self, store: LetterStore, *, limit: int = 50, **how: Any
     ) -> list[LetterHead]:
-        """Everything a search finds, page by page."""
+        """Return everything a search finds, page by page."""
         page = await store.find(limit=limit, **how)
         heads = list(page.heads)
         while (after := page.after) is not None:

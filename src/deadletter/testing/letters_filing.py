@@ -1,4 +1,4 @@
-"""What an office promises about keeping: one letter each, and nothing lost."""
+"""Contracts of filing: one letter per message, and nothing lost."""
 
 import asyncio
 from datetime import timedelta

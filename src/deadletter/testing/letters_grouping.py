@@ -1,4 +1,4 @@
-"""What an office promises about groups: what was said of them, and regressions."""
+"""Contracts of groups: standings, regressions, waiting outcomes."""
 
 import asyncio
 from datetime import timedelta
@@ -28,10 +28,10 @@ _RESOLVED = Standing(status=GroupStatus.RESOLVED, since=START, owner="bo", note=
 
 
 class GroupingContract(OfficeBench):
-    """How groups stand."""
+    """Groups and their standings."""
 
     async def standing(self, store: LetterStore, fingerprint: str = "f-1") -> Standing:
-        """How the one group of this fingerprint stands."""
+        """Return the only group of a fingerprint."""
         (group,) = await store.groups(only_open=False, named=fingerprint)
         return group.standing
 
@@ -66,7 +66,7 @@ class GroupingContract(OfficeBench):
     ) -> None:
         await self.kept(store)
 
-        with pytest.raises(ConfigError, match="by itself"):
+        with pytest.raises(ConfigError, match="follows from events"):
             await store.set_group("f-1", Standing(status=status), ANNA)
 
     async def test_a_later_death_shows_that_a_group_was_not_resolved(
@@ -388,7 +388,7 @@ class RegroupingContract(OfficeBench):
 
 
 class WaitingContract(OfficeBench):
-    """Who waits is seen, may be put away, and hears of its copy all the same."""
+    """Letters that await an outcome are listed, can be closed, and still get their outcome."""
 
     async def test_the_longest_wait_of_each_source_is_told(
         self, store: LetterStore, clock: FakeClock

@@ -1,4 +1,4 @@
-"""What an office promises about replays: each copy once, each outcome known."""
+"""Contracts of replays: each copy sent once, each outcome known."""
 
 import asyncio
 from datetime import timedelta

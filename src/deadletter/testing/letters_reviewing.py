@@ -1,4 +1,4 @@
-"""What an office promises about acts: compare and set, counted, audited."""
+"""Contracts of reviews and edits: compare-and-set, counted, audited."""
 
 import asyncio
 from datetime import timedelta

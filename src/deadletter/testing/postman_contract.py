@@ -1,4 +1,4 @@
-"""What a postman promises: taken, sent and recorded, all or nothing."""
+"""Contracts of atomic replay and burial: all or nothing."""
 
 from collections.abc import Sequence
 from datetime import timedelta

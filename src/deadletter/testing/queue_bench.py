@@ -1,4 +1,4 @@
-"""What the mailbox contracts share: a clock, and short words for common acts."""
+"""Base of the mailbox contracts: a clock, and helpers for common steps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -67,7 +67,7 @@ class MailboxBench:
         return FakeClock()
 
     async def pass_time(self, clock: FakeClock, seconds: float) -> None:
-        """Let so much time pass for the engine."""
+        """Let a number of seconds pass for the engine."""
         clock.advance(seconds)
 
     async def sent(
@@ -104,7 +104,7 @@ class MailboxBench:
     async def lost(
         self, engine: Engine, clock: FakeClock, count: int = 1, *, alone: bool = False
     ) -> None:
-        """Have a worker take so many and die."""
+        """Have a worker claim `count` messages and die."""
         source = engine.broker.source("orders")
         taken = await source.receive(limit=count, wait=0, lease=LEASE, alone=alone)
         assert len(taken) == count
@@ -122,7 +122,7 @@ class MailboxBench:
 
 
 async def drained(source: Source, *, limit: int = 100) -> list[Delivery]:
-    """Everything that can be received now."""
+    """Return everything that can be received now."""
     found: list[Delivery] = []
     while batch := await source.receive(limit=limit, wait=0, lease=LEASE):
         found += batch
@@ -135,12 +135,12 @@ async def info(broker: Broker, name: str = "orders") -> QueueInfo:
 
 
 async def release(source: Source, delivery: Delivery, delay: float = 0.0, **how: Any) -> None:
-    """Hand a delivery back that is ours."""
+    """Release a delivery that is still ours."""
     assert await source.settle([Released(delivery, delay, **how)]) == [True]
 
 
 async def soon(awaitable: "asyncio.Task[Any]", within: float) -> float:
-    """Return how many seconds a task still took; it must end within so many."""
+    """Return how many seconds a task took; it must end within `within` seconds."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     await asyncio.wait_for(awaitable, within)

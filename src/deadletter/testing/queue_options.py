@@ -1,4 +1,4 @@
-"""What an engine promises about mailboxes themselves: options, counts, P7."""
+"""Contracts of mailboxes themselves: options, counts, dead queues (P7)."""
 
 import asyncio
 
@@ -167,7 +167,7 @@ class OptionsContract(MailboxBench):
         assert await engine.broker.queues() == []
 
     @promised("tallies")
-    async def test_what_was_deleted_is_accounted_for(self, engine: Engine) -> None:
+    async def test_deleted_messages_are_accounted_for(self, engine: Engine) -> None:
         await self.sent(engine, a_message(), a_message())
         await engine.broker.source("orders").settle([Acked(await self.received(engine))])
         await engine.broker.delete("orders")

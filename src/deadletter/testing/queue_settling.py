@@ -1,4 +1,4 @@
-"""What a mailbox promises about giving deliveries up, and about who may."""
+"""Contracts of settlements: acks, releases, lost workers, fencing."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from .queue_bench import LEASE, MailboxBench, a_message, info, promised, release
 
 
 class SettlingContract(MailboxBench):
-    """Acks forget, releases hand back, and nobody settles what is not his."""
+    """Acks delete, releases requeue, and only the owner of a claim settles it."""
 
     async def test_an_acked_delivery_never_comes_back(
         self, engine: Engine, clock: FakeClock

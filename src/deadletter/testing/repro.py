@@ -1,4 +1,4 @@
-"""A death repeated: what tests that `dlq repro` has written are made of."""
+"""Helper of tests that `dlq repro` writes: it repeats a death."""
 
 import asyncio
 from pathlib import Path
@@ -17,9 +17,9 @@ class Handles(Protocol):
 
 def handle(app: Handles, file: Path) -> object:
     """
-    Hand the message in a file to the handler it died in; what it answers.
+    Run the handler that a message died in with the message of a file; return its result.
 
-    It is called once, here and now. What it raises is raised.
+    The handler runs once, and its errors are raised.
     """
     mailbox, message = read(file.read_bytes())
     return asyncio.run(app.handle(mailbox, message))

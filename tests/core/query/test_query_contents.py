@@ -68,7 +68,7 @@ def test_a_number_is_found_however_it_is_written(value: str, document: object) -
         ("body.n.0:x", {"0": "x"}),
     ],
 )
-def test_what_is_found_in_a_body(text: str, document: object) -> None:
+def test_terms_are_found_in_bodies(text: str, document: object) -> None:
     assert body_matches(term(text), json.dumps({"n": document}).encode())
 
 
@@ -93,7 +93,7 @@ def test_what_is_found_in_a_body(text: str, document: object) -> None:
         (f"body.n.{'9' * 30}:*", ["only one"]),
     ],
 )
-def test_what_is_not(text: str, document: object) -> None:
+def test_terms_that_do_not_match_are_not_found(text: str, document: object) -> None:
     assert not body_matches(term(text), json.dumps({"n": document}).encode())
 
 
@@ -155,7 +155,7 @@ def test_no_body_and_no_path_raises(body: bytes, path: list[str]) -> None:
         ("header.none:*", False),
     ],
 )
-def test_what_is_found_in_headers(text: str, found: bool) -> None:
+def test_terms_are_found_in_headers(text: str, found: bool) -> None:
     headers: Headers = (
         ("tenant", b"eu"),
         ("Tenant", b"us"),

@@ -172,7 +172,7 @@ def test_every_field_about_the_head_names_an_attribute_of_it() -> None:
 
 
 @given(queries())
-def test_what_is_shown_can_be_typed_again(query: Node) -> None:
+def test_rendered_queries_parse_to_the_same_query(query: Node) -> None:
     assert same(parse(show(query)), query)
 
 

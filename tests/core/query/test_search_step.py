@@ -112,7 +112,7 @@ def test_a_page_that_is_full_goes_on_behind_its_last_letter() -> None:
     assert found.last == 4
 
 
-def test_who_does_not_wait_any_more_ends_it() -> None:
+def test_a_stopped_meter_is_spent() -> None:
     meter = Meter(FakeClock().monotonic)
     assert not meter.is_spent
 

@@ -46,7 +46,7 @@ async def test_each_role_may_do_its_own(http: httpx.AsyncClient, place: Place, r
     assert set(codes.values()) <= {200, 400, 403}
 
 
-async def test_nobody_unknown_comes_in(http: httpx.AsyncClient) -> None:
+async def test_unknown_callers_are_rejected(http: httpx.AsyncClient) -> None:
     for headers in ({}, {"authorization": "Bearer dlq_x_" + "0" * 64}):
         for name in REQUESTS:
             answer = await http.post(f"/v1/{name}", json={}, headers=headers)
@@ -56,7 +56,7 @@ async def test_nobody_unknown_comes_in(http: httpx.AsyncClient) -> None:
             assert answer.json()["code_text"] in {"Unauthorized", "Too Many Requests"}
 
 
-async def test_who_must_show_a_token_is_told_how(http: httpx.AsyncClient) -> None:
+async def test_rejected_callers_get_a_www_authenticate_header(http: httpx.AsyncClient) -> None:
     answer = await http.post("/v1/queues.list", json={})
 
     assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -48,7 +48,7 @@ async def acts(place: Place) -> list[AuditEntry]:
     return list(await place.store.audit(limit=1000))
 
 
-def test_whatever_changes_queues_or_what_is_in_them_is_an_act() -> None:
+def test_every_change_of_queues_or_items_is_audited() -> None:
     assert {name for name, call in CALLS.items() if call.change is not None} == {
         name for name, call in CALLS.items() if call.role is Role.ADMIN
     } - LOOKING
@@ -159,7 +159,7 @@ async def test_each_role_leaves_its_name_where_it_may_act_and_nothing_elsewhere(
     assert await guarded.store.verify() == []
 
 
-async def test_what_was_refused_is_no_act(served: Served, http: httpx.AsyncClient) -> None:
+async def test_rejected_requests_are_not_audited(served: Served, http: httpx.AsyncClient) -> None:
     await called(http, "queues.create", queue_name="dead", **TIMES)
     await called(http, "queues.create", **JOBS, **TIMES, dead_queue="dead")
     before = await acts(served.place)
@@ -200,7 +200,7 @@ async def test_a_reason_cannot_write_on_terminals(served: Served, http: httpx.As
     assert entry.reason == r"\u202egnihton\x9b2J"
 
 
-async def test_nobody_hears_that_it_is_done_before_the_audit_knows(
+async def test_changes_are_not_confirmed_if_the_audit_fails(
     served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:

@@ -85,7 +85,7 @@ async def test_a_completion_is_applied_whole_or_not_at_all(wire: Wire) -> None:
     assert [item["id"] for item in await wire.items()] == [waiting["id"]]
 
 
-async def test_so_is_a_retry(wire: Wire) -> None:
+async def test_a_retry_is_applied_to_all_items_or_none(wire: Wire) -> None:
     await wire.create()
     await wire.produce("leased", "not leased")
     (leased,) = await wire.lease()
@@ -102,7 +102,7 @@ async def test_so_is_a_retry(wire: Wire) -> None:
     assert still["id"] == leased["id"]
 
 
-async def test_what_is_given_back_goes_to_the_tail(wire: Wire) -> None:
+async def test_retried_items_go_to_the_tail(wire: Wire) -> None:
     await wire.create()
     await wire.produce("first", "second")
     (first,) = await wire.lease()
@@ -114,7 +114,7 @@ async def test_what_is_given_back_goes_to_the_tail(wire: Wire) -> None:
     assert [item["attempts"] for item in again] == [1, 2]
 
 
-async def test_what_is_due_soon_is_due_now(wire: Wire) -> None:
+async def test_items_due_within_moments_are_due_now(wire: Wire) -> None:
     await wire.create()
     soon = datetime.now(UTC) + timedelta(milliseconds=50)
     await wire.produce("soon", enqueue_at=soon.isoformat())
@@ -306,7 +306,7 @@ async def test_clearing_leaves_what_is_leased_unless_told(wire: Wire) -> None:
     assert await wire.items() == []
 
 
-async def test_what_is_asked_of_a_queue_that_is_not_there_is_not_found(wire: Wire) -> None:
+async def test_requests_to_missing_queues_are_not_found(wire: Wire) -> None:
     item = {"id": "1", "partition": 0}
     for call in (
         wire.produce("1"),

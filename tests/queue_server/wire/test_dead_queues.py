@@ -113,7 +113,7 @@ async def test_an_item_out_of_attempts_is_moved(wire: Wire, served: Served) -> N
     assert (event.item_id, event.death, event.to) == (last, "attempts", "dead")
 
 
-async def test_so_is_one_whose_last_lease_ran_out(wire: Wire) -> None:
+async def test_an_item_whose_last_lease_expired_is_moved(wire: Wire) -> None:
     await wire.create("dead")
     await wire.create(dead_queue="dead", max_attempts=1, lease_timeout="200ms")
     await wire.produce("abandoned")

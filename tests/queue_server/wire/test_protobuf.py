@@ -37,7 +37,7 @@ def test_every_type_has_a_message() -> None:
     assert {call.request for call in CALLS.values()} <= everything
 
 
-def test_what_is_checked_in_is_what_the_proto_says(messages: ModuleType) -> None:
+def test_the_checked_in_module_matches_the_proto_file(messages: ModuleType) -> None:
     checked_in = querator_pb2.DESCRIPTOR.serialized_pb
 
     assert messages.DESCRIPTOR.serialized_pb == checked_in, f"{PROTO.name} has changed: make proto"
@@ -103,7 +103,7 @@ def test_nothing_is_lost_on_the_way(kind: type[wire.WireMessage], data: st.DataO
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
-def test_what_is_written_is_what_the_library_writes(
+def test_written_bytes_match_the_protobuf_library(
     kind: type[wire.WireMessage], data: st.DataObject
 ) -> None:
     written = formats.pack(data.draw(_values(kind)))

@@ -76,7 +76,7 @@ async def test_unknown_paths_are_not_implemented(http: httpx.AsyncClient, path: 
         (b"<queue/>", "text/xml"),
     ],
 )
-async def test_what_cannot_be_read_is_a_content_error(
+async def test_unreadable_bodies_are_content_errors(
     http: httpx.AsyncClient, body: bytes, content_type: str
 ) -> None:
     headers = {"content-type": content_type, "accept": "application/json"}
@@ -285,7 +285,7 @@ async def _none(count: Any) -> bool:
 
 
 @pytest.mark.parametrize("form", ["json"])
-async def test_who_waits_when_the_server_stops_is_told_to_try_again(
+async def test_clients_waiting_when_the_server_stops_are_told_to_try_again(
     wire: Wire, served: Served
 ) -> None:
     await wire.create()

@@ -61,7 +61,9 @@ async def test_a_produce_at_one_wakes_who_waits_at_the_other(pair: tuple[Wire, W
     assert item["bytes"] == "b3ZlciB0aGVyZQ=="
 
 
-async def test_so_does_a_dead_letter_move(pair: tuple[Wire, Wire]) -> None:
+async def test_a_move_to_the_dead_queue_wakes_clients_of_the_other_server(
+    pair: tuple[Wire, Wire],
+) -> None:
     here, there = pair
     await here.create("dead")
     await here.create(dead_queue="dead", max_attempts=1)
@@ -76,7 +78,7 @@ async def test_so_does_a_dead_letter_move(pair: tuple[Wire, Wire]) -> None:
         assert len(await waiting) == 1
 
 
-async def test_so_does_a_retry_that_falls_due(pair: tuple[Wire, Wire]) -> None:
+async def test_a_due_retry_wakes_clients_of_the_other_server(pair: tuple[Wire, Wire]) -> None:
     here, there = pair
     await here.create()
     await there.produce("again")

@@ -39,7 +39,7 @@ async def test_a_body_is_given_as_bytes_as_text_or_as_json(
     assert b64decode(now["body"]) == body
 
 
-async def test_what_died_is_kept_and_the_difference_is_told(api: Api, place: Place) -> None:
+async def test_edits_keep_the_original_and_show_the_difference(api: Api, place: Place) -> None:
     path = await kept(place)
     change = {"json": {"amount": 42}, "key": "k", "reason": "amount was text"}
 
@@ -70,7 +70,7 @@ async def test_one_must_say_what_one_has_seen(api: Api, place: Place) -> None:
     assert "If-Match" in answer.json()["detail"]
 
 
-async def test_what_changed_since_is_not_overwritten(api: Api, place: Place) -> None:
+async def test_edits_of_an_outdated_revision_are_rejected(api: Api, place: Place) -> None:
     path = await kept(place)
 
     for tag in ['"7"', "0", 'W/"0"', "nonsense"]:

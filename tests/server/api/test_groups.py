@@ -35,10 +35,10 @@ async def test_groups_go_on_where_the_page_before_ended(api: Api, place: Place) 
     assert sorted(walked) == names
     nowhere = await api.get("/api/v1/groups", params={"after": "1-003"})
     assert nowhere.status_code == 400
-    assert "left off" in nowhere.text
+    assert "not a valid cursor" in nowhere.text
 
 
-async def test_what_was_said_of_a_group_is_kept(api: Api, place: Place) -> None:
+async def test_group_decisions_are_kept(api: Api, place: Place) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
@@ -69,7 +69,7 @@ async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
     assert len(snoozed["groups"]) == 1
 
 
-async def test_what_nobody_can_mean_is_refused(api: Api, place: Place) -> None:
+async def test_invalid_standings_are_rejected(api: Api, place: Place) -> None:
     letter = make_letter()
     await place.store.keep([letter])
 

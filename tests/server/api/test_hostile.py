@@ -23,7 +23,7 @@ DEEP = "[" * 100_000
         ("POST", "/api/v1/session", DEEP[:3_000]),
     ],
 )
-async def test_what_is_nested_without_end_is_their_mistake(
+async def test_endlessly_nested_bodies_are_client_errors(
     api: Api, place: Place, method: str, path: str, body: str
 ) -> None:
     letter = make_letter()
@@ -35,7 +35,7 @@ async def test_what_is_nested_without_end_is_their_mistake(
     assert "deep" in answer.json()["detail"]
 
 
-async def test_nobody_keeps_much_in_memory_before_they_are_known(door: Api) -> None:
+async def test_large_bodies_of_unauthenticated_callers_are_rejected(door: Api) -> None:
     """The one body that is read of anybody is a short one."""
     body = '{"token": "' + "x" * 200_000 + '"}'
 

@@ -41,7 +41,7 @@ async def test_the_key_of_another_request_is_refused(api: Api, place: Place) -> 
         assert "another request" in answer.json()["detail"]
 
 
-async def test_what_failed_may_be_sent_again(api: Api, place: Place) -> None:
+async def test_failed_requests_can_be_sent_again(api: Api, place: Place) -> None:
     wish = {"query": "*"}
     refused = await api.post("/api/v1/letters/review", json=wish, headers=KEY)
     await place.store.keep(make_letters(1))

@@ -48,7 +48,7 @@ async def test_a_search_that_cannot_be_read_is_pointed_at(api: Api) -> None:
     assert (problem["query"], problem["at"]) == ("is:nonsense", 3)
 
 
-async def test_what_cannot_be_asked_is_refused_with_a_reason(api: Api) -> None:
+async def test_invalid_page_parameters_are_rejected_with_a_reason(api: Api) -> None:
     for params in [{"limit": 0}, {"limit": 501}, {"limit": "x"}, {"after": "x"}]:
         answer = await api.get("/api/v1/letters", params=params)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("query", SECRETS)
-async def test_what_is_masked_cannot_be_guessed_by_searching_for_it(
+async def test_masked_values_cannot_be_guessed_by_searching(
     door: Api, guarded: Place, caller: Caller, query: str
 ) -> None:
     await guarded.store.keep([make_letter(body=b'{"user": {"token": "secret-1"}}')])

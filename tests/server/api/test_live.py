@@ -51,7 +51,7 @@ async def test_letters_acts_and_replays_are_told(live: Live, place: Place) -> No
     assert isinstance(replay, Campaign)
 
 
-async def test_what_was_before_is_not_told(live: Live, place: Place) -> None:
+async def test_earlier_events_are_not_streamed(live: Live, place: Place) -> None:
     old = make_letter()
     await place.store.keep([old])
     await place.office.letters.note([old.id], "old", BY)
@@ -63,7 +63,7 @@ async def test_what_was_before_is_not_told(live: Live, place: Place) -> None:
     assert act.detail == "new"
 
 
-async def test_nobody_looks_while_nobody_listens(live: Live) -> None:
+async def test_the_store_is_not_polled_without_listeners(live: Live) -> None:
     assert not live.is_looking
     async with live.listening(), live.listening():
         assert live.is_looking
@@ -184,7 +184,7 @@ async def test_listeners_hear_of_their_own_letters_only(
     assert rest == []
 
 
-async def test_who_missed_much_is_told_all_of_it(place: Place) -> None:
+async def test_a_listener_that_missed_events_gets_all_of_them(place: Place) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     for _ in range(1_100):

@@ -97,7 +97,7 @@ async def test_another_number_than_expected_changes_nothing(api: Api, place: Pla
 
 
 @pytest.mark.parametrize("verb", ["discard", "purge"])
-async def test_what_is_hard_to_take_back_needs_the_number_of_letters(
+async def test_irreversible_moves_require_the_number_of_letters(
     api: Api, place: Place, verb: str
 ) -> None:
     await place.store.keep(make_letters(1))

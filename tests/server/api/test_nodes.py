@@ -47,7 +47,7 @@ async def received(place: Place, topic: str, count: int) -> set[bytes]:
     return got
 
 
-async def test_what_died_in_a_node_goes_back_to_its_topic_unwrapped(api: Api, place: Place) -> None:
+async def test_letters_of_a_node_go_back_to_its_topic_unwrapped(api: Api, place: Place) -> None:
     await in_pipeline(place, 2)
     await in_pipeline(place, 2, node="node-8")
 

@@ -39,7 +39,7 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-async def test_it_is_there_for_everybody(door: Api) -> None:
+async def test_the_openapi_document_needs_no_token(door: Api) -> None:
     answer = await door.get("/api/openapi.json")
 
     assert answer.status_code == 200
@@ -110,7 +110,7 @@ def test_there_is_no_example_of_what_is_not_there() -> None:
     assert EXAMPLES.keys() == HANDLERS.keys() - NOTHING
 
 
-def test_what_is_refused_is_described_as_strictly(document: dict[str, Any]) -> None:
+def test_the_document_describes_the_limits_of_requests(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
 
     assert schemas["Selection"]["additionalProperties"] is False

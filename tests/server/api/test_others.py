@@ -71,7 +71,7 @@ class TestReplays:
 class TestNames:
     """A name stands in the audit, and replays belong to it: nobody takes another's."""
 
-    async def test_who_is_limited_hands_out_names_of_their_own_only(
+    async def test_limited_users_create_tokens_only_under_their_own_name(
         self, door: Api, caller: Caller
     ) -> None:
         limited = await caller(Role.ADMIN, "mails", name="mail-team")

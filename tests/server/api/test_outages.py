@@ -35,7 +35,7 @@ async def test_outages_are_listed_and_released(api: Api, place: Place) -> None:
     assert reasons == {"mails": None, "orders": "known"}
 
 
-async def test_what_is_not_held_back_is_not_found(api: Api) -> None:
+async def test_releasing_an_outage_that_is_not_open_is_not_found(api: Api) -> None:
     answer = await api.post("/api/v1/outages/release", json={"mailbox": "orders"})
 
     assert answer.status_code == 404

@@ -42,7 +42,7 @@ def test_every_error_has_its_status(error: Exception, status: int, kind: str) ->
     assert problem.type == f"urn:deadletter:problem:{kind}"
 
 
-def test_what_an_engine_says_is_for_the_log() -> None:
+def test_engine_errors_are_logged_not_returned() -> None:
     for error in (Unavailable("db.internal:5432"), Refused("db.internal:5432")):
         problem, _ = problem_of(error)
         assert "db.internal" not in problem.detail
@@ -115,7 +115,7 @@ async def test_a_parameter_that_does_not_exist_is_refused(api: Api, place: Place
     assert (await api.post("/api/v1/queues?name=a", json={})).status_code == 400
 
 
-async def test_what_is_no_json_is_refused(api: Api) -> None:
+async def test_invalid_json_is_rejected(api: Api) -> None:
     answer = await api.post(
         "/api/v1/letters/review", content=b"{nonsense", headers={"content-type": "application/json"}
     )
@@ -124,7 +124,7 @@ async def test_what_is_no_json_is_refused(api: Api) -> None:
     assert answer.json()["detail"]
 
 
-async def test_what_is_no_choice_is_told_with_the_choices(api: Api) -> None:
+async def test_invalid_choices_are_rejected_with_the_valid_ones(api: Api) -> None:
     roles = await api.post("/api/v1/tokens", json={"name": "ci", "role": "king"})
     body = {"status": "gone"}
     standing = await api.put("/api/v1/groups/0123abcd/standing", json=body)

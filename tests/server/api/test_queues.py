@@ -44,7 +44,7 @@ async def test_a_dead_queue_in_use_is_deleted_only_by_force(api: Api) -> None:
     assert (refused.status_code, forced.status_code) == (409, 200)
 
 
-async def test_what_cannot_be_is_refused(api: Api) -> None:
+async def test_invalid_queue_options_are_rejected(api: Api) -> None:
     for options in [
         {"name": ""},
         {"name": "a b"},

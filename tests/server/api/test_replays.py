@@ -184,7 +184,7 @@ async def test_letters_go_only_where_the_server_was_told_they_may(api: Api, plac
     assert await place.engine.broker.source("canary").receive(limit=1, wait=1, lease=9)
 
 
-async def test_what_a_search_finds_is_sent_only_with_its_number(api: Api, place: Place) -> None:
+async def test_replays_by_search_require_the_number_of_letters(api: Api, place: Place) -> None:
     await place.store.keep(make_letters(2))
 
     without = await api.post("/api/v1/replays", json={"query": "*"})
@@ -212,7 +212,7 @@ async def test_a_replay_that_is_not_there(api: Api) -> None:
     assert (await api.get("/api/v1/replays/nothing/report")).status_code == 404
 
 
-async def test_those_limited_to_some_mailboxes_replay_and_see_their_own(
+async def test_limited_users_replay_and_see_only_their_mailboxes(
     door: Api, guarded: Place, caller: Caller
 ) -> None:
     await guarded.store.keep([make_letter(1, source="mails"), make_letter(2)])
@@ -264,7 +264,7 @@ async def test_replays_go_on_where_the_page_before_ended(
     assert told[0].replace(names[1], "0" * len(names[1])) == told[1]
 
 
-async def test_what_was_processed_is_sent_only_if_it_is_named(api: Api, place: Place) -> None:
+async def test_processed_letters_are_sent_only_if_included(api: Api, place: Place) -> None:
     letter = make_letter(1, idempotency_key="done")
     await place.store.keep([letter])
     ledger = place.engine.ledger

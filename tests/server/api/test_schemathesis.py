@@ -106,9 +106,7 @@ def description(ground: Ground) -> Any:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_whatever_is_asked_is_answered_as_described(
-    ground: Ground, description: Any, role: Role
-) -> None:
+def test_responses_match_the_openapi_document(ground: Ground, description: Any, role: Role) -> None:
     headers = {"authorization": f"Bearer {ground.tokens[role]}"}
     statuses: Counter[int] = Counter()
     operations = [found.ok() for found in description.get_all_operations()]

@@ -92,7 +92,7 @@ async def test_only_letters_of_ones_own_mailboxes_are_counted(engine: Engine) ->
     assert page["letters"] == 5
 
 
-async def test_who_has_used_up_their_share_is_told_to_wait(hasty: Api) -> None:
+async def test_callers_above_their_search_budget_are_told_to_wait(hasty: Api) -> None:
     assert (await search_for(hasty, COSTLY)).status_code == 200
 
     again = await search_for(hasty, COSTLY)

@@ -54,7 +54,7 @@ async def test_numbers_are_those_of_the_callers_mailboxes(
     assert [one["count"] for one in part.json()["arrivals"]] == [1, 1]
 
 
-async def test_what_is_exported_can_be_imported_elsewhere(api: Api, place: Place) -> None:
+async def test_exported_letters_can_be_imported_elsewhere(api: Api, place: Place) -> None:
     letters = make_letters(3, body=b"\x00\xff")
     await place.store.keep(letters)
 
@@ -106,7 +106,7 @@ async def test_nothing_of_a_cut_archive_is_taken_unless_it_is_salvaged(
     assert taken.json()["problems"][0]["line"] == 5
 
 
-async def test_nobody_imports_into_mailboxes_of_others(
+async def test_imports_are_limited_to_own_mailboxes(
     door: Api, guarded: Place, caller: Caller
 ) -> None:
     await guarded.store.keep([make_letter(1, source="mails"), make_letter(2)])

@@ -42,7 +42,7 @@ def door(access: AccessStore, clock: FakeClock) -> Door:
     return Door(access, clock)
 
 
-async def test_who_asks_after_a_revocation_is_not_answered_from_before_it(
+async def test_requests_after_a_revocation_are_not_answered_from_older_state(
     door: Door, guarded: Place, access: AccessStore, looks: SlowLooks
 ) -> None:
     shown = await token(guarded, Role.READER)
@@ -70,7 +70,7 @@ async def test_many_who_ask_at_once_are_looked_up_together(
     assert looks.seen <= 4
 
 
-async def test_somebody_who_leaves_takes_nobody_along(
+async def test_a_cancelled_request_does_not_cancel_others(
     door: Door, guarded: Place, looks: SlowLooks
 ) -> None:
     shown = await token(guarded, Role.READER)

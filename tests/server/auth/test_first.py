@@ -32,7 +32,7 @@ async def test_the_first_run_makes_a_token_that_works(
     ]
 
 
-async def test_it_lasts_a_day_and_is_made_again_if_there_is_no_other(
+async def test_the_first_token_lasts_a_day_and_is_replaced_if_there_is_no_other(
     visitor: Client, guarded: Place, access: AccessStore, clock: FakeClock
 ) -> None:
     first = await first_token(access, guarded.store, clock)
@@ -48,7 +48,7 @@ async def test_it_lasts_a_day_and_is_made_again_if_there_is_no_other(
     assert fresh.status_code == 200
 
 
-async def test_whoever_has_a_token_needs_no_first_one(
+async def test_no_first_token_is_created_if_tokens_exist(
     guarded: Place, access: AccessStore, clock: FakeClock
 ) -> None:
     keys = Keys(access, guarded.store, clock)

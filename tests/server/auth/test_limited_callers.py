@@ -133,7 +133,7 @@ async def test_refusals_name_no_mailbox_of_others(
     assert "mails" not in answer.text
 
 
-async def test_what_is_their_own_they_may_delete(
+async def test_limited_callers_may_delete_their_own_queues(
     visitor: Client, root: dict[str, str], limited: dict[str, str]
 ) -> None:
     gone = await visitor.delete(f"{QUEUES}/free", headers=limited)

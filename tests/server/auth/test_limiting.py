@@ -72,7 +72,9 @@ class TestFailures:
             (None, "not an address"),
         ],
     )
-    def test_what_one_has_many_of_is_one(self, failures: Failures, one: str, other: str) -> None:
+    def test_addresses_of_one_network_count_as_one(
+        self, failures: Failures, one: str, other: str
+    ) -> None:
         for _ in range(10):
             failures.spend(one)
 
@@ -98,7 +100,7 @@ class TestSigningIn:
         assert (right.status_code, wrong.status_code) == (201, 429)
         assert later.status_code == 401
 
-    async def test_nobody_is_locked_out_by_failures_from_everywhere(
+    async def test_distributed_failures_lock_nobody_out(
         self, visitor: Client, guarded: Place, admin: str
     ) -> None:
         failures = Failures(guarded.clock)
@@ -113,7 +115,7 @@ class TestSigningIn:
 
         assert (right.status_code, wrong.status_code) == (201, 429)
 
-    async def test_those_who_come_all_at_once_are_counted_too(self, visitor: Client) -> None:
+    async def test_concurrent_sign_ins_are_counted(self, visitor: Client) -> None:
         answers = await asyncio.gather(
             *(visitor.post(SESSION, json={"token": UNKNOWN}) for _ in range(30))
         )
@@ -164,9 +166,7 @@ class TestTokens:
         assert stale[-1].headers["retry-after"] == "31"
         assert (good.status_code, signed_in.status_code) == (200, 201)
 
-    async def test_who_shows_nothing_is_told_so_as_often_as_they_like(
-        self, visitor: Client
-    ) -> None:
+    async def test_unknown_sessions_are_not_rate_limited(self, visitor: Client) -> None:
         visitor.cookies.set("dlq", "0" * 64)
 
         codes = {(await visitor.get(SESSION)).status_code for _ in range(20)}

@@ -53,7 +53,9 @@ async def test_dead_letters_are_not_sent_to_a_queue_of_others(
     assert answer.status_code == 404
 
 
-async def test_who_sees_some_is_not_told_of_all(visitor: Client, limited: dict[str, str]) -> None:
+async def test_limited_callers_may_not_list_all_queues(
+    visitor: Client, limited: dict[str, str]
+) -> None:
     answer = await visitor.post("/v1/queues.list", json={}, headers=limited)
 
     assert answer.status_code == 403

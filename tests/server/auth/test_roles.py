@@ -50,7 +50,7 @@ async def test_each_role_is_let_in_where_it_may_and_nowhere_else(guarded: Place)
     assert wrong == {}
 
 
-async def test_what_lies_below_a_mount_is_asked_for_as_well(guarded: Place) -> None:
+async def test_paths_below_a_mount_are_rejected_without_a_token(guarded: Place) -> None:
     app = build(guarded)
     async with app.lifespan():
         for path in ("/v1", "/v1/nosuch", "/v1/../v1/queue.lease"):

@@ -16,7 +16,7 @@ from server.conftest import token
 HOURS = 3600.0
 
 
-async def test_somebody_signs_in_looks_changes_and_signs_out(
+async def test_a_session_signs_in_reads_changes_and_signs_out(
     visitor: Client, admin: str, guarded: Place
 ) -> None:
     proof = await sign_in(visitor, admin)

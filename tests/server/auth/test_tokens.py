@@ -139,7 +139,7 @@ IMPOSSIBLE: list[dict[str, object]] = [
 ]
 
 
-async def test_what_no_token_can_be_is_refused(
+async def test_invalid_token_requests_are_rejected(
     visitor: Client, admin: str, access: AccessStore
 ) -> None:
     for wanted in IMPOSSIBLE:

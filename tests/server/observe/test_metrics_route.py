@@ -79,7 +79,7 @@ async def test_the_office_is_not_asked_for_every_scrape(
     assert later["dlq_messages", "orders,pending"] == 1
 
 
-async def test_what_the_server_has_seen_is_there_too(place: Place) -> None:
+async def test_metrics_include_events_of_the_server(place: Place) -> None:
     Metrics(place.metrics)(Stalled(mailbox="", loop="sweep", seconds=400))
 
     async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
@@ -121,7 +121,7 @@ async def test_a_token_that_reads_everything_is_enough(strangers: Client, guarde
     assert some.status_code == 403
 
 
-async def test_they_can_be_opened_to_all(guarded: Place) -> None:
+async def test_metrics_can_be_made_public(guarded: Place) -> None:
     serve = structs.replace(guarded.settings.serve, metrics="open")
     settings = structs.replace(guarded.settings, serve=serve)
     place = structs.replace(guarded, settings=settings)

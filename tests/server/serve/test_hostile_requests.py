@@ -190,13 +190,13 @@ class TestHeads:
 
         assert wrong == {}
 
-    def test_what_is_not_http_is_answered_with_all_headers(self, served: Served) -> None:
+    def test_invalid_http_is_answered_with_all_security_headers(self, served: Served) -> None:
         heard = asked(served, b"\x16\x03\x01 hello\r\n\r\n")
 
         assert statuses(heard) == [400]
         assert names_of(heard) >= ALWAYS
 
-    def test_who_is_too_slow_is_told_so(self, serve: Serve) -> None:
+    def test_slow_clients_get_a_timeout_response(self, serve: Serve) -> None:
         served = serve(program=_HURRIED)
         assert served.token
         begun = time.monotonic()

@@ -115,7 +115,7 @@ async def test_an_application_that_breaks_is_a_line_too(lines: Lines) -> None:
     assert lines[0][2]["status"] == 500
 
 
-async def test_what_is_not_http_is_passed_on(lines: Lines) -> None:
+async def test_non_http_scopes_are_passed_on(lines: Lines) -> None:
     came = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -76,7 +76,7 @@ def break_tending(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "loop"), [("break_sending", "replays"), ("break_tending", "items")]
 )
-async def test_what_dies_is_named_and_the_server_is_not_ready(
+async def test_a_dead_loop_is_named_and_the_server_is_not_ready(
     request: pytest.FixtureRequest, listener: socket.socket, fault: str, loop: str
 ) -> None:
     request.getfixturevalue(fault)
@@ -88,7 +88,7 @@ async def test_what_dies_is_named_and_the_server_is_not_ready(
     assert status == 503
 
 
-async def test_what_died_is_started_again(
+async def test_a_dead_loop_is_restarted(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, looks = ReplaySender.adopt, 0

@@ -104,7 +104,9 @@ async def prepared(url: str) -> None:
             await engine.letters.keep(letters[start : start + 500])
 
 
-async def test_what_is_under_way_ends_everywhere_within_seconds(serve: Serve, url: str) -> None:
+async def test_requests_in_progress_of_a_revoked_token_end_within_seconds(
+    serve: Serve, url: str
+) -> None:
     await prepared(url)
     one = serve(DLQ_URL=url)
     token = await asyncio.to_thread(lambda: one.token)

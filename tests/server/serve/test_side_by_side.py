@@ -30,7 +30,9 @@ async def database(postgresql_server: Server) -> AsyncIterator[str]:
         yield url
 
 
-async def test_what_one_is_told_the_other_knows(serve: Serve, database: str) -> None:
+async def test_changes_through_one_server_are_visible_on_the_other(
+    serve: Serve, database: str
+) -> None:
     both = [serve(DLQ_URL=database), serve(DLQ_URL=database)]
     await asyncio.to_thread(lambda: [served.url for served in both])
     await eventually(lambda: any(served.tokens for served in both))
@@ -59,7 +61,9 @@ async def test_what_one_is_told_the_other_knows(serve: Serve, database: str) -> 
     await asyncio.to_thread(story)
 
 
-async def test_what_one_takes_the_other_lends(serve: Serve, database: str) -> None:
+async def test_items_produced_on_one_server_are_leased_by_the_other(
+    serve: Serve, database: str
+) -> None:
     both = [serve("--access", "off", DLQ_URL=database) for _ in range(2)]
 
     def story() -> None:

@@ -78,7 +78,7 @@ async def live(listener: socket.socket) -> int:
 @pytest.mark.parametrize(
     "said", [b"", HALF, LOGIN, LOGIN + b"{"], ids=["nothing", "head", "body", "some"]
 )
-async def test_who_does_not_go_on_is_not_waited_for(listener: socket.socket, said: bytes) -> None:
+async def test_stalled_clients_are_disconnected(listener: socket.socket, said: bytes) -> None:
     async with serving(listener), client(listener) as slow:
         await slow.say(said)
 

@@ -37,7 +37,7 @@ def dlq(elsewhere: None, capsys: pytest.CaptureFixture[str]) -> Dlq:
     return ran
 
 
-def test_it_answers_where_it_says_and_shows_the_first_token_once(
+def test_the_server_answers_at_its_address_and_shows_the_first_token_once(
     serve: Serve, tmp_path: Path
 ) -> None:
     first = serve()
@@ -60,7 +60,7 @@ def test_it_answers_where_it_says_and_shows_the_first_token_once(
     assert stat.S_IMODE(mode) == 0o600
 
 
-def test_who_serves_does_not_mind_that_others_ask_a_server(
+def test_serving_ignores_the_server_setting_of_clients(
     dlq: Dlq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLQ_SERVER", "http://127.0.0.1:1")

@@ -139,7 +139,7 @@ def test_a_request_under_way_is_answered(serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_whoever_listens_to_changes_does_not_hold_it_up(serve: Serve) -> None:
+def test_event_listeners_do_not_delay_shutdown(serve: Serve) -> None:
     served = serve("--access", "off")
     with served.client() as client, client.stream("GET", "/api/v1/events") as events:
         assert events.status_code == 200

@@ -47,7 +47,7 @@ async def received(engine: Engine) -> list[Delivery]:
     return found
 
 
-async def test_what_one_was_sending_the_other_goes_on_with(
+async def test_another_server_continues_an_interrupted_replay(
     serve: Callable[..., Served], database: str
 ) -> None:
     both = [serve("--access", "off", program=IMPATIENT, DLQ_URL=database) for _ in range(2)]

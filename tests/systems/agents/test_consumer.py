@@ -26,7 +26,7 @@ def refuse(letter: DeadLetter[Any]) -> None:
     raise ConnectionError("nobody is there")
 
 
-def test_it_is_made_of_keywords_and_runs_with_keywords() -> None:
+def test_the_consumer_is_constructed_and_run_with_keywords() -> None:
     made = inspect.signature(DLQConsumer.__init__).parameters
     run = inspect.signature(DLQConsumer.run).parameters
     shutdown = inspect.signature(DLQConsumer.shutdown).parameters
@@ -41,7 +41,7 @@ def test_it_is_made_of_keywords_and_runs_with_keywords() -> None:
             assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def test_it_starts_not_running_with_a_heartbeat_of_its_own(timed: Rig) -> None:
+def test_the_consumer_starts_stopped_with_its_own_heartbeat(timed: Rig) -> None:
     one: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
     two: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=print)
 
@@ -50,7 +50,7 @@ def test_it_starts_not_running_with_a_heartbeat_of_its_own(timed: Rig) -> None:
     assert one.heartbeat is not two.heartbeat
 
 
-def test_what_its_handler_has_dealt_with_is_gone(rig: Rig) -> None:
+def test_handled_letters_are_removed(rig: Rig) -> None:
     rig.bury(a=NO, b=NO)
     seen: list[DeadLetter[Any]] = []
 
@@ -62,7 +62,7 @@ def test_what_its_handler_has_dealt_with_is_gone(rig: Rig) -> None:
     assert len(rig.kept()) == 2  # the office still knows
 
 
-def test_what_its_handler_fails_on_waits_an_hour_where_it_is(timed: Rig, clock: FakeClock) -> None:
+def test_letters_whose_handler_fails_wait_an_hour_in_place(timed: Rig, clock: FakeClock) -> None:
     timed.bury(a=NO)
     consumer: DLQConsumer[Any] = DLQConsumer(mailbox=timed.dead, handler=refuse)
 
@@ -165,7 +165,7 @@ def test_a_visibility_of_nothing_is_not_the_default(timed: Rig) -> None:
     assert "asked requests-dlq for 0 s, 0 s" in notes
 
 
-def test_it_goes_on_until_it_is_shut_down_and_says_truly_whether_it_has_ended(rig: Rig) -> None:
+def test_the_consumer_runs_until_shutdown_and_reports_whether_it_ended(rig: Rig) -> None:
     rig.bury(a=NO)
     begun, may_go = threading.Event(), threading.Event()
 
@@ -322,7 +322,7 @@ def test_an_alert_says_all_there_is_and_pages_for_what_is_critical(rig: Rig) -> 
         assert telemetry.registry.get_sample_value("dlq_messages_total", labels) == 1
 
 
-def test_it_runs_beside_the_loop_whose_letters_it_takes(rig: Rig) -> None:
+def test_the_consumer_runs_beside_the_loop_whose_letters_it_takes(rig: Rig) -> None:
     def adapter(prompt: str, session: object) -> str:
         raise NO
 

@@ -56,7 +56,7 @@ def test_none_of_them_dies_at_once_unless_it_is_listed(timed: Rig, error: type[E
 
 
 @pytest.mark.parametrize("error", [*NOT_RETRIABLE, *AMBIGUOUS])
-def test_what_is_listed_dies_at_once(timed: Rig, error: type[Exception]) -> None:
+def test_listed_errors_are_dead_lettered_at_once(timed: Rig, error: type[Exception]) -> None:
     policy = timed.policy(include_errors=frozenset({error}))
     with running(timed.loop(failing(error("no")), dlq=policy)):
         timed.ask("hello")

@@ -66,7 +66,7 @@ def by_tools(output: str, expected: str, session: Session) -> Score:
     return Score(1.0, passed=True, reason=session.calls[0].tool)
 
 
-def test_its_constructor_takes_a_loop_an_evaluator_and_requests() -> None:
+def test_the_eval_loop_takes_a_loop_an_evaluator_and_requests() -> None:
     parameters = inspect.signature(EvalLoop.__init__).parameters
 
     assert {"loop", "evaluator", "requests", "dlq"} <= set(parameters)

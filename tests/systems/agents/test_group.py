@@ -52,7 +52,7 @@ def test_main_and_eval_loops_and_consumers_run_together(rig: Rig) -> None:
     assert seen[0].body.sample.id == "s-2"
 
 
-def test_what_a_group_is_told_and_what_it_assumes(timed: Rig) -> None:
+def test_group_parameters_and_their_defaults(timed: Rig) -> None:
     parameters = inspect.signature(LoopGroup.__init__).parameters
 
     assert parameters["watchdog_threshold"].default == 720.0

@@ -28,7 +28,7 @@ def a_letter() -> DeadLetter[str]:
     return DeadLetter("m-1", "hello", "requests", 5, "no", "builtins.E", now, now)
 
 
-def test_it_is_frozen_slotted_and_generic() -> None:
+def test_dead_letters_are_frozen_slotted_and_generic() -> None:
     letter = a_letter()
 
     with pytest.raises(FrozenInstanceError):
@@ -37,7 +37,7 @@ def test_it_is_frozen_slotted_and_generic() -> None:
     assert get_args(DeadLetter[str]) == (str,)
 
 
-def test_its_fields_and_which_of_them_may_be_missing() -> None:
+def test_required_and_optional_fields_of_dead_letters() -> None:
     assert [field.name for field in fields(DeadLetter)] == [
         "message_id",
         "body",
@@ -55,7 +55,7 @@ def test_its_fields_and_which_of_them_may_be_missing() -> None:
     assert (letter.request_id, letter.reply_to, letter.trace_id) == (None, None, None)
 
 
-def test_it_is_built_from_the_message_and_the_error(rig: Rig) -> None:
+def test_dead_letters_are_built_from_the_message_and_the_error(rig: Rig) -> None:
     request = MainLoopRequest("hello", uuid4())
     before = datetime.now(UTC)
     loop = rig.loop(failing(ValidationError("no sense")), dlq=rig.policy(max_delivery_count=2))

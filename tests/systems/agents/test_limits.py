@@ -167,7 +167,7 @@ class TestRules:
         others = {"refused-dlq", "broken-dlq", "requests-dlq"} - {mailbox}
         assert [rig.box(name).approximate_count() for name in others] == [0, 0]
 
-    def test_what_a_rule_calls_transient_never_dies(self, rig: Rig) -> None:
+    def test_errors_a_rule_calls_transient_are_never_dead_lettered(self, rig: Rig) -> None:
         def adapter(prompt: str, session: Any) -> str:
             if session.delivery_count < 7:
                 raise RateLimitError("slower")

@@ -49,7 +49,7 @@ def test_a_message_says_what_it_is_and_is_gone_once_acknowledged(rig: Rig) -> No
     assert rig.requests.receive() == []
 
 
-def test_what_is_not_acknowledged_in_time_is_somebody_elses(rig: Rig) -> None:
+def test_unacknowledged_messages_are_redelivered_to_others(rig: Rig) -> None:
     rig.requests.send(MainLoopRequest("hello"))
     (first,) = rig.requests.receive(visibility_timeout=0.05)
 

@@ -24,7 +24,7 @@ from systems.agents.rig import Rig, failing, running, until, upper
 PATIENT = MainLoopConfig(brake=None)  # with the backoff that is usual here
 
 
-def test_its_constructor_takes_keywords() -> None:
+def test_the_main_loop_is_constructed_with_keywords() -> None:
     parameters = inspect.signature(MainLoop.__init__).parameters
 
     assert list(parameters)[1:] == ["adapter", "requests", "resources", "config", "dlq"]
@@ -113,7 +113,7 @@ def test_a_retry_waits_sixty_seconds_more_each_time_up_to_fifteen_minutes(
     assert [event.delay for event in timed.seen(Retried)][-4:] == [840, 900, 900, 900]
 
 
-def test_who_asked_hears_nothing_of_a_retry_and_once_of_the_end(rig: Rig) -> None:
+def test_callers_get_one_reply_at_the_end_and_none_per_retry(rig: Rig) -> None:
     told: list[int] = []  # answers there were when a run began
 
     def adapter(prompt: str, session: Session) -> str:
@@ -212,7 +212,7 @@ def test_without_a_policy_it_is_tried_again_for_as_long_as_it_takes(rig: Rig) ->
     assert rig.kept() == []
 
 
-def test_what_a_policy_of_ones_own_says_is_done(rig: Rig) -> None:
+def test_custom_policies_are_followed(rig: Rig) -> None:
     asked: list[tuple[str, int]] = []
 
     class Stubborn(DLQPolicy[MainLoopRequest[str], MainLoopResult[str]]):
@@ -270,7 +270,7 @@ def test_a_body_that_is_no_request_is_dead_at_once_as_it_came(rig: Rig) -> None:
     assert runs == []
 
 
-def test_what_expired_before_it_was_answered_is_a_dead_letter(timed: Rig, clock: FakeClock) -> None:
+def test_requests_that_expire_unanswered_are_dead_lettered(timed: Rig, clock: FakeClock) -> None:
     late = timed.ask("too late")
     clock.advance(1)
     just = timed.ask("just in time")

@@ -27,7 +27,7 @@ class SlowDown(RateLimitError):
     """A kind of the listed one, but not the listed one."""
 
 
-def test_it_is_frozen_slotted_and_generic() -> None:
+def test_the_policy_is_frozen_slotted_and_generic() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
 
     with pytest.raises(FrozenInstanceError):
@@ -36,7 +36,7 @@ def test_it_is_frozen_slotted_and_generic() -> None:
     assert get_args(DLQPolicy[str, int]) == (str, int)
 
 
-def test_what_it_is_made_of() -> None:
+def test_fields_and_defaults_of_the_policy() -> None:
     policy: DLQPolicy[str, int] = DLQPolicy(mailbox=DEAD)
 
     assert [field.name for field in fields(policy)] == [

@@ -65,7 +65,7 @@ def test_a_letter_goes_back_and_is_answered_where_it_was_asked(rig: Rig) -> None
     assert rig.dead.approximate_count() == 0
 
 
-def test_what_goes_back_is_what_was_sent_to_the_byte(rig: Rig) -> None:
+def test_replayed_messages_are_byte_identical(rig: Rig) -> None:
     rig.bury(hello=LATE)
     before = rig.kept()[0].message
 
@@ -93,7 +93,7 @@ def test_a_reply_mailbox_that_is_gone_keeps_the_letter_where_it_is(rig: Rig) -> 
         handler(dead_letter(rig.kept()[0], rig.dead.decode_dead))
 
 
-def test_somebody_else_may_get_the_reply(rig: Rig) -> None:
+def test_replays_can_redirect_the_reply(rig: Rig) -> None:
     rig.bury(hello=LATE)
     elsewhere: PostMailbox[MainLoopResult[str], None] = rig.box("elsewhere", MainLoopResult[str])
     moved = RegistryResolver({"answers": elsewhere})
@@ -126,7 +126,7 @@ class Noting(PostMailbox[Any, None]):
         )
 
 
-def test_those_that_match_go_back_wherever_they_are_and_the_others_stay(rig: Rig) -> None:
+def test_only_matching_letters_are_replayed(rig: Rig) -> None:
     # The first dozen does not match: it must not hide what is behind it.
     rig.bury(**{f"no{number}": NO for number in range(12)})
     rig.bury(**{f"late{number}": LATE for number in range(3)})
@@ -310,14 +310,14 @@ class TestDedup:
         assert answers == [True, True, False]
         assert rig.requests.approximate_count() == 2
 
-    def test_it_is_remembered_by_the_name_it_goes_under(self, rig: Rig) -> None:
+    def test_a_letter_is_replayed_once_per_name(self, rig: Rig) -> None:
         letter = self.letter(rig, "m-1", uuid4())
 
         assert self.replayed(rig, letter, "monday")
         assert not self.replayed(rig, letter, "monday")
         assert self.replayed(rig, letter, "tuesday")
 
-    def test_who_died_before_sending_may_try_again(self, rig: Rig) -> None:
+    def test_a_replay_that_died_before_sending_can_be_repeated(self, rig: Rig) -> None:
         letter = self.letter(rig, "m-1", uuid4())
         assert Seen(rig.post, "fix").begin(letter).mine  # ...and then it died
 

@@ -198,7 +198,7 @@ def check_alert(service: Service) -> None:
 
 
 @pytest.mark.parametrize("service", ["systems.agents.own_handlers"], indirect=True)
-def test_what_handlers_do_is_logged_and_measured(service: Service) -> None:
+def test_handler_runs_are_logged_and_measured(service: Service) -> None:
     began = time.monotonic()
     asked = {
         text: MainLoopRequest(Question(text)) for text in ("What about Godot?", "Steal it", "Sing")
@@ -261,7 +261,7 @@ def test_what_handlers_do_is_logged_and_measured(service: Service) -> None:
     assert service.metric("dlq_queue_depth", **dead) == 1  # the one that was refused
 
 
-def test_what_is_set_and_what_is_usual() -> None:
+def test_settings_and_their_defaults() -> None:
     usual = Settings()
 
     assert (usual.max_deliveries, usual.backoff_step, usual.backoff_cap) == (5, 60, 900)

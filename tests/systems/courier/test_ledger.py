@@ -92,7 +92,7 @@ async def test_between_attempts_a_key_has_failed(rig: Rig) -> None:
     assert await rig.letters() == []
 
 
-async def test_what_failed_for_good_is_dead_lettered(rig: Rig) -> None:
+async def test_events_that_exhaust_their_attempts_are_dead_lettered(rig: Rig) -> None:
     rig.fault(status=503)
     await rig.report()
 
@@ -152,7 +152,7 @@ class TestShortMemory:
         await rig.report()  # nobody remembers, so it is processed anew
         await eventually(lambda: len(rig.stand.seen) == 2, within=10)
 
-    async def test_what_is_under_way_is_never_forgotten(self, rig: Rig) -> None:
+    async def test_entries_in_progress_are_never_forgotten(self, rig: Rig) -> None:
         rig.fault(status=503, times=1)
         rig.fault(delay_ms=1900, times=1)
         await rig.report()

@@ -162,7 +162,7 @@ async def test_a_dry_run_changes_nothing(rig: Rig) -> None:
     assert await rig.waiting() == []
 
 
-async def test_what_was_processed_meanwhile_is_left_alone(rig: Rig) -> None:
+async def test_events_processed_meanwhile_are_not_replayed(rig: Rig) -> None:
     await died(rig, "evt_123")
     await rig.report("evt_123")  # the courier sends it again, and now it works
     await rig.work()
@@ -176,7 +176,7 @@ async def test_what_was_processed_meanwhile_is_left_alone(rig: Rig) -> None:
     assert len(rig.stand.seen) == 1
 
 
-async def test_what_fails_again_comes_back_to_its_letter(rig: Rig) -> None:
+async def test_replayed_events_that_fail_again_return_to_their_letter(rig: Rig) -> None:
     await died(rig, "evt_123")
     rig.fault(status=422, message="malformed address")
     await rig.work()

@@ -36,7 +36,7 @@ def test_three_variables_are_enough() -> None:
         ("PROCESSED_EVENTS_TTL_DAYS", "0"),
     ],
 )
-def test_what_cannot_be_is_named(name: str, value: str) -> None:
+def test_invalid_settings_are_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         load({**NEEDED, name: value})
 

@@ -72,7 +72,7 @@ async def test_the_same_imports_by_many_bring_each_once(crowd: list[Queues]) -> 
     await _brought_once(crowd)
 
 
-async def test_so_do_those_of_two_servers(both: list[Queues]) -> None:
+async def test_the_same_imports_at_two_servers_bring_each_once(both: list[Queues]) -> None:
     await _brought_once(both)
 
 
@@ -118,7 +118,7 @@ async def test_many_consumers_settle_each_item_once(crowd: list[Queues]) -> None
     await _settled_once(crowd)
 
 
-async def test_so_do_consumers_at_two_servers(both: list[Queues]) -> None:
+async def test_consumers_at_two_servers_settle_each_item_once(both: list[Queues]) -> None:
     await _settled_once(both)
 
 

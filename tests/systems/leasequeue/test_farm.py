@@ -48,7 +48,7 @@ def test_a_frame_comes_out_of_the_queue_as_it_went_in() -> None:
         b'{"film": "sea", "number": 1, "width": 0, "height": 48}',
     ],
 )
-def test_what_nobody_could_render_is_malformed(payload: bytes) -> None:
+def test_unrenderable_jobs_are_malformed(payload: bytes) -> None:
     with pytest.raises(Malformed):
         frame_of(payload)
 
@@ -62,7 +62,7 @@ def test_a_picture_is_a_picture_and_not_too_large() -> None:
         render(SMALL, pixels=47)
 
 
-def test_what_the_environment_cannot_mean_is_refused() -> None:
+def test_invalid_environment_variables_are_rejected() -> None:
     assert read({"FARM_LEASE": "2.5", "FARM_PORT": "9"}).lease == 2.5
     with pytest.raises(ConfigError, match="FARM_"):
         read({"FARM_PORT": "nine"})
@@ -118,7 +118,7 @@ async def test_a_worker_renders_gives_back_and_gives_up(
     assert len([line for line in said if line.startswith("mistyped is dead")]) == 1
 
 
-async def test_what_is_dead_is_asked_for_again_if_it_can_be_mended(
+async def test_repairable_dead_jobs_are_requested_again(
     queue: QueueClient, settings: Settings
 ) -> None:
     await desk.submit(queue, film("poster", 2, 20, 20))
@@ -197,7 +197,7 @@ def test_the_service_is_a_server_and_a_worker_until_it_is_told_to_stop(tmp_path:
         (("again", "large"), "'large' is no size"),
     ],
 )
-def test_what_it_cannot_do_is_said(
+def test_invalid_commands_are_explained(
     words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words]) == 2

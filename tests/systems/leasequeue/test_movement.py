@@ -139,7 +139,7 @@ async def test_the_dead_are_in_the_order_of_their_death(queues: Queues) -> None:
     assert sources == [three.id, one.id, two.id, None]
 
 
-async def test_what_dies_together_is_moved_together(queues: Queues) -> None:
+async def test_items_that_die_together_are_moved_together(queues: Queues) -> None:
     """To one partition, the one with the least that nobody has."""
     await queues.create_pair(dead={"partitions": 3}, max_attempts=1, lease_timeout=0.3)
     for _ in range(2):  # partitions 0 and 1 have something, 2 has not
@@ -154,7 +154,7 @@ async def test_what_dies_together_is_moved_together(queues: Queues) -> None:
     assert await queues.items() == []
 
 
-async def test_what_somebody_has_is_no_load(queues: Queues) -> None:
+async def test_leased_items_do_not_count_as_load(queues: Queues) -> None:
     """Partition 0 has more in it, and less that nobody has."""
     await queues.create_pair(dead={"partitions": 2})
     for source, partition in (("a", 0), ("b", 0), ("c", 1)):
@@ -218,7 +218,7 @@ async def _holds(queues: Queues, queue: str, count: int) -> bool:
     return await queues.count(queue) == count
 
 
-async def test_what_is_not_dead_is_left_where_it_is(queues: Queues) -> None:
+async def test_live_items_are_not_moved(queues: Queues) -> None:
     await queues.create_pair(max_attempts=5, lease_timeout=0.2)
     await queues.produce(b"abandoned once")
     await queues.lease()
@@ -242,7 +242,7 @@ async def test_a_scheduled_item_can_die(queues: Queues) -> None:
     assert (dead.source_id, dead.enqueue_at) == (item.id, None)
 
 
-async def test_whoever_waits_for_the_dead_is_woken(queues: Queues, server: Server) -> None:
+async def test_clients_waiting_on_the_dead_queue_are_woken(queues: Queues, server: Server) -> None:
     await queues.create_pair()
     leasing = asyncio.create_task(queues.lease("dead"))
     dead = queues.name("dead")
@@ -255,7 +255,7 @@ async def test_whoever_waits_for_the_dead_is_woken(queues: Queues, server: Serve
         assert (await leasing).payload == item.payload
 
 
-async def test_what_was_moved_can_be_traced_and_is_moved_once(queues: Queues) -> None:
+async def test_moved_items_are_traceable_and_moved_once(queues: Queues) -> None:
     """Also if somebody repeats the move by hand, before and after it is consumed."""
     await queues.create_pair(dead={"partitions": 2})
     await queues.produce(b"x")

@@ -63,7 +63,7 @@ async def _is_moved(queues: Queues) -> bool:
     return await queues.count("dead") > 0 and not await queues.count()
 
 
-async def test_what_a_queue_has_had_outlives_the_server(victim: Server, doomed: Queues) -> None:
+async def test_remembered_sources_survive_a_restart(victim: Server, doomed: Queues) -> None:
     """Also of items that are gone: a move that is repeated now would double them."""
     await asyncio.to_thread(victim.start)
     await doomed.create_pair()

@@ -104,7 +104,7 @@ async def test_a_queue_in_use_as_dead_queue_is_not_deleted(queues: Queues) -> No
     assert payloads(await queues.items("dead")) == [b"kept"]
 
 
-async def test_it_is_deleted_once_nobody_uses_it(queues: Queues) -> None:
+async def test_a_dead_queue_can_be_deleted_once_unused(queues: Queues) -> None:
     await queues.create_pair()
     await queues.update("jobs", dead_queue=None)
 

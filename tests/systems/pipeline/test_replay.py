@@ -45,7 +45,7 @@ def sent_to(rig: Rig, node: str, stream: PipeStream, topic: str = "") -> list[by
     return [r.value() for r in records if stream.stream_id.encode() in r.value()]
 
 
-def test_what_died_is_kept_to_be_looked_at(rig: Rig, dlq: httpx.Client) -> None:
+def test_dead_documents_are_kept_for_inspection(rig: Rig, dlq: httpx.Client) -> None:
     stream = killed(rig, "again")
     letter = letter_of(rig, dlq, "again", stream)
 
@@ -137,7 +137,7 @@ def test_an_administrator_replays_from_a_terminal(rig: Rig, dlq: httpx.Client) -
     assert sent_to(rig, "again", stream) == [original, original]
 
 
-def test_what_fails_again_comes_back_to_its_letter_and_is_quarantined_in_the_end(
+def test_documents_that_keep_failing_return_to_their_letter_and_are_quarantined(
     rig: Rig, dlq: httpx.Client
 ) -> None:
     stream = killed(rig, "again", wrong, wrong, well)

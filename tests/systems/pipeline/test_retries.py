@@ -77,7 +77,7 @@ def test_the_first_success_ends_it(rig: Rig) -> None:
     assert stream.stream_id not in dead
 
 
-def test_it_says_how_often_it_was_tried_and_why_it_failed_last(rig: Rig) -> None:
+def test_dead_letters_state_attempts_and_the_last_error(rig: Rig) -> None:
     stream = rig.stream("four", away, wrong)
     rig.send("four", stream)
 

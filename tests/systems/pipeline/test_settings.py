@@ -42,7 +42,7 @@ def test_everything_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("missing", ["PIPELINE_GRAPH", "PIPELINE_BROKER"])
-def test_what_is_missing_is_named(missing: str) -> None:
+def test_missing_settings_are_named(missing: str) -> None:
     given = {"PIPELINE_GRAPH": "g.json", "PIPELINE_BROKER": "kafka://b", missing: ""}
 
     with pytest.raises(ConfigError, match=missing):

@@ -103,7 +103,7 @@ def test_a_module_that_does_not_answer_in_time(rig: Rig) -> None:
     assert dead.retry_count == len(rig.modules.of(stream.stream_id)) == 3
 
 
-def test_nobody_listens_where_the_module_should_be(rig: Rig) -> None:
+def test_an_unreachable_module_is_retried_then_dead_lettered(rig: Rig) -> None:
     rig.register("remote", f"127.0.0.1:{free_port()}")
     stream = rig.stream("remote")
     rig.send("remote", stream)
@@ -215,7 +215,7 @@ def test_a_stream_that_goes_round_in_circles(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("act", "code"), [(wrong, "GRPC_INVALID_ARGUMENT"), (buggy, "GRPC_UNKNOWN")]
 )
-def test_what_another_try_would_not_mend_is_not_tried_again(rig: Rig, act: Act, code: str) -> None:
+def test_permanent_failures_are_not_retried(rig: Rig, act: Act, code: str) -> None:
     stream = rig.stream("chunk", act, well)
     rig.send("chunk", stream)
 
@@ -225,7 +225,7 @@ def test_what_another_try_would_not_mend_is_not_tried_again(rig: Rig, act: Act, 
     assert dead.error_type == code
 
 
-def test_what_cannot_be_processed_does_not_hold_up_what_can(rig: Rig) -> None:
+def test_unprocessable_documents_do_not_block_others(rig: Rig) -> None:
     poison = rig.stream("patient", away)  # its second try is an hour off
     hopeless = rig.stream("patient", wrong)
     fine = [rig.stream("patient") for _ in range(20)]

@@ -44,7 +44,7 @@ async def test_a_transaction_may_wish_to_be_retried(relay: Relay, kind: str) -> 
         assert travels["retryOnFailure"] is meant, given
 
 
-async def test_what_makes_no_sense_is_refused(relay: Relay) -> None:
+async def test_invalid_requests_are_rejected(relay: Relay) -> None:
     wrong = [
         ("direct", request(to="somewhere")),
         ("direct", request(retryOnFailure="yes")),

@@ -104,7 +104,7 @@ def test_a_refused_connection_may_pass(error: BaseException) -> None:
     ],
     ids=str,
 )
-def test_what_the_table_does_not_name_has_a_category_too(
+def test_errors_outside_the_table_are_classified(
     error: BaseException, expected: ErrorCategory
 ) -> None:
     assert category(error) is expected

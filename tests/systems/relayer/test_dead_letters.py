@@ -62,7 +62,7 @@ async def test_after_three_failures_it_is_in_the_queue_and_the_consumer_ends_it(
     assert [one.text for one in letter.story()] == ["busy"] * 3
 
 
-async def test_what_sqs_moved_by_itself_is_kept_and_ended(relay: Relay) -> None:
+async def test_messages_redriven_by_sqs_are_kept_and_ended(relay: Relay) -> None:
     id_ = await relay.ask()
     await relay.raw.purge_queue(QueueUrl=relay.url(QUEUE))
     sqs_id = await moved_by_sqs(relay, body_of(id_))
@@ -80,9 +80,7 @@ async def test_what_sqs_moved_by_itself_is_kept_and_ended(relay: Relay) -> None:
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CONFIRMED, Status.MINED])
-async def test_what_is_over_is_deleted_and_nothing_else_happens(
-    relay: Relay, status: Status
-) -> None:
+async def test_finished_transactions_are_only_deleted(relay: Relay, status: Status) -> None:
     id_ = await relay.ask(retryOnFailure=True)
     await relay.raw.purge_queue(QueueUrl=relay.url(QUEUE))
     await relay.table.heard(id_, status, hash=None, error="said before")

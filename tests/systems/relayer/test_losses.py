@@ -14,9 +14,7 @@ from systems.relayer.rig import SOON, Relay, address
 pytestmark = pytest.mark.xdist_group("sqs_server")
 
 
-async def test_what_kills_its_consumer_each_time_ends_in_the_dead_letter_queue(
-    relay: Relay,
-) -> None:
+async def test_messages_that_kill_every_consumer_end_in_the_dead_letter_queue(relay: Relay) -> None:
     """The first death may be a neighbour's fault; three more alone are its own."""
     relay.environment |= {
         "LEASE_MS": "2000",

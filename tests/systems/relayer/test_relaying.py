@@ -44,9 +44,7 @@ async def test_transactions_of_both_kinds_go_through(relay: Relay) -> None:
     assert [await relay.stub.requests(id_) for id_ in ids] == [1, 1]
 
 
-async def test_what_will_never_work_fails_at_once_without_the_dead_letter_queue(
-    relay: Relay,
-) -> None:
+async def test_permanent_failures_fail_at_once_without_the_dead_letter_queue(relay: Relay) -> None:
     ids = {}
     for message, status in NEVER_WORKS.items():
         to = address()
@@ -70,7 +68,7 @@ async def test_what_will_never_work_fails_at_once_without_the_dead_letter_queue(
     assert await relay.depth(DEAD_QUEUE) == 0
 
 
-async def test_what_may_pass_is_tried_three_times_and_dies(relay: Relay) -> None:
+async def test_transient_failures_are_dead_lettered_after_three_attempts(relay: Relay) -> None:
     ids = {}
     for status in MAY_PASS:
         to = address()
@@ -150,7 +148,7 @@ async def test_a_lost_answer_does_not_send_a_transaction_twice(relay: Relay) -> 
     assert told["relayerId"]
 
 
-async def test_what_is_over_is_not_submitted_again(relay: Relay) -> None:
+async def test_finished_transactions_are_not_submitted_again(relay: Relay) -> None:
     over = {}
     for status in (Status.FAILED, Status.CONFIRMED):
         id_ = await relay.ask()

@@ -22,7 +22,7 @@ def actions(relay: Relay) -> list[str]:
     return [one.action for one in relay.seen(LetterHandled)]
 
 
-async def test_what_asked_for_it_is_sent_back_and_goes_through(relay: Relay) -> None:
+async def test_letters_with_retry_on_failure_are_sent_back_and_succeed(relay: Relay) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     async with relay.consuming() as app:
@@ -58,7 +58,9 @@ async def test_past_the_limit_it_has_failed_and_is_for_people_only(relay: Relay)
 
 
 @pytest.mark.parametrize("wish", [{"retryOnFailure": False}, {"retryOnFailure": None}])
-async def test_what_did_not_ask_for_it_has_failed(relay: Relay, wish: dict[str, Any]) -> None:
+async def test_letters_without_retry_on_failure_are_failed(
+    relay: Relay, wish: dict[str, Any]
+) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     async with relay.consuming():
@@ -70,7 +72,7 @@ async def test_what_did_not_ask_for_it_has_failed(relay: Relay, wish: dict[str, 
     assert await relay.stub.requests(id_) == 3
 
 
-async def test_it_waits_before_it_is_sent_back(relay: Relay) -> None:
+async def test_reprocessed_letters_wait_before_they_are_sent_back(relay: Relay) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     patient = replace(hasty(relay.settings), replay_delay=2.0)
@@ -132,7 +134,7 @@ async def test_a_copy_that_sqs_moved_returns_to_its_letter_and_is_sent_again(rel
     assert await relay.stub.requests(id_) == 4
 
 
-async def test_what_somebody_has_purged_is_not_sent_back(relay: Relay) -> None:
+async def test_purged_letters_are_not_sent_back(relay: Relay) -> None:
     to = address()
     await relay.stub.fail(to, status=503, message="busy", times=3)
     id_ = await relay.ask(to=to, retryOnFailure=True)

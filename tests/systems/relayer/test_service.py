@@ -199,7 +199,7 @@ def test_one_consumer_alone_is_refused(
     assert f"start the {missing} as well" in said
 
 
-def test_it_is_deployed_as_a_service_that_runs_on_and_not_as_a_cron_job() -> None:
+def test_the_reprocessor_is_deployed_as_a_service_not_a_cron_job() -> None:
     file = HERE / "relayer" / "kubernetes.yaml"
     documents = list(yaml.safe_load_all(file.read_text()))
     deployments = {

@@ -29,7 +29,7 @@ def test_the_interval_can_be_set_in_milliseconds() -> None:
     assert how.interval == 2.5
 
 
-def test_what_a_dead_process_had_comes_again_after_its_lease() -> None:
+def test_leases_are_read_from_the_environment() -> None:
     usual, short = read({}), read({"LEASE_MS": "2000", "DLQ_LEASE_MS": "3000"})
 
     assert (usual.lease, usual.dead_lease) == (60.0, 300.0)
@@ -70,7 +70,7 @@ def test_the_urls_of_queues_name_them() -> None:
         ({"REPLAY_LIMIT": "-1"}, "REPLAY_LIMIT is '-1'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_sentence(
+def test_invalid_settings_are_rejected_with_a_sentence(
     environment: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):

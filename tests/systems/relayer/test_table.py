@@ -121,7 +121,7 @@ async def test_late_news_changes_nothing(table: Table) -> None:
     assert told.status is Status.PROCESSING
 
 
-async def test_what_failed_stays_failed_until_somebody_sends_it_back(table: Table) -> None:
+async def test_failed_transactions_stay_failed_until_replayed(table: Table) -> None:
     await table.add(message())
     await table.begin(message(), generation=0)
     assert await table.fail("t-1", BUSY)
@@ -146,7 +146,7 @@ async def test_the_chain_may_be_faster_than_the_answer(table: Table) -> None:
     assert not await table.fail("t-1", BUSY)
 
 
-async def test_what_the_relayer_has_has_not_failed_but_for_the_chain(table: Table) -> None:
+async def test_submitted_transactions_stay_failed_only_if_reverted(table: Table) -> None:
     for id_ in ("given-up", "reverted"):
         await table.add(message(id_))
         await table.begin(message(id_), generation=0)

@@ -269,7 +269,7 @@ class Backlog:
         )
 
     def next_due(self, *, alone: bool) -> int | None:
-        """When to look again, at the latest."""
+        """Return when to look again, at the latest."""
         line = self._suspects if alone else self._ready
         return line[0][0] if line else None
 
@@ -282,14 +282,14 @@ class Backlog:
         return any(line and line[0][0] <= soon for line in (self._ready, self._suspects))
 
     def has_suspects(self, now: int) -> bool:
-        """Whether a suspect waits to be run alone."""
+        """Return whether a suspect waits to be run alone."""
         line = self._suspects
         while line and (line[0][2].assignment.gone or line[0][2].token is not None):
             heappop(line)
         return bool(line) and line[0][0] <= now
 
     def in_work(self, assignments: Iterable[Assignment]) -> bool:
-        """Whether anything of these is in somebody's hands."""
+        """Return whether any of these entries is claimed."""
         wanted = {id(assignment) for assignment in assignments}
         return any(id(entry.assignment) in wanted for entry in self.claimed.values())
 
@@ -300,7 +300,7 @@ class Backlog:
         self._free_key(entry)
 
     def _waits_for_key(self, entry: Entry) -> bool:
-        """Whether another one of its key is in work; from now on one is."""
+        """Return whether an entry has to wait for another one of its key, and queue it if so."""
         key = entry.message.key
         if not self._by_key or key is None:
             return False

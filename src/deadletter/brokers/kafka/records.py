@@ -82,7 +82,7 @@ class Raw(Struct, frozen=True, kw_only=True):
 
 
 class Trail(Struct, frozen=True, kw_only=True):
-    """What a record says about earlier attempts."""
+    """Earlier attempts, as a record carries them."""
 
     attempts: int = 0
     spared: int = 0

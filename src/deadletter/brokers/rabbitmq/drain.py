@@ -1,8 +1,8 @@
 """
-Queues of RabbitMQ, and the way back to those they are for.
+Drain of dead queues on RabbitMQ, and the way back to their source queues.
 
-What was taken is ours until it is forgotten; when the connection ends the broker
-has it again. AMQP does not list queues, so a dead queue has to be named.
+Taken messages stay unacknowledged until they are forgotten; when the connection ends,
+the broker requeues them. AMQP does not list queues, so a dead queue has to be named.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _SEPARATORS: Final = (".", "-", "_", ":")
 
 
 async def open_rabbitmq(url: str, *, clock: Clock) -> "RabbitMQ":
-    """The broker that a URL names; `?back=queue` says how letters go back."""
+    """Connect to the broker of a URL; `?back=queue` says how letters go back."""
     address = read_url(url)
     broker = RabbitMQ(address, is_straight=address.back == "queue")
     await broker.start()
@@ -63,7 +63,7 @@ class RabbitMQ:
         self._marks: dict[tuple[str, str], Marks] = {}
 
     async def start(self) -> None:
-        """Connect for the first time; what was set up wrongly shows here."""
+        """Connect for the first time; a wrong URL or login raises ConfigError."""
         try:
             await self._line.connection()
         except _KNOWN as error:
@@ -78,15 +78,15 @@ class RabbitMQ:
         )
 
     def drain(self, place: str) -> "RabbitDrain":
-        """The way into a queue."""
+        """Return the drain of a queue."""
         return RabbitDrain(self, place)
 
     def sink(self, mailbox: str) -> "RabbitSink":
-        """The way back to a queue."""
+        """Return the sink of a queue."""
         return RabbitSink(self, mailbox)
 
     async def close(self) -> None:
-        """Let go of the connection; the broker has what we held."""
+        """Close the connection; the broker requeues unacknowledged messages."""
         await self._line.close()
 
     async def check_queue(self, queue: str) -> None:
@@ -101,7 +101,7 @@ class RabbitMQ:
         raise _no_queue(queue, there)
 
     async def has(self, exchange: str) -> bool:
-        """Tell whether an exchange is there."""
+        """Return whether an exchange exists."""
         declare = spec.Exchange.Declare(exchange=exchange, passive=True)
         return await self._is_there(declare)
 
@@ -117,18 +117,18 @@ class RabbitMQ:
         return True
 
     def marks(self, message: Message, mailbox: str) -> Marks:
-        """The marks of what the replay of a message has sent to a queue."""
+        """Return the marks of the copies that a replay has sent to a queue."""
         campaign = message.lineage.campaign if message.lineage else ""
         return self._marks.setdefault((campaign, mailbox), Marks(campaign, mailbox, self.channel))
 
     async def channel(self) -> Channel:
-        """A channel of one's own, on a new connection when the old one broke."""
+        """Open a channel, on a new connection if the old one broke."""
         with _translating():
             return await (await self._line.connection()).channel()
 
 
 class RabbitDrain:
-    """One queue, read as it is."""
+    """The drain of one queue."""
 
     def __init__(self, broker: RabbitMQ, place: str) -> None:
         self.place = place
@@ -139,7 +139,7 @@ class RabbitDrain:
         self._is_empty = False  # the end of the queue was seen
 
     async def depth(self) -> int:
-        """How many messages wait in it; those that others hold are not counted."""
+        """Return how many messages wait; unacknowledged ones are not counted."""
         channel = await self._broker.channel()
         try:
             with _translating(self.place):
@@ -155,7 +155,7 @@ class RabbitDrain:
 
     async def take(self, limit: int, *, wait: float = 0.0) -> Sequence[Found]:
         """
-        Up to `limit` messages, ours until they are forgotten or we are gone.
+        Take up to `limit` messages; they stay unacknowledged until they are forgotten.
 
         The broker hands us no more than these: a message that is handed out and comes
         back counts as delivered, and a quorum queue may have a limit on that.
@@ -176,7 +176,7 @@ class RabbitDrain:
             return await self._named(reads, channel, begun.consumer_tag)
 
     async def forget(self, found: Sequence[Found]) -> None:
-        """Acknowledge them; what came over a connection that broke comes again."""
+        """Acknowledge messages; those of a broken connection come again."""
         with _translating(self.place):
             for channel, tags in _open_ones(found):
                 names = [one.id for one in found]
@@ -187,14 +187,14 @@ class RabbitDrain:
                     channel.ack(tags, ())
 
     async def hand_back(self, found: Sequence[Found]) -> None:
-        """Put them back where they were, as far as the broker can."""
+        """Requeue messages where they were, as far as the broker can."""
         self._journal.drop(one.id for one in found)
         with _translating(self.place):
             for channel, tags in _open_ones(found):
                 channel.give_back(tags)
 
     async def close(self) -> None:
-        """Take no more; the broker has again what is neither."""
+        """Close the channel; the broker requeues what was neither forgotten nor handed back."""
         channel, self._channel = self._channel, None
         if channel is not None:
             with suppress(*_KNOWN, DeadLetterError):
@@ -235,7 +235,7 @@ class RabbitDrain:
         return Unavailable(f"the broker closed our channel to {self.place}")
 
     async def _named(self, came: Sequence["_Read"], channel: Channel, consumer: str) -> list[Found]:
-        """What was found, by the ids of the messages or by names of ours."""
+        """Return found messages under their ids, or under names from the journal."""
         bare = [one for one in came if not one.id]
         tag = consumer.removeprefix("amq.ctag-")  # the broker gives it only once
         unnamed = [
@@ -257,12 +257,12 @@ class _Read:
 
     @property
     def digest(self) -> str:
-        """What equal messages have in common."""
+        """The digest that equal messages share."""
         content = self.content
         return amqp_properties.digest(self._read, content.properties, content.body)
 
     def found(self, place: str, id_: str, channel: Channel) -> Found:
-        """Say what was found, under this id."""
+        """Return the found message under an id."""
         properties, content = self._properties, self.content
         malformed = {MALFORMED: "its properties are malformed"}
         found = Found(
@@ -284,7 +284,7 @@ class _Read:
 
 
 class RabbitSink:
-    """The way back to one queue."""
+    """Sink of one queue."""
 
     def __init__(self, broker: RabbitMQ, mailbox: str) -> None:
         self.mailbox = mailbox
@@ -292,7 +292,7 @@ class RabbitSink:
 
     async def send(self, messages: Sequence[Message], *, delay: float = 0.0) -> None:
         """
-        Publish them in their order, confirmed, properties as they were.
+        Publish messages in order, confirmed, with their original properties.
 
         What leads to no queue comes back to us, and was not sent. What a replay had
         sent when it was killed is not sent again.
@@ -331,7 +331,7 @@ class RabbitSink:
         return way.exchange, way.routing_key
 
     async def _missing(self, targets: Sequence[Target]) -> dict[int, DeadLetterError]:
-        """Which exchanges are gone: to publish there would end the channel."""
+        """Return errors of targets whose exchange is gone: publishing would end the channel."""
         exchanges = {target[0] for target in targets if not isinstance(target, str)}
         gone = [one for one in sorted(exchanges) if not await self._broker.has(one)]
         return {
@@ -350,7 +350,7 @@ class RabbitSink:
         targets: Sequence[Target],
         marks: Marks,
     ) -> dict[int, DeadLetterError]:
-        """Publish some of the messages, each with its mark; what was not taken."""
+        """Publish some messages, each with its mark; return the errors of refused ones."""
         mail: list[tuple[Target, bytes, bytes]] = []
         places: list[int] = []  # whose each of them is
         for n in going:
@@ -395,13 +395,13 @@ def _letter_of(message: Message) -> str:
 
 
 def _copy_of(message: Message) -> bytes:
-    """What tells one copy of a letter from its other copies."""
+    """Return the name of a copy: its letter and generation."""
     return f"{_letter_of(message)}~{message.generation}".encode()
 
 
 def near_names(queue: str) -> list[str]:
     """
-    Names that a person may have meant, likely ones first.
+    Return names that a person may have meant, likely ones first.
 
     The same words with other separators, in lower case, in singular or plural, and the
     name with another word for a dead queue at its end. Brokers do not list queues.
@@ -420,7 +420,7 @@ def near_names(queue: str) -> list[str]:
 
 
 def _open_ones(found: Sequence[Found]) -> Iterator[tuple[Channel, set[int]]]:
-    """Those whose channel is open still, by channel: the others come again."""
+    """Yield the tags of messages by open channel; messages of closed channels come again."""
     tags: defaultdict[Channel, set[int]] = defaultdict(set)
     for one in found:
         channel, tag = one.receipt

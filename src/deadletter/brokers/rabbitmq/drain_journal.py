@@ -1,5 +1,5 @@
 """
-Small queues on the broker that tell what a killed process of ours had done.
+Small queues on the broker that record the progress of drains and replays.
 
 **Names** for messages without an id, which survive the drain that gave them. AMQP has
 no name for a message: only a flag says that it was delivered before. So what was never
@@ -7,14 +7,14 @@ delivered before is another message, whatever it looks like. What comes again ge
 name it had, and no name is given twice.
 
 The names of messages that were taken and are not acknowledged yet are written to a
-small queue before their letters are kept. They are taken out of it in the same breath
-as the acknowledgement: whoever is killed leaves either both or none. The queue is
+small queue before their letters are kept. They are removed from it together with the
+acknowledgement: a killed process leaves either both or none. The queue is
 deleted at the end of a drain. While several drains empty one queue, one of them has
 the journal; the others give new names to whatever they find.
 
 **Marks** for copies that were sent back. A mark is written together with its copy:
-whoever is killed before the office knows of it finds the mark, and does not send the
-copy again.
+a replay that was killed before the office knew of the copy finds the mark, and does not
+send the copy again.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Unnamed(NamedTuple):
-    """A message without an id: what it looks like, and if it was delivered before."""
+    """A message without an id: its digest, and whether it was delivered before."""
 
     digest: str
     is_again: bool
@@ -59,7 +59,7 @@ class Unnamed(NamedTuple):
 
 
 class Journal:
-    """The names that one drain gives, kept where the next one finds them."""
+    """Names that a drain gives to messages, stored where the next drain finds them."""
 
     def __init__(self, place: str, channel: Callable[[], Awaitable[Channel]]) -> None:
         name = place
@@ -75,7 +75,7 @@ class Journal:
         self._is_past = False  # what others left comes first, and has come
 
     async def names(self, channel: Channel, found: Sequence[Unnamed]) -> list[str]:
-        """Give names to messages, written down before anybody sees them."""
+        """Give names to messages; they are stored before they are returned."""
         if not self._is_open:
             await self._open(channel)
         names = [self._name(one) for one in found]
@@ -86,22 +86,22 @@ class Journal:
         return names
 
     async def forget(self, channel: Channel, names: Iterable[str], acks: bytes) -> None:
-        """Take names out, and acknowledge their messages in the same breath."""
+        """Remove names, and acknowledge their messages in the same write."""
         for name in names:
             self._held.pop(name, None)
         await self._write(channel, acks)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Drop names under which nothing was kept."""
+        """Drop names without a letter."""
         for name in names:
             self._held.pop(name, None)
 
     def covers(self, names: Iterable[str]) -> bool:
-        """Tell whether any of these names is written down."""
+        """Return whether any of these names is stored."""
         return self._is_ours and any(name in self._held for name in names)
 
     def lose(self) -> None:
-        """Read it again when it is needed next: the connection broke."""
+        """Forget the cached names after a broken connection; the next use reads them again."""
         self._is_open = self._is_ours = self._is_past = False
         self._held.clear()
         self._orphans.clear()
@@ -130,7 +130,7 @@ class Journal:
             await channel.call(spec.Confirm.Select())
 
     async def _is_locked(self) -> bool:
-        """Have it for ourselves; another drain that was killed just now lets go."""
+        """Open the journal exclusively; wait for a killed drain to lose it."""
         for _ in range(round(_PATIENCE / _PAUSE)):
             channel = await self._channel()
             try:
@@ -171,7 +171,7 @@ class Journal:
 
 
 class Marks:
-    """The copies that one replay has sent to one queue."""
+    """Marks of the copies that one replay has sent to one queue."""
 
     def __init__(
         self, campaign: str, mailbox: str, channel: Callable[[], Awaitable[Channel]]
@@ -210,12 +210,12 @@ class Marks:
         return [(self.queue, PERSISTENT, copy)] if self._is_kept else []
 
     def note(self, copies: Iterable[bytes]) -> None:
-        """Note that the broker has taken these copies."""
+        """Record that the broker has accepted these copies."""
         if self._is_kept:
             self._mine.update(copies)
 
     def lose(self) -> None:
-        """Ask the broker what was sent before sending more: sending was interrupted."""
+        """Forget the cached marks after an interrupted send; the next send reads them again."""
         self._is_open = False
 
     async def _load(self) -> bool:

@@ -106,7 +106,7 @@ class Properties(Struct, kw_only=True):
 
 
 class _Kept(Struct, frozen=True, array_like=True):
-    """What is needed to send a message back as it was."""
+    """Properties and way of a message, kept to send it back unchanged."""
 
     properties: bytes
     way: Way
@@ -160,7 +160,7 @@ def way_back(message: Message) -> Way:
 
 
 def written(message: Message) -> bytes:
-    """The properties of a copy: those it was found with, and the way to its letter."""
+    """Return the properties of a copy: the original ones, and the lineage of its letter."""
     properties = _properties(message)
     # What tells of its death was taken off the message, and people may have edited it.
     left = [one for one in unmarked(message).headers if _goes_back(one[0])]
@@ -233,7 +233,7 @@ def digest(properties: Properties | None, header: bytes, body: bytes) -> str:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A header's value, whatever its type."""
+    """Return a header's value of any type as bytes."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if isinstance(value, str):

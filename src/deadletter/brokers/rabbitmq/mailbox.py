@@ -109,7 +109,7 @@ class Mailbox:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has received for long: others may want the prefetched messages."""
+        """Whether prefetched messages wait although nothing was received for long."""
         quiet = self.clock.now() - self.asked_at
         return not self.receiving and quiet > _IDLE and self.inbox.waiting > 0
 
@@ -382,7 +382,7 @@ class RabbitSource:
         return [claim is not None and claim.channel is channel for claim in mine]
 
     def _claimed(self, delivery: Delivery, now: datetime) -> Claim | None:
-        """The claim on a delivery, held by nobody else from now on."""
+        """Return the claim on a delivery, and mark it as being settled."""
         claim = self._ours(delivery, now)
         if claim is None or claim.settling:
             return None

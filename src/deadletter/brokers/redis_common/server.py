@@ -19,7 +19,7 @@ from .script_runner import Now, ScriptRunner
 
 
 class ServerFacts(Struct, frozen=True):
-    """What a server reports about itself."""
+    """Facts that a server reports about itself."""
 
     durability: Durability
     in_cluster: bool

@@ -40,7 +40,7 @@ def url_form(options: type[OptionsT]) -> UrlForm[OptionsT]:
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where a service is."""
+    """Location of a service."""
 
     region: str | None = None  # None: the environment says
     endpoint: str | None = None  # None: Amazon's own
@@ -85,7 +85,7 @@ def _region(url: ServerUrl[OptionsT]) -> str | None:
         return region
     if url.host.port is not None or not _REGION.fullmatch(url.host.name):
         raise ConfigError(
-            f"{url.where!a} is no AWS region: write sqs://eu-west-1, or"
+            f"{url.where!a} is not an AWS region: write sqs://eu-west-1, or"
             f" sqs+http://{url.where} for another endpoint"
         )
     if region not in {None, url.host.name}:

@@ -8,27 +8,27 @@ from msgspec import Struct
 
 
 class ErrorCategory(StrEnum):
-    """The coarse question: is trying again worth it?"""
+    """The coarse classification: whether a retry can succeed."""
 
     RETRYABLE = "RETRYABLE"
     NON_RETRYABLE = "NON_RETRYABLE"
 
 
 class Trouble(StrEnum):
-    """The finer answer: what kind of trouble it is."""
+    """The finer classification of an error."""
 
-    TRANSIENT = "transient"  # the world was not ready: network, overload, locks
-    PERMANENT = "permanent"  # it will never work as it is
-    LOGICAL = "logical"  # the work said no, as it may
-    MALFORMED = "malformed"  # the body is not what it should be
-    LOOP = "loop"  # it has been going round in circles
-    EXPIRED = "expired"  # too late to be of use
+    TRANSIENT = "transient"  # temporary: network, overload, locks
+    PERMANENT = "permanent"  # a retry cannot succeed
+    LOGICAL = "logical"  # an expected business error
+    MALFORMED = "malformed"  # the body does not fit the handler
+    LOOP = "loop"  # the message has looped
+    EXPIRED = "expired"  # past its expiry
     WORKER_LOST = "worker-lost"  # the process that ran it died
-    UNKNOWN = "unknown"  # no rule knew; treated as transient unless told
+    UNKNOWN = "unknown"  # no rule matched; transient by default
 
     @property
     def category(self) -> ErrorCategory:
-        """The coarse category this kind of trouble belongs to."""
+        """The coarse category of this kind of trouble."""
         if self in _RETRYABLE:
             return ErrorCategory.RETRYABLE
         return ErrorCategory.NON_RETRYABLE
@@ -38,13 +38,13 @@ _RETRYABLE = frozenset({Trouble.TRANSIENT, Trouble.UNKNOWN, Trouble.WORKER_LOST}
 
 
 class Verdict(Struct, frozen=True):
-    """The classifier's answer for one error."""
+    """The result of classifying one error."""
 
     trouble: Trouble
     code: str  # short, stable, upper case: TIMEOUT, HTTP_503, NONCE_TOO_LOW …
     rule: str = ""  # the rule that matched; empty when none did
-    retry_after: float | None = None  # seconds the other side asked us to wait
-    broken: str = ""  # why a rule could not be asked; then it is unknown
+    retry_after: float | None = None  # seconds that the server asked us to wait
+    broken: str = ""  # why a rule failed; the error is then unknown
 
 
 class Failure(Struct, frozen=True, kw_only=True, gc=False):
@@ -59,12 +59,12 @@ class Failure(Struct, frozen=True, kw_only=True, gc=False):
     rule: str = ""
     retry_after: float | None = None
     trace: str = ""  # W3C traceparent of the span it happened in
-    broken: str = ""  # why a rule could not be asked
+    broken: str = ""  # why a rule failed
     cause: str = ""  # the application's own name for it, see `App.fingerprint`
 
     @property
     def category(self) -> ErrorCategory:
-        """Return whether trying again is worth it."""
+        """Return whether a retry can succeed."""
         return self.trouble.category
 
 

@@ -1,8 +1,8 @@
 """
-From an exception to a Failure that is safe to keep.
+Capture of exceptions as failures that are safe to keep.
 
-Whatever the exception is or does: its text is bounded, escaped and redacted, its
-stack is at most 8 KB, and nothing is raised.
+Whatever the exception is or does, its text is bounded, escaped and redacted, its stack has at
+most 8 KB, and nothing is raised.
 """
 
 import dis
@@ -23,9 +23,7 @@ from deadletter.core.text import cut, plain, plain_line
 from .classify import ErrorClassifier
 from .clues import is_alone, lineage, qualified_name, text_of
 
-# Where an error came from, frame by frame, and cheaply.
-#
-# Rendered by hand from names alone: `traceback` takes twenty times as long, and
+# Frames are rendered from names alone: `traceback` takes twenty times as long, and
 # reads source files, which may have changed since.
 
 _FIRST: Final = 5
@@ -33,19 +31,19 @@ _LAST: Final = 15
 _STDLIB: Final = os.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 _OURS: Final = __file__.replace("\\", "/").rpartition("/core/")[0] + "/"
 _RUNTIME: Final = _OURS + "runtime/"
-_MOST_ORIGINS: Final = 1024  # a program fails in far fewer places
+_MOST_ORIGINS: Final = 1024  # cached
 _NAMES: Final = frozenset((*dis.haslocal, *dis.hasname, *dis.hasfree))
-_LONG: Final = 60  # frames, ours included, beyond which an origin is not remembered
+_LONG: Final = 60  # frames; origins with more are not cached
 _origins: Final[dict[tuple[int, ...], tuple[list[CodeType], str, str]]] = {}
 _traceback: Final = BaseException.__dict__["__traceback__"].__get__
 
 
 def origin(error: BaseException) -> tuple[str, str]:
     """
-    The frames an error came through, one a line, and which of them it is put down to.
+    Return the frames of an error, one a line, and the frame that it is attributed to.
 
-    That one is named as module:function#line, see `line_digest`. Most errors come from
-    where others came from before, so both are remembered.
+    That frame is named as module:function#line, see `line_digest`. Most errors come from a
+    place that earlier errors came from, so both are cached.
     """
     codes: list[CodeType] = []
     places: list[int] = []
@@ -56,7 +54,7 @@ def origin(error: BaseException) -> tuple[str, str]:
         trace = trace.tb_next
     if len(codes) > _LONG:
         return _told(error)
-    # By id: code hashes itself anew each time. Kept, so that its id stays its own.
+    # By id, since hashing code is slow. The cache keeps the code, so ids stay valid.
     key = (*map(id, codes), *places)
     known = _origins.get(key)
     if known is None:
@@ -73,10 +71,9 @@ def _told(error: BaseException) -> tuple[str, str]:
 
 def _frames(error: BaseException) -> list[TracebackType]:
     """
-    Return what an error came through, outermost first.
+    Return the frames of an error, outermost first.
 
-    Our own frames around the handler say nothing about it and are left out,
-    unless there is nothing else.
+    Our own frames around the handler are left out, unless there are no others.
     """
     found: list[TracebackType] = []
     trace: TracebackType | None = _traceback(error)
@@ -88,7 +85,7 @@ def _frames(error: BaseException) -> list[TracebackType]:
 
 
 def _rendered(frames: list[TracebackType]) -> str:
-    """One line per frame; of many only the first and the last."""
+    """Return one line per frame; of many, only the first and the last."""
     if len(frames) <= _FIRST + _LAST:
         return "\n".join([_line(frame) for frame in frames])
     left_out = f"  ... {len(frames) - _FIRST - _LAST} frames left out ..."
@@ -99,10 +96,10 @@ def _rendered(frames: list[TracebackType]) -> str:
 
 def _top(frames: list[TracebackType]) -> str:
     """
-    The innermost frame of the application, as module:function#line.
+    Return the innermost frame of the application, as module:function#line.
 
-    That is one neither of a library, nor of Python, nor of this package. If there is
-    none, it is the innermost of a library or of Python, and empty if all are our own.
+    Frames of libraries, of Python and of this package do not count. Without others, it is the
+    innermost frame of a library or of Python; empty if all are our own.
     """
     for trace in reversed(frames):
         code = trace.tb_frame.f_code
@@ -114,11 +111,11 @@ def _top(frames: list[TracebackType]) -> str:
 
 def line_digest(code: CodeType, line: int) -> str:
     """
-    A hash of what a line of code does, which stays when the line moves: #3f09ab.
+    Return a hash of a line of code that stays the same when the line moves: #3f09ab.
 
-    It is made of the names, constants and operators of that line, not of its text: the
-    file may have changed since it was loaded, or not be there. Comments and blanks do
-    not count. Empty if nothing is known of the line.
+    It covers the names, constants and operators of the line, not its text: the file may have
+    changed since it was loaded, or be missing. Comments and white space do not count. Empty if
+    nothing is known of the line.
     """
     said: list[str] = []
     for one in dis.get_instructions(code):
@@ -142,7 +139,7 @@ def _operands(instruction: dis.Instruction) -> list[str]:
 
 def _constant(value: object) -> str:
     if isinstance(value, CodeType):
-        return value.co_qualname  # its repr tells an address
+        return value.co_qualname  # its repr contains an address
     if isinstance(value, frozenset):
         return repr(sorted(map(repr, value)))  # its order changes with each process
     return repr(value)
@@ -172,7 +169,7 @@ def _named(module: str, function: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _place(file: str, function: str) -> tuple[str, str]:
-    # The end of a long path says more than its beginning.
+    # Keep the end of a long path.
     path = redact(plain_line(file if len(file) <= 160 else f"…{file[-159:]}"))
     return f'  File "{path}", line ', f", in {plain_line(cut(function, 80))}"
 
@@ -191,8 +188,8 @@ TEXT_LIMIT: Final = 2_000  # characters
 STACK_LIMIT: Final = 8_192  # bytes of UTF-8
 
 _CAUSE_LIMIT: Final = 300
-_MARGIN: Final = 1_000  # a secret at the limit must be seen whole to be known as one
-_MOST_TYPES: Final = 1024  # a program has far fewer kinds of errors
+_MARGIN: Final = 1_000  # enough to recognise a secret at the limit
+_MOST_TYPES: Final = 1024  # cached
 _types: Final[dict[int, tuple[type, str]]] = {}
 _attributes: Final = BaseException.__dict__["__dict__"].__get__
 
@@ -207,7 +204,7 @@ class RemoteTraceback(Struct, frozen=True):
 def capture(
     error: BaseException, classifier: ErrorClassifier, now: datetime | None = None
 ) -> Failure:
-    """Return what went wrong, classified. Never raises, whatever the exception does."""
+    """Return the classified failure of an error. Never raises."""
     verdict = classifier.classify(error, now)
     try:
         return _described(error, verdict)
@@ -244,8 +241,8 @@ def _described(error: BaseException, verdict: Verdict) -> Failure:
 
 
 def _type_of(error: BaseException) -> str:
-    # By id: a metaclass may make a class impossible to hash or compare. The class is
-    # kept, so that its id stays its own.
+    # By id: a metaclass may prevent hashing and comparing. The cache keeps the class,
+    # so ids stay valid.
     cls = type(error)
     known = _types.get(id(cls))
     if known is None:
@@ -260,7 +257,7 @@ def _text_of(error: BaseException, limit: int) -> str:
 
 
 def safe_text(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return what somebody else wrote, bounded, escaped and redacted."""
+    """Return a foreign text, bounded, escaped and redacted."""
     return cut(redact(plain(text[: limit + _MARGIN])), limit)
 
 

@@ -6,7 +6,7 @@ Classification of errors: an ordered list of rules; the first that matches wins.
 The classifier tries all rules on the error itself, then on its cause, then on the
 members of an exception group. If no rule matches, the error's class may declare a
 `dlq_trouble`. Every other error is `unknown`, which is retried unless a policy says
-otherwise. Ready-made rules are in `core.rules`.
+otherwise. Ready-made rules are in `core.failure.rules`.
 """
 
 import re
@@ -67,8 +67,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     id: str
     trouble: Trouble
-    code: str = ""  # empty: by what matched, HTTP_503, ECONNRESET, VALUE_ERROR …
-    exact: tuple[type[BaseException], ...] = ()  # of this very type
+    code: str = ""  # empty: derived from the match: HTTP_503, ECONNRESET, VALUE_ERROR …
+    exact: tuple[type[BaseException], ...] = ()  # exactly this type
     types: tuple[type[BaseException], ...] = ()  # of this type or a subclass
     names: tuple[str, ...] = ()  # its or an ancestor's: TimeoutError, psycopg.errors.*
     name_parts: tuple[str, ...] = ()  # in its or an ancestor's name, without module
@@ -89,7 +89,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_by_type(self) -> bool:
-        """Return whether the type alone decides."""
+        """Return whether the rule matches by type alone."""
         return not any(getattr(self, name) for name in _MATCHERS[4:])
 
     def is_about(self, cls: type) -> bool:
@@ -108,7 +108,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         return not parts or any(holds_any(name.lower(), parts) for name in plain)
 
     def holds(self, clues: Clues) -> bool:
-        """Return whether an error of such a class carries what it must."""
+        """Return whether the clues of such an error match."""
         if self.error_codes and self.error_codes.isdisjoint(clues.codes):
             return False
         return (
@@ -150,7 +150,7 @@ def holds_any(text: str, parts: Iterable[str]) -> bool:
 
 def _check(rule: Rule) -> None:
     if not rule.id.strip():
-        raise ConfigError("A rule has no id: give it a short name to be known by.")
+        raise ConfigError("A rule has no id: give it a short name.")
     if rule.trouble not in tuple(Trouble):
         raise ConfigError(
             f"Rule {rule.id!r}: trouble must be one of "
@@ -164,8 +164,8 @@ def _check(rule: Rule) -> None:
     unknown = set(rule.grpc) - GRPC_STATUSES
     if unknown:
         raise ConfigError(
-            f"Rule {rule.id!r}: gRPC has no status {', '.join(sorted(unknown))}; "
-            f"it has {', '.join(sorted(GRPC_STATUSES))}."
+            f"Rule {rule.id!r}: unknown gRPC status {', '.join(sorted(unknown))}: "
+            f"use {', '.join(sorted(GRPC_STATUSES))}."
         )
     odd = [status for status in rule.statuses if not 100 <= status <= 999]
     if odd:
@@ -173,8 +173,8 @@ def _check(rule: Rule) -> None:
 
 
 def _check_lists(rule: Rule) -> None:
-    # A single text would be taken for a list of letters, and a single type or
-    # number would fail only when the first error comes.
+    # A single text would count as a list of characters, and a single type or number
+    # would fail only at the first error.
     for name, kind, what in _LISTS:
         given = getattr(rule, name)
         if (
@@ -201,7 +201,7 @@ def _check_lists(rule: Rule) -> None:
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule as it is written."""
+    """A rule as it is written in a file."""
 
     id: str
     trouble: Trouble
@@ -303,27 +303,27 @@ def _compiled(pattern: str, known_as: str) -> re.Pattern[str] | None:
         return re.compile(pattern)
     except re.error as error:
         raise ConfigError(
-            f"{known_as}: its pattern is not a regular expression: {error}. "
-            "If plain words will do, put them in texts."
+            f"{known_as}: its pattern is not a valid regular expression: {error}. "
+            "For plain text, use texts instead."
         ) from error
 
 
 __all__ = ["ErrorClassifier", "Rule", "rules_from_toml"]
 
-_MOST_KINDS: Final = 1024  # a program has far fewer kinds of errors
+_MOST_KINDS: Final = 1024  # cached
 _NOTHING: Final = (False, False, False)  # no codes, no status, none of gRPC
 _WORD_STARTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ODD: Final = re.compile(r"[^A-Z0-9]+")
 
 
 class _Plan(Struct, frozen=True):
-    """The rules that an error of one class, carrying such clues, can match at all."""
+    """The rules that errors of one class with such clues can match."""
 
     rules: tuple[Rule, ...]
-    words: re.Pattern[str] | None  # if none of them is in a text, no rule matches
+    words: re.Pattern[str] | None  # no rule matches a text without any of them
 
     def may_match(self, lower: str) -> bool:
-        """Return whether a rule can be about such a text; no is certain."""
+        """Return whether a rule may match such a text; False is certain."""
         return self.words is None or self.words.search(lower) is not None
 
     def match(self, clues: Clues) -> Rule | None:
@@ -333,14 +333,14 @@ class _Plan(Struct, frozen=True):
 
 
 class _Kind(Struct, frozen=True):
-    """Facts about a class of errors, cached when the first of them is seen."""
+    """Facts about a class of errors, cached at its first error."""
 
-    cls: type  # kept, so that its id stays its own
+    cls: type  # kept, so that its id stays valid
     code: str
     is_bare: bool
     plans: dict[tuple[bool, bool, bool], _Plan]
-    bare: _Plan  # for those that carry nothing
-    usual: Verdict  # where no rule matches
+    bare: _Plan  # for errors without clues
+    usual: Verdict  # if no rule matches
 
 
 class ErrorClassifier(Struct, frozen=True, dict=True):
@@ -359,12 +359,12 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
             )
 
     def extended(self, *rules: Rule) -> "ErrorClassifier":
-        """One that asks these rules before its own."""
+        """Return a classifier that tries these rules before its own."""
         return ErrorClassifier((*rules, *self.rules), self.default)
 
     def classify(self, error: BaseException, now: datetime | None = None) -> Verdict:
         """
-        Say what an error means. Never raises, whatever the error does.
+        Return the classification of an error. Never raises.
 
         `now` is needed to honour a Retry-After given as a date.
         """
@@ -393,7 +393,7 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
         asked = None
         if kind.is_bare and not error.__dict__:
             clues, plan = Clues(error), kind.bare
-            if not plan.may_match(clues.lower):  # as most of those do not
+            if not plan.may_match(clues.lower):  # the most frequent case
                 return kind.usual
         else:
             clues = look(error)
@@ -410,7 +410,7 @@ class ErrorClassifier(Struct, frozen=True, dict=True):
         return {}
 
     def _kind(self, cls: type) -> _Kind:
-        # By id: a metaclass may make a class impossible to hash or compare.
+        # By id: a metaclass may prevent hashing and comparing.
         kind = self._kinds.get(id(cls))
         if kind is None:
             if len(self._kinds) >= _MOST_KINDS:
@@ -455,7 +455,7 @@ def _planned(
         ):
             continue
         possible.append(rule)
-        if rule.is_by_type:  # it always matches: what comes after never will
+        if rule.is_by_type:  # it always matches, so later rules never do
             break
     all_by_words = all(rule.texts for rule in possible)
     words = hint_of(text for rule in possible for text in rule.texts)

@@ -1,9 +1,8 @@
 """
-What an error carries that rules can be about: codes, statuses, a text.
+Clues of an error that rules can match: codes, statuses and a text.
 
-Libraries put them in a dozen places. They are looked for by shape, nothing is
-imported for it, and whatever an error's own code does when it is looked at
-(raises, lies, returns rubbish), looking never raises.
+Libraries put them in a dozen places. They are found by shape, without importing the library.
+Inspecting never raises, whatever the error's own code does.
 """
 
 import errno
@@ -17,18 +16,18 @@ from math import isfinite
 from operator import getitem
 from typing import Any, Final
 
-# What every exception has: names, a text, and others behind it.
+# Names, texts and causes of exceptions.
 #
-# Exceptions come from anybody's code and may do anything when they are looked at.
-# Nothing in here raises, and what can be read past that code is.
+# Exceptions are foreign code, which may do anything when it is inspected. Nothing in
+# here raises, and attributes are read past that code where possible.
 
 TEXT_LIMIT: Final = 10_000
 
 _NAME_LIMIT: Final = 200
-_CHAIN: Final = 8  # causes of causes looked at
-_MOST: Final = 50  # errors looked at behind one, members of groups included
+_CHAIN: Final = 8  # causes of causes that are inspected
+_MOST: Final = 50  # errors behind one that are inspected, members of groups included
 
-# The real thing, whatever a class or metaclass puts in front of it.
+# The original attributes, whatever a class or metaclass overrides.
 _name: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 _qualname: Final[Callable[[type], str]] = type.__dict__["__qualname__"].__get__
 _module: Final[Callable[[type], object]] = type.__dict__["__module__"].__get__
@@ -41,12 +40,12 @@ _members: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 
 def plain_name(cls: type) -> str:
-    """The class's own name."""
+    """Return the name of a class."""
     return _as_name(_name(cls))
 
 
 def qualified_name(cls: type) -> str:
-    """The class's name with its module, as tracebacks show it."""
+    """Return the name of a class with its module, as tracebacks show it."""
     name = _as_name(_qualname(cls))
     try:
         module = _as_name(_module(cls))
@@ -56,7 +55,7 @@ def qualified_name(cls: type) -> str:
 
 
 def declared(cls: type, name: str) -> object:
-    """Return what the class or the nearest ancestor says under a name; None for nothing."""
+    """Return an attribute of the class or its nearest ancestor; None if there is none."""
     for one in ancestors(cls):
         if name in _contents(one):
             return _contents(one)[name]
@@ -64,7 +63,7 @@ def declared(cls: type, name: str) -> object:
 
 
 def text_of(error: BaseException, limit: int = TEXT_LIMIT) -> str:
-    """`str(error)`, cut to `limit`; something harmless if there is no such thing."""
+    """Return `str(error)`, cut to `limit`, or a placeholder if that raises."""
     try:
         # Not a method call: __str__ may return a str with methods of its own.
         return str.__getitem__(str(error), slice(limit))
@@ -79,9 +78,9 @@ def described(error: BaseException) -> str:
 
 def lineage(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     """
-    The errors behind this one, and how: its causes, then members of groups.
+    Yield the errors behind this one, and how: its causes, then members of groups.
 
-    Bounded, and none twice, however they refer to each other.
+    The number is bounded, and none comes twice, however they refer to each other.
     """
     seen = {id(error)}
     unopened = deque([error])
@@ -102,7 +101,7 @@ def lineage(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def is_alone(error: BaseException) -> bool:
-    """Return whether there is nothing behind this error."""
+    """Return whether no error is behind this one."""
     return (
         _context(error) is None
         and _cause(error) is None
@@ -147,7 +146,7 @@ _PLACES: Final = (*_CODES, "errno", *_STATUSES, "grpc_status_code", "response")
 _TELLING: Final = frozenset(
     {*_PLACES, "headers", "retry_after", "__getattr__", "__getattribute__", "__dict__"}
 )
-_LOOKUP_NUMBERS: Final = {  # of name lookups, which count by themselves
+_LOOKUP_NUMBERS: Final = {  # errors of name lookups have their own numbers
     number: name
     for name, number in vars(socket).items()
     if name.startswith("EAI_") and isinstance(number, int)
@@ -186,13 +185,13 @@ class Clues:
 
 
 def is_bare(cls: type) -> bool:
-    """Return whether errors of this class carry nothing, unless it is put on one of them."""
+    """Return whether errors of this class carry no clues unless set on an instance."""
     own = ancestors(cls)[:-2]  # without BaseException and object
     return type(cls) is type and all(_TELLING.isdisjoint(vars(one)) for one in own)
 
 
 def look(error: BaseException) -> Clues:
-    """Return what an error carries."""
+    """Return the clues of an error."""
     clues = Clues(error)
     found = _found(error)
     if found:
@@ -204,7 +203,7 @@ def look(error: BaseException) -> Clues:
 
 
 def wait_asked_for(clues: Clues, now: datetime | None) -> float | None:
-    """The seconds the other side asked us to wait: `retry_after`, or its header."""
+    """Return the seconds that the server asked us to wait: `retry_after`, or its header."""
     asked = _seconds(_get(clues.error, "retry_after"), now)
     if asked is None:
         asked = _seconds(_header(clues.error), now)
@@ -220,14 +219,14 @@ def _found(error: BaseException) -> dict[str, Any]:
         values = [_get(error, name) for name in _PLACES]
     found = {name: value for name, value in zip(_PLACES, values, strict=True) if value is not None}
     if issubclass(type(error), SystemExit):
-        found.pop("code", None)  # the status of a process, not of a request
+        found.pop("code", None)  # the exit status of a process
     return found
 
 
 def _quietly(function: Callable[..., Any], *args: object) -> Any:
     try:
         return function(*args)
-    except BaseException:  # noqa: BLE001 -- it is not our code that runs in there
+    except BaseException:  # noqa: BLE001 -- foreign code
         return None
 
 
@@ -271,7 +270,7 @@ def _error_number(error: BaseException, value: object) -> str | None:
         return _code(value)
     if issubclass(type(error), socket.gaierror):
         return _LOOKUP_NUMBERS.get(number)
-    if _get(error, "library") is not None:  # TLS errors count by themselves, too
+    if _get(error, "library") is not None:  # TLS errors have their own numbers
         return None
     return errno.errorcode.get(number)
 
@@ -307,7 +306,7 @@ def _status(found: dict[str, Any]) -> int | None:
         number = _number(value)
         if number is not None and 100 <= number <= 999:
             return number
-    number = _number(found.get("code"))  # may count anything: less is believed
+    number = _number(found.get("code"))  # may be any number: accept only errors
     return number if number is not None and 400 <= number <= 599 else None
 
 

@@ -1,12 +1,11 @@
 """
-What tells one problem from another: letters of one cause share a fingerprint.
+Fingerprints: letters with the same cause share one.
 
-It is made of the mailbox, the type of the error, its trouble and code, the top
-application frame with a hash of its line, and the text without what varies from message
-to message (`core.normaliser`). Frames of this package never count. The version in front
-lets groups survive a change of any of that: letters of an older version get their
-fingerprint anew when they are kept, and the chore `regroup` does the same for those in
-the office.
+A fingerprint covers the mailbox, the error's type, trouble and code, the top application frame
+with a hash of its line, and the text without data that varies from message to message. Frames
+of this package never count. Its version allows changes of that: letters with an older version
+get a new fingerprint when they are kept, and the chore `regroup` does the same for those in the
+office.
 """
 
 import re
@@ -21,9 +20,9 @@ from msgspec.structs import replace
 from deadletter.core.failure import Failure, Trouble
 from deadletter.core.letter import DeadLetter, LetterHead
 
-# Tables for telling causes apart: which names and numbers of a text belong to its cause.
+# Tables of names and numbers that belong to the cause of an error.
 #
-# Everything that is not in here and looks like data vanishes, see `core.normaliser`.
+# Everything else that looks like data is removed from the text.
 
 
 def _words(text: str) -> frozenset[str]:
@@ -56,7 +55,7 @@ NAMING_WORDS: Final = _words(
     unknown value_for variable variant vhost view
     """
 )
-"""Words in front of a quoted name that is part of the cause: column "amout"."""
+"""Words before a quoted name that is part of the cause: column "amout"."""
 
 NAMING_PHRASES: Final = (
     *("has no attribute", "object has no", "object is not", "object cannot", "object"),
@@ -65,7 +64,7 @@ NAMING_PHRASES: Final = (
     *("was not present in", "not supported between", "has no property", "is missing"),
     *("field is required", "is an invalid keyword", "is abstract", "was never awaited"),
 )
-"""Words behind a quoted name that is part of the cause: 'x' is not defined."""
+"""Words after a quoted name that is part of the cause: 'x' is not defined."""
 
 SPEAKING_WORDS: Final = _words(
     """
@@ -73,7 +72,7 @@ SPEAKING_WORDS: Final = _words(
     message msg reason status str title type
     """
 )
-"""Names of quoted sentences that say what went wrong: details = "not found"."""
+"""Names of quoted sentences that describe the error: details = "not found"."""
 
 TYPES_WITH_DIGITS: Final = _words(
     """
@@ -83,7 +82,7 @@ TYPES_WITH_DIGITS: Final = _words(
     utf32 utf8 utf8mb4 x509
     """
 )
-"""Words that hold digits and are no ids; numbers of bits tell types apart."""
+"""Words with digits that are not ids; numbers of bits distinguish types."""
 
 SERVICE_PORTS: Final = _words(
     """
@@ -105,20 +104,20 @@ COMMON_PAIRS: Final = _words(
     fe pp ib eg tl cu du tc gr ue wi ay gi ry
     """
 )
-"""Neighbouring letters: five in six of those in words, one in four of those in ids."""
+"""Pairs of letters: five in six of those in words, one in four of those in ids."""
 
 UNITS: Final = (  # no letter may follow
     r"ns|us|µs|ms|s|m|h|d|secs?|seconds?|millis|milliseconds?|mins?|minutes?|hours?|days?"
     r"|[kKMGTP]i?[Bb]|[Bb]ytes?|[kKMGTP]B/s|%"
 )
-"""Units that vanish together with the number before them: 30 seconds, 1.49 GiB."""
+"""Units that are removed together with the number before them: 30 seconds, 1.49 GiB."""
 
 STATUS_PHRASES: Final = {
     str(int(one)): (one.phrase, one.name, "Client Error", "Server Error")
     for one in HTTPStatus
     if int(one) >= 300
 }
-"""Status codes of HTTP with the words behind them: 404 Not Found."""
+"""HTTP status codes with the words after them: 404 Not Found."""
 
 CODE_WORDS: Final = {
     **dict.fromkeys(("http", "occurred"), 3),
@@ -126,7 +125,7 @@ CODE_WORDS: Final = {
     **dict.fromkeys(("code", "errno", "winerror", "val", "sqlstate", "ora"), 6),
     **dict.fromkeys(("error", "err"), 5),
 }
-"""Words in front of a number that is a code, and the most digits it then has."""
+"""Words before a number that is a code, and the most digits of that code."""
 
 CODE_NAMES: Final = _words(
     """
@@ -137,21 +136,20 @@ CODE_NAMES: Final = _words(
 """Names of error codes in one word, as JSON has them: errorCode=E1001."""
 
 ANSWER_WORDS: Final = frozenset(("returned", "answered", "with", "got", "received", "a"))
-"""Words in front of a status code from 400 on: the bank answered 503."""
+"""Words before a status code of 400 or more: the bank answered 503."""
 
 
-# Error texts without what varies from message to message.
+# Normalisation of error texts.
 #
-# Ids, numbers, times, addresses and data all become one and the same mark, `<*>`, because
-# an id of one shape may be of another shape in the next message. What tells one cause
-# from another stays: status codes, error codes, and the quoted names that
-# `core.error_words` lists.
+# Ids, numbers, times, addresses and data all become the same mark, `<*>`, because an id
+# may have another shape in the next message. Status codes, error codes and the quoted
+# names of the tables above stay.
 
 MARK: Final = "<*>"
 
-_READ: Final = 600  # characters of a text that are looked at
+_READ: Final = 600  # characters of a text that are read
 _SHORTEST_ID: Final = 12  # of those without a digit
-_KEPT: Final = 300  # ...and of what they become: longer ids must not cut deeper
+_KEPT: Final = 300  # characters of the result: the length of ids must not matter
 
 # Repeats are bounded or possessive: a text of any length and content costs < 3 ms.
 # Each pattern begins with characters, not with a look behind, to be searched quickly.
@@ -207,11 +205,11 @@ _NEST: Final = re.compile(r"[\[({](?:<\*>|True|False|None|null|true|false|NaN|[\
 
 
 def normalise(text: str, error_type: str = "") -> str:
-    """A text without what varies; the type tells whether quoted names are the cause."""
+    """Return a text without varying data; the type decides about quoted names."""
     return _remembered(text[:_READ], error_type.rpartition(".")[2] in NAMED_TYPES)
 
 
-@lru_cache(maxsize=1024)  # an outage says the same again and again
+@lru_cache(maxsize=1024)  # an outage repeats the same text
 def _remembered(text: str, named: bool) -> str:
     return " ".join(_normalised(text, named).split())[:_KEPT]
 
@@ -233,7 +231,7 @@ def _normalised(text: str, named: bool) -> str:
 
 
 def _bare(text: str) -> str:
-    """A text without quotes: addresses first, then ids, then numbers."""
+    """Normalise a text without quotes: addresses first, then ids, then numbers."""
     if "://" in text:
         text = _URL.sub(_url, text)
     if "@" in text:
@@ -255,7 +253,7 @@ def _without_data(text: str) -> str:
         text = text if found is None else text[: found.start()]
     if "DETAIL" in text:
         text = _KEY_VALUE.sub(")=<*>", _ROW.sub("row contains <*>", text))
-    if text.startswith(("MOVED ", "ASK ")):  # Redis tells another address each time
+    if text.startswith(("MOVED ", "ASK ")):  # Redis names another address each time
         text = text.partition(" ")[0]
     return text
 
@@ -305,7 +303,7 @@ def _follows_code(match: re.Match[str]) -> bool:
 
 
 def _name(inner: str) -> str:
-    """A quoted name: digits at its end may belong to it, an id does not."""
+    """Normalise a quoted name: digits at its end may belong to it, an id does not."""
     if all(map(_is_given, inner.split("."))):
         return inner
     shorter = _bare(inner)
@@ -313,14 +311,14 @@ def _name(inner: str) -> str:
 
 
 def _is_given(name: str) -> bool:
-    """Return whether a person gave this name: address2, orders_2024, but not ord_4711."""
+    """Return whether a person chose this name: address2, orders_2024, but not ord_4711."""
     if name.replace("_", "").isalpha():
         return not _is_random(name)
     return _GIVEN.match(name) is not None and not _HEX.match(name)
 
 
 def _long(match: re.Match[str]) -> str:
-    """A long run of letters and digits: an id, unless there are words in it."""
+    """Normalise a long run of letters and digits: an id, unless it contains words."""
     found = match[0]
     if not any(map(str.isdigit, found)):
         is_id = found[-1] == "=" or _is_random(found) or _PREFIXED.match(found)
@@ -332,7 +330,7 @@ def _long(match: re.Match[str]) -> str:
 
 
 def _numbers(text: str) -> str:
-    # By hand: a pattern that may begin with letters is tried at every one of them.
+    # By hand: a pattern that may begin with letters is tried at each of them.
     pieces: list[str] = []
     done = 0
     digit = _DIGIT.search(text)
@@ -389,7 +387,7 @@ def _is_code(match: re.Match[str], found: str) -> bool:
 
 
 def _is_port(text: str, start: int) -> bool:
-    """Whether a host stands in front of it: db:5432, but not order:9000."""
+    """Return whether a host precedes it: db:5432, but not order:9000."""
     host = _HOST.search(text, max(0, start - 64), start)
     return host is not None and ("." in host[0] or _CONNECTING.search(text) is not None)
 
@@ -421,7 +419,7 @@ def _segment(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_random(word: str, shortest: int = 10) -> bool:
-    """Return whether letters look drawn by lot, not like words: xkQzWvTnbq, MFRGGZDFMZTW."""
+    """Return whether letters look random, not like words: xkQzWvTnbq, MFRGGZDFMZTW."""
     if len(word) < shortest:
         return False
     common = humps = counted = 0
@@ -443,7 +441,7 @@ def _url(match: re.Match[str]) -> str:
 
 
 def _path(found: str) -> str:
-    """A path with its words, without ids; what follows a question mark is data."""
+    """Return a path with its words, without ids and query."""
     bare = re.split(r"[?#]", found, maxsplit=1)[0]
     return "/".join([_step(part) for part in re.split(r"[\\/]", bare)])
 
@@ -458,10 +456,10 @@ def _step(part: str) -> str:
 
 VERSION: Final = "2"
 OWN: Final = "own"
-"""In place of a version: the application named this cause itself."""
+"""The version of fingerprints that the application named itself."""
 
 SPLIT: Final = "split"
-"""In place of a version: people split this group off another one."""
+"""The version of fingerprints of groups that people split off another one."""
 
 OLD: Final = ("1-",)
 """Prefixes of fingerprints of older versions."""
@@ -470,7 +468,7 @@ _OLD: Final = re.compile(r"1-[0-9a-f]{16}")
 
 
 def fingerprint(source: str, failure: Failure) -> str:
-    """The fingerprint of a failure at a mailbox, version first."""
+    """Return the fingerprint of a failure at a mailbox, version first."""
     if failure.cause:
         return own_fingerprint(source, failure.cause)
     return fingerprint_of(
@@ -492,11 +490,11 @@ def fingerprint_of(
     trouble: Trouble = Trouble.UNKNOWN,
     code: str = "",
 ) -> str:
-    """The same, of what a letter remembers of its failure."""
+    """Return the fingerprint of the stored fields of a failure."""
     normalised = normalise(text, error_type)
     if is_own_frame(frame):
         frame = ""
-    # As `_named` joins parts, at once: every letter has one.
+    # Inlined `_named`: this runs for every letter.
     return _hashed(
         VERSION,
         f"{len(source)}:{source}{len(error_type)}:{error_type}{len(trouble)}:{trouble}"
@@ -505,34 +503,34 @@ def fingerprint_of(
 
 
 def is_own_frame(frame: str) -> bool:
-    """Return whether a frame is one of this package: moving a module must not matter."""
+    """Return whether a frame belongs to this package, whose modules may move."""
     return frame.startswith(("deadletter.", "deadletter:"))
 
 
 def own_fingerprint(source: str, cause: str) -> str:
-    """The fingerprint of a cause that the application named itself."""
+    """Return the fingerprint of a cause that the application named itself."""
     return _named(OWN, (source, cause))
 
 
 def split_name(group: str, query: str) -> str:
-    """The name of a group that people split off another one by a search."""
+    """Return the fingerprint of a group that people split off another one by a search."""
     return _named(SPLIT, (group, query))
 
 
 def of_head(head: LetterHead, frame: str) -> str:
-    """The fingerprint of a letter, by its head and the frame it failed in."""
+    """Return the fingerprint of a letter, by its head and the frame it failed in."""
     return fingerprint_of(
         head.source, head.error_type, frame, head.error_text, trouble=head.trouble, code=head.code
     )
 
 
 def is_old(name: str) -> bool:
-    """Return whether a fingerprint is of an older version; other names are left alone."""
+    """Return whether a fingerprint has an older version; names by people do not."""
     return name.startswith(OLD) and _OLD.fullmatch(name) is not None
 
 
 def current(letter: DeadLetter) -> DeadLetter:
-    """The letter with a fingerprint of this version, if its own is of an older one."""
+    """Return the letter with a fingerprint of this version."""
     if not is_old(letter.head.fingerprint):
         return letter
     name = of_head(letter.head, letter.frame)
@@ -540,7 +538,7 @@ def current(letter: DeadLetter) -> DeadLetter:
 
 
 def _named(version: str, parts: tuple[str, ...]) -> str:
-    # Lengths in front keep two parts from passing for two others.
+    # Lengths keep different parts from joining to the same text.
     return _hashed(version, "".join([f"{len(part)}:{part}" for part in parts]))
 
 

@@ -1,5 +1,5 @@
 """
-Ready-made rules, as data: put together what you need, most particular first.
+Ready-made rules, as data: combine what you need, the most specific first.
 
     ErrorClassifier((*my_rules, *HTTP, *NETWORK))      or  DEFAULT.extended(*my_rules)
 

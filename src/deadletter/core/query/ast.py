@@ -27,10 +27,9 @@ class Term(Struct, frozen=True, tag="term"):
     r"""
     `field:value`, `field:>value` or `field:[a,b]`.
 
-    `field` is one of `fields.FIELDS`; `path` is what follows `body.` or
-    `header.`; several values mean any of them. Values of text are patterns:
-    `*` stands for anything, `\*` and `\\` for themselves (see `pattern`).
-    Other values are written the one way `values` writes them.
+    `field` is one of `fields.FIELDS`. `path` follows `body.` or `header.`. Several values mean
+    any of them. Values of text are patterns: `*` matches any text, `\*` and `\\` are literal
+    (see `pattern`). Other values are in the one form of `fields.written`.
     """
 
     field: str
@@ -42,7 +41,7 @@ class Term(Struct, frozen=True, tag="term"):
 
 class Word(Struct, frozen=True, tag="word"):
     """
-    A free word: found in the error text or the body, whatever its case.
+    A free word in the error text or the body, in any case.
 
     Its text is a pattern, like the values of a term.
     """
@@ -52,19 +51,19 @@ class Word(Struct, frozen=True, tag="word"):
 
 
 class Not(Struct, frozen=True, tag="not"):
-    """Everything but."""
+    """Negation."""
 
     term: "Node"
 
 
 class All(Struct, frozen=True, tag="all"):
-    """Every one of these; of nothing, everything."""
+    """Conjunction; without parts, it matches everything."""
 
     terms: "tuple[Node, ...]"
 
 
 class Any(Struct, frozen=True, tag="any"):
-    """At least one of these; of nothing, nothing."""
+    """Disjunction; without parts, it matches nothing."""
 
     terms: "tuple[Node, ...]"
 
@@ -75,7 +74,7 @@ EVERYTHING: Final = All(())
 
 
 def leaves(node: Node) -> Iterator[Term | Word]:
-    """The terms and words of a search, from left to right."""
+    """Return the terms and words of a search, from left to right."""
     match node:
         case Term() | Word():
             yield node
@@ -87,7 +86,7 @@ def leaves(node: Node) -> Iterator[Term | Word]:
 
 
 def same(one: Node, other: Node) -> bool:
-    """Return whether two searches are the same tree, wherever their terms stood."""
+    """Return whether two searches are equal, apart from the positions of their terms."""
     return _unplaced(one) == _unplaced(other)
 
 

@@ -1,8 +1,8 @@
 """
-What one can search for, as data.
+The fields of the search language, as data.
 
-The parser checks values against this table, `conditions` looks up what a field
-means on a letter, and documentation and completions are written from it.
+The parser checks values against this table, `condition` looks up the meaning of a field on a
+letter, and documentation and completions are generated from it.
 """
 
 import re
@@ -25,13 +25,13 @@ from .ast import Op
 # backslash. Nothing here is ever a regular expression, and nothing backtracks.
 
 Pieces: TypeAlias = tuple[str, ...]
-"""The literal texts around the stars of a pattern: one when it has no star."""
+"""The literal texts around the stars of a pattern; one if it has no star."""
 
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def pieces(pattern: str) -> Pieces:
-    """Take a pattern apart: `a*b` is `("a", "b")`, `a*` is `("a", "")`."""
+    """Split a pattern: `a*b` is `("a", "b")`, `a*` is `("a", "")`."""
     if "*" not in pattern and "\\" not in pattern:
         return (pattern,)
     found: list[str] = []
@@ -49,7 +49,7 @@ def pieces(pattern: str) -> Pieces:
 
 
 def pattern(parts: Iterable[str]) -> str:
-    """Put a pattern together from its pieces; stars in a row become one."""
+    """Join pieces to a pattern; stars in a row become one."""
     first, *rest = map(literal, parts)
     if not rest:
         return first
@@ -58,15 +58,15 @@ def pattern(parts: Iterable[str]) -> str:
 
 
 def literal(text: str) -> str:
-    """The pattern that matches this text and no other."""
+    """Return the pattern that matches only this text."""
     return text.replace("\\", "\\\\").replace("*", "\\*")
 
 
 def fold(text: str) -> str:
     """
-    The text with A to Z made small, and nothing else changed.
+    Return the text with A to Z in lower case, and nothing else changed.
 
-    Every database can do exactly this, so that all of them agree with us.
+    Every database can do exactly this, so all of them agree.
     """
     return text.lower() if text.isascii() else text.translate(_LOWER)
 
@@ -129,7 +129,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_lists(self) -> bool:
-        """Return whether `[a,b]` makes sense as its value."""
+        """Return whether its value may be a list `[a,b]`."""
         return Op.IS in self.ops and not self.relative
 
 
@@ -281,23 +281,23 @@ _BY_ANY_NAME: Final = FIELDS | {alias: field for field in _TABLE for alias in fi
 
 
 def field_called(name: str) -> Field | None:
-    """The field of this name or alias, however its letters are cased."""
+    """Return the field with this name or alias, in any case."""
     return _BY_ANY_NAME.get(name.lower())
 
 
 def nearest(name: str) -> str | None:
-    """The field name one may have meant."""
-    if len(name) > 30:  # comparing long texts is costly, and no typo is that long
+    """Return the field name that was probably meant."""
+    if len(name) > 30:  # comparing long texts is slow
         return None
     close = get_close_matches(name.lower(), _BY_ANY_NAME, n=1, cutoff=0.6)
     return close[0] if close else None
 
 
-# Values, checked and written in one way each.
+# Values, each in one form.
 #
-# `written` turns what a person typed into that one way, or says what to type
-# instead. Times and numbers are spans, so that "on that day" and "after that day"
-# mean what they say: half-open, from the first instant to the one after the last.
+# `written` converts what a person typed into that form, or says what to type instead.
+# Times and numbers are half-open spans, from the first instant to the one after the
+# last, so that "on that day" and "after that day" are exact.
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d)(:\d\d(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
@@ -312,7 +312,7 @@ _END: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def written(field: Field, op: Op, typed: str) -> str:
-    """The value as the tree has it; a ValueError says what to type instead."""
+    """Return a value in the form of the tree. Raises ValueError with advice."""
     if op is Op.IS and field.kind in {Kind.TEXT, Kind.PATH}:
         return typed
     text, *more = pieces(typed)
@@ -322,7 +322,7 @@ def written(field: Field, op: Op, typed: str) -> str:
 
 
 def number(text: str) -> int | float | None:
-    """The number a text is, if it is one; `007` is not, it is an id."""
+    """Return the number of a text; None if it is none, or an id such as `007`."""
     found = _NUMBER.fullmatch(text)
     if not found:
         return None
@@ -330,7 +330,7 @@ def number(text: str) -> int | float | None:
 
 
 def duration(value: str) -> timedelta | None:
-    """Return how long a written duration is; nothing if it is something else."""
+    """Return the length of a written duration; None if it is invalid."""
     found = _DURATION.fullmatch(value)
     if not found:
         return None
@@ -338,7 +338,7 @@ def duration(value: str) -> timedelta | None:
 
 
 def time_span(value: str) -> tuple[datetime, datetime]:
-    """The instants a written time covers: a day, a minute, a second or one."""
+    """Return the instants that a written time covers: a day, a minute, a second or one."""
     start = datetime.fromisoformat(value)
     if start.tzinfo is None:  # only days are written without a zone
         start = start.replace(tzinfo=UTC)
@@ -353,13 +353,13 @@ _PRECISION: Final = {
 
 
 def instant(when: datetime) -> str:
-    """One instant, written so that it covers no other."""
+    """Return an instant as text that covers no other."""
     moment = when.astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
 def before(now: datetime, span: timedelta) -> datetime:
-    """That long ago, or as far back as there are dates."""
+    """Return the time that long ago, or the earliest date."""
     try:
         return now.astimezone(UTC) - span
     except OverflowError:

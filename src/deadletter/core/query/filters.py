@@ -1,9 +1,9 @@
 """
-A search as a filter of a store: one walk over the tree, with a dialect for each store.
+Searches as filters of a store: one walk over the tree, with a dialect for each store.
 
-A filter is never too narrow: it may let letters through that do not match (odd text,
-patterns of many stars, everything about contents), but holds back none that do.
-`matcher` judges what it finds and has the last word, so that all stores agree.
+A filter is never too narrow: it may pass letters that do not match (odd text, patterns with
+many stars, everything about contents), but holds back none that do. `matcher` then decides on
+each letter, so that all stores agree.
 """
 
 import re
@@ -34,15 +34,15 @@ MOST_SORTED: Final = 1_000  # letters that may have to be sorted
 
 
 class FilterDialect(Protocol[F]):
-    """The words of a store for the parts of a filter."""
+    """The language of a store for the parts of a filter."""
 
     @property
     def everything(self) -> F:
-        """A filter that lets every letter through."""
+        """Return a filter that passes every letter."""
 
     @property
     def nothing(self) -> F:
-        """A filter that lets no letter through."""
+        """Return a filter that passes no letter."""
 
     def negated(self, part: F) -> F:
         """Return the opposite of a filter."""
@@ -71,9 +71,9 @@ class FilterDialect(Protocol[F]):
 
 def filter_of(node: Node, now: datetime, dialect: FilterDialect[F], *, sure: bool = False) -> F:
     """
-    Return what is true of every letter that matches; with `sure`, only of such.
+    Return a filter that passes every letter that matches; with `sure`, only such.
 
-    The two meet in negations: what is not surely so may be otherwise.
+    The two alternate in negations.
     """
     match node:
         case Not(term):
@@ -108,12 +108,12 @@ def _condition(asked: Condition, dialect: FilterDialect[F], *, sure: bool) -> F:
 
 
 class Lead(Struct, Generic[F], frozen=True):
-    """Ranges of one index that hold all letters which a term finds."""
+    """Ranges of one index that hold all letters that a term finds."""
 
     index: str
     arms: tuple[F, ...]
     in_order: bool = True  # False: all of them are sorted to get the newest
-    is_exact: bool = True  # they hold nothing else than what was asked for
+    is_exact: bool = True  # they hold only letters of the term
 
 
 class IndexDialect(Protocol[F]):
@@ -143,11 +143,11 @@ class Leads(Struct, Generic[F], frozen=True):
     leads: tuple[Lead[F], ...]
     low: datetime | None
     high: datetime | None
-    is_exact: bool  # the only lead holds what was asked for and nothing else
+    is_exact: bool  # the only lead holds only letters of the search
 
 
 def leads_of(conjuncts: Iterable[Node], now: datetime, dialect: IndexDialect[F]) -> Leads[F]:
-    """Return leads that each hold whatever fulfils all of these; one of them is in order."""
+    """Return leads that each hold every letter that fulfils all of these; one is in order."""
     lows: list[datetime] = []
     highs: list[datetime] = []
     leads: list[Lead[F]] = []
@@ -172,7 +172,7 @@ def leads_of(conjuncts: Iterable[Node], now: datetime, dialect: IndexDialect[F])
 def _lead(asked: Condition, dialect: IndexDialect[F]) -> Lead[F] | None:
     match asked:
         case OneOf("id", values) if MOST_ARMS < len(values) <= MOST_SORTED:
-            # Each is one letter, so that sorting those there are takes no time.
+            # Each is one letter, so sorting them takes no time.
             return dialect.by_ids(values)
         case OneOf(attribute, values):
             return _by_values(attribute, values, dialect)
@@ -206,19 +206,19 @@ def _by_names(conditions: Sequence[Condition], dialect: IndexDialect[F]) -> Lead
 
 
 _LENGTH: Final = 3
-_MOST: Final = 16  # of one pattern: more would hardly tell more apart
+_MOST: Final = 16  # of one pattern; more hardly help
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # not in any text of a body
 
 
 def trigrams(text: str) -> list[str]:
-    """Each three characters in a row that a text has, small, each once."""
+    """Return the distinct sequences of three characters in a text, in lower case."""
     small = fold(text)
     last = len(small) - _LENGTH + 1
     return list(dict.fromkeys(small[at : at + _LENGTH] for at in range(last)))
 
 
 class Hint(Struct, frozen=True):
-    """Trigrams that a text has, all of them: an error text, or a body."""
+    """Trigrams that an error text or a body must all have."""
 
     grams: tuple[str, ...]
     in_body: bool = False
@@ -226,10 +226,9 @@ class Hint(Struct, frozen=True):
 
 def hints(query: Node, *, bodies: bool = False) -> list[Hint] | None:
     """
-    Return what the texts of every letter have that fulfils a search.
+    Return hints of which at least one is true of every letter that matches a search.
 
-    At least one of these hints is true of it. None if that cannot be told, as of a
-    word in a body unless `bodies` are indexed.
+    None if that is unknown, as for a word in a body unless `bodies` are indexed.
     """
     match query:
         case Term() if FIELDS[query.field].way is Way.WITHIN:
@@ -253,7 +252,7 @@ def body_text(body: bytes) -> str:
     """
     Return a body as text whose trigrams can be indexed.
 
-    Bytes that are not UTF-8 are replaced. A word that the body holds is in the text.
+    Bytes that are not UTF-8 are replaced. A word in the body is also in the text.
     """
     return body.decode("utf-8", "replace")
 
@@ -264,7 +263,7 @@ def _known(found: Iterable[Hint]) -> list[Hint] | None:
 
 
 def _some(parts: Iterable[str]) -> tuple[str, ...]:
-    """Some trigrams of a pattern, spread over it; those of its longest parts first."""
+    """Return some trigrams of a pattern, spread over it; those of its longest parts first."""
     longest_first = sorted(parts, key=len, reverse=True)
     grams = [gram for part in longest_first for gram in trigrams(part)]
     found = list(dict.fromkeys(grams))

@@ -1,8 +1,8 @@
 """
-Letters judged by a search.
+Matching of letters.
 
-A search is prepared once and then judges any number of letters; the head is
-looked at first, and a body is decoded once at most, and only if it must be.
+A search is prepared once and then judges any number of letters. The head is judged first; a
+body is decoded at most once, and only if needed.
 """
 
 import operator
@@ -23,13 +23,13 @@ from .ast import Any as AstAny
 from .fields import FIELDS, Field, Kind, Pieces, Way, fits, fold, number, pieces, time_span
 from .resolve import absolute
 
-# What terms and words ask of a message's contents.
+# Terms and words about contents.
 #
-# Bodies are hostile: they are decoded within limits, and what cannot be decoded
-# matches nothing. No content is ever a pattern.
+# Bodies are hostile: they are decoded within limits, and invalid ones match nothing.
+# Content is never a pattern.
 
 LOOK: Final = 1_000_000
-"""Bytes: no larger body is decoded, and words are sought in no more of it."""
+"""The most bytes of a body that are decoded or searched for words."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -50,7 +50,7 @@ HAS_IN_MESSAGE: Final[dict[str, Callable[[Message], bool]]] = {
 
 
 def decoded(body: bytes) -> object:
-    """The JSON document a body is; something without any place in it if not."""
+    """Return the JSON document of a body; an empty value if it is not JSON."""
     if len(body) > LOOK:
         return _NOTHING
     try:
@@ -61,9 +61,9 @@ def decoded(body: bytes) -> object:
 
 def scalars(document: object, path: tuple[str, ...]) -> list[Scalar]:
     """
-    Return what stands at a place in a document, as values that can be compared.
+    Return the comparable values at a path in a document.
 
-    A list stands for what is in it, an object for nothing.
+    A list counts as its members, an object as nothing.
     """
     found: Any = document
     for part in path:
@@ -78,27 +78,27 @@ def scalars(document: object, path: tuple[str, ...]) -> list[Scalar]:
 
 
 def may_have(path: tuple[str, ...]) -> Callable[[bytes], bool]:
-    """Return what tells most bodies apart that have no such place, without decoding them."""
+    """Return a fast test that excludes most bodies without such a path."""
     names = [part for part in path if not _is_index(part)]
     if not names:
         return lambda body: True
     name = max(names, key=len).encode("utf-8", "surrogatepass")
-    # With a backslash a name may be written in other ways than as it is.
+    # A backslash may spell a name in another way.
     return lambda body: name in body or b"\\" in body
 
 
 def body_value(body: bytes, path: tuple[str, ...]) -> list[Scalar]:
-    """Return what stands at a place in a JSON body; nothing in any other body."""
+    """Return the value at a path in a JSON body; None in any other body."""
     return scalars(decoded(body), path)
 
 
 def body_matches(term: Term, body: bytes) -> bool:
-    """Return whether `body.path:value` is true of a body."""
+    """Return whether `body.path:value` matches a body."""
     return any(map(value_test(term), body_value(body, term.path)))
 
 
 def header_matches(term: Term, headers: Headers) -> bool:
-    """Return whether `header.name:value` is true of any header of that name."""
+    """Return whether `header.name:value` matches any header of that name."""
     fulfils = value_test(term)
     name = fold(term.path[0])
     return any(
@@ -107,19 +107,19 @@ def header_matches(term: Term, headers: Headers) -> bool:
 
 
 def word_matches(word: Word, error_text: str, body: bytes) -> bool:
-    """Return whether a word is in the error text or the body, whatever its case."""
+    """Return whether a word is in the error text or the body, in any case."""
     return word_test(word)(fold(error_text), body[:LOOK].lower())
 
 
 def word_test(word: Word) -> Callable[[str, bytes], bool]:
-    """Return what finds a word in a folded error text or a folded body."""
+    """Return a test for a word in a folded error text or body."""
     parts = ("", *map(fold, pieces(word.text)), "")
     raw = tuple(part.encode("utf-8", "surrogatepass") for part in parts)
     return lambda text, body: fits(parts, text) or fits(raw, body)
 
 
 def value_test(term: Term) -> Callable[[Scalar], bool]:
-    """Return what compares one value of the contents with those of a term."""
+    """Return a test that compares a value of the contents with those of a term."""
     if term.op is not Op.IS:
         compared, bound = _COMPARED[term.op], number(term.values[0])
         return lambda value: (
@@ -157,16 +157,16 @@ def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# What a store can decide by its columns, and what takes the whole letter.
+# The part of a search that a store can decide by its columns, and the rest.
 #
-# A store turns the first part into its own language (see `conditions`) and judges
-# what that finds by the rest, with `matcher`.
+# A store compiles the first part into a filter (see `filters`) and judges the letters
+# found by the rest, with `matcher`.
 
-_LONG_TEXT: Final = 10  # what looking through an error's text costs
+_LONG_TEXT: Final = 10  # the cost of searching an error text
 
 
 def needs_contents(node: Node) -> bool:
-    """Return whether more than a letter's head is needed to judge it."""
+    """Return whether judging takes more than a letter's head."""
     match node:
         case Word():
             return True
@@ -181,7 +181,7 @@ def needs_contents(node: Node) -> bool:
 
 
 def weight(node: Node) -> int:
-    """Return what trying its patterns on one head costs, one being a comparison of names."""
+    """Return the cost of trying its patterns on one head, in comparisons of names."""
     match node:
         case Term():
             field = FIELDS[node.field]
@@ -199,15 +199,15 @@ def weight(node: Node) -> int:
 
 
 def is_costly(node: Node) -> bool:
-    """Return whether letters have to be read or tried one by one, so that others go first."""
+    """Return whether letters must be read or tried one by one, so that others go first."""
     return needs_contents(node) or weight(node) >= _LONG_TEXT
 
 
 def split(node: Node) -> tuple[tuple[Node, ...], Node]:
     """
-    Return what heads can decide, and the rest.
+    Return the nodes that heads can decide, and the rest.
 
-    A letter matches if it matches every node of the first and the second.
+    A letter matches if it matches every node of both.
     """
     by_head: list[Node] = []
     rest: list[Node] = []
@@ -228,18 +228,17 @@ def _conjuncts(node: Node) -> Iterator[Node]:
                 yield from _conjuncts(term)
         case Not(Not(term)):
             yield from _conjuncts(term)
-        case Not(AstAny(terms)):  # none of them: not this one, and not that one
+        case Not(AstAny(terms)):  # none of them
             for term in terms:
                 yield from _conjuncts(Not(term))
         case _:
             yield node
 
 
-# What terms ask of a letter's head, in words any store can say.
+# Conditions on a letter's head.
 #
-# A term is lowered to a handful of conditions. `holds` judges a head by them, and
-# a store turns each into its own language, so that both mean the same. A missing
-# value (None) fulfils no condition.
+# A term becomes a few conditions. `holds` judges a head by them, and a store compiles
+# each into its language, so both mean the same. A missing value (None) fulfils none.
 
 
 class OneOf(Struct, frozen=True):
@@ -251,10 +250,9 @@ class OneOf(Struct, frozen=True):
 
 class Like(Struct, frozen=True):
     """
-    The attribute's whole text fits the pieces: any text between each two.
+    The attribute's whole text fits the pieces, with any text between them.
 
-    With `folded` the pieces are lower case already and A to Z of the
-    attribute count as a to z.
+    With `folded`, the pieces are in lower case, and A to Z of the attribute count as a to z.
     """
 
     attribute: str
@@ -271,7 +269,7 @@ class Between(Struct, frozen=True):
 
 
 class Present(Struct, frozen=True):
-    """The attribute is a text, and not an empty one."""
+    """The attribute is a text that is not empty."""
 
     attribute: str
 
@@ -299,11 +297,11 @@ HAS_ON_HEAD: Final[dict[str, Condition]] = {
 
 
 def condition(term: Term, now: datetime) -> Condition:
-    """Return what a term that needs no contents asks of a head (see `plan`)."""
+    """Return what a term that needs no contents requires of a head."""
     term = absolute(term, now)
     field = FIELDS[term.field]
     match field.kind:
-        case Kind.TEXT if term.op is Op.IS:  # others: see `version_order`
+        case Kind.TEXT if term.op is Op.IS:  # others: see `with_versions`
             return _conditions_text(field, term.values)
         case Kind.NUMBER:
             return _either(
@@ -396,7 +394,7 @@ def _range(field: Field, op: Op, low: int | datetime, high: int | datetime) -> B
 
 
 class _Opened:
-    """A letter being judged, with what has been prepared of it so far."""
+    """A letter being judged, with the values prepared so far."""
 
     def __init__(self, letter: DeadLetter) -> None:
         self.head = letter.head
@@ -415,12 +413,12 @@ _Test: TypeAlias = Callable[[_Opened], bool]
 
 
 def matches(node: Node, letter: DeadLetter, *, now: datetime) -> bool:
-    """Return whether a letter is among those a search asks for, as of `now`."""
+    """Return whether a letter matches a search, as of `now`."""
     return matcher(node, now=now)(letter)
 
 
 def matcher(node: Node, *, now: datetime) -> Callable[[DeadLetter], bool]:
-    """The same for many letters: the search is prepared once."""
+    """Return a test for many letters: the search is prepared once."""
     test = _test(node, now)
     return lambda letter: test(_Opened(letter))
 
@@ -449,7 +447,7 @@ def _test(node: Node, now: datetime) -> _Test:
 
 
 def _tests(terms: tuple[Node, ...], now: datetime) -> list[_Test]:
-    # The cheap ones first: often they settle it and the body stays closed.
+    # The cheap ones first: often the body need not be decoded.
     return [_test(term, now) for term in sorted(terms, key=needs_contents)]
 
 

@@ -1,13 +1,12 @@
 """
-Text to a tree.
+Text to a tree, and back.
 
     any  = all { OR all }
     all  = one { [AND] one }
     one  = ! one | ( any ) | field:value | word
 
-The cost of a search is bounded here: its length, its terms and its depth. For
-whatever text, `parse` returns a tree or raises a QueryError that points at the
-offending token and says what to do.
+The length, terms and depth of a search are bounded here. For any text, `parse` returns a tree
+or raises a QueryError that points at the offending token and says what to do.
 """
 
 import re
@@ -28,7 +27,7 @@ from .fields import Field, Kind, field_called, literal, nearest, pattern, pieces
 # hex digits are any character, also one that cannot be typed: `\u0000`, `\udc80`.
 
 MAX_TEXT: Final = 64 * 1024
-"""Characters of a search: the longest id there is fits, each character escaped."""
+"""The most characters of a search: enough for the longest id with each character escaped."""
 
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
@@ -58,7 +57,7 @@ class Text(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """`name:value`, not yet checked; dots in the name have taken it apart."""
+    """`name:value`, not checked yet; dots split the name."""
 
     name: tuple[str, ...]
     op: Op
@@ -74,16 +73,16 @@ _OPS: Final = (Op.GE, Op.LE, Op.GT, Op.LT)  # the longer ones first
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens of a text; a QueryError points at what cannot be one."""
+    """Return all tokens of a text. Raises QueryError at an invalid one."""
     if len(text) > MAX_TEXT:
         raise QueryError(
-            f"a search has at most {MAX_TEXT:,} characters, this one {len(text):,}", at=MAX_TEXT
+            f"a search may have {MAX_TEXT:,} characters, this one has {len(text):,}", at=MAX_TEXT
         )
     return _Scanner(text).scan()
 
 
 class _Scanner:
-    """A place in a text, moving forward."""
+    """A position in a text, moving forward."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -103,7 +102,7 @@ class _Scanner:
 
     @property
     def _here(self) -> str:
-        """The character at this place; nothing at the end."""
+        """The character at this position; empty at the end."""
         return self._text[self._at : self._at + 1]
 
     def _error(self, text: str, at: int | None = None) -> QueryError:
@@ -112,7 +111,7 @@ class _Scanner:
     def _refuse_odd_characters(self) -> None:
         for at, character in enumerate(self._text):
             if character == "\0" or "\ud800" <= character <= "\udfff":
-                # The query stays out of it: such a text cannot even be printed.
+                # Without the query: such a text cannot be printed.
                 raise QueryError(
                     f"character {at + 1} is not one of a text; write it as \\u{ord(character):04x}",
                     at=at,
@@ -160,7 +159,7 @@ class _Scanner:
         return Pair(name, op, values, start)
 
     def _name(self) -> tuple[str, ...] | None:
-        """Return what stands before a colon, taken apart at its dots; no colon, no name."""
+        """Return the text before a colon, split at its dots; None without a colon."""
         parts: list[str] = []
         missing: int | None = None
         while True:
@@ -248,7 +247,7 @@ class _Scanner:
         return "".join(found)
 
     def _character(self) -> str:
-        """One character of a pattern, its backslash kept where it matters."""
+        """Return one character of a pattern, with its backslash if that matters."""
         here = self._here
         self._at += 1
         if here != "\\":
@@ -262,7 +261,7 @@ class _Scanner:
         return f"\\{escaped}" if escaped in "*\\" else escaped
 
     def _code(self) -> str | None:
-        """The four hex digits behind a `u`, if they are there."""
+        """Return the character of four hex digits after a `u`, if they are there."""
         digits = self._text[self._at + 1 : self._at + 5]
         if len(digits) < 4 or not _HEX.issuperset(digits):
             return None
@@ -279,12 +278,12 @@ MAX_DEPTH: Final = 20
 
 
 def parse(text: str) -> Node:
-    """The search a text stands for; no text at all is everything."""
+    """Return the search of a text; an empty text matches everything."""
     return _Parser(text).parse()
 
 
 class _Parser:
-    """A place in a row of tokens, moving forward."""
+    """A position in a list of tokens, moving forward."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -422,7 +421,7 @@ _UNTYPED: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def show(node: Node) -> str:
-    """The search as a person would type it; everything is no text at all."""
+    """Return the search as a person would type it; empty for everything."""
     return "" if node == All(()) else _shown(node)
 
 
@@ -447,7 +446,7 @@ def _shown(node: Node) -> str:
 
 
 def _tight(node: Node) -> str:
-    """In brackets, if it would fall apart without."""
+    """Return it in brackets, if it would fall apart without."""
     match node:
         case All((_, _, *_)) | Any((_, _, *_)):
             return f"({_shown(node)})"
@@ -457,7 +456,7 @@ def _tight(node: Node) -> str:
 
 
 def _loose(node: Node) -> str:
-    """In brackets, if it would fall apart between ORs: AND binds tighter."""
+    """Return it in brackets, if it would fall apart between ORs: AND binds tighter."""
     match node:
         case Any((_, _, *_)):
             return f"({_shown(node)})"
@@ -475,7 +474,7 @@ def _term(term: Term) -> str:
 
 
 def _part(term: Term, part: str) -> str:
-    # A header's name is one name, dots and all; a body's dots go a step deeper.
+    # Dots are part of a header's name; in a body they lead one level deeper.
     plain = "_-." if term.field == "header" else "_-"
     dotted = part.startswith(".") or part.endswith(".") or ".." in part
     if part and not dotted and all(c.isalnum() or c in plain for c in part):
@@ -506,11 +505,11 @@ def _code(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-# Free words in a search: text that may stand anywhere in a letter.
+# Free words in a search.
 
 
 def first_word(node: Node) -> Word | None:
-    """Return the first free word of a search, None if all of it names fields."""
+    """Return the first free word of a search; None if all of it names fields."""
     match node:
         case Word():
             return node

@@ -1,8 +1,8 @@
 """
-Relative times made absolute.
+Resolution of searches: relative times, versions, and rights.
 
-Done once when an action starts, so that what a replay selects is frozen: the
-answer no longer depends on when it is asked.
+Relative times are made absolute once, when an action starts, so that the letters that a replay
+selects do not depend on when the search runs.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ _TURNED: Final = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
 
 
 def resolve(node: Node, now: datetime) -> Node:
-    """The same search as of `now`, whenever it is run: `age:>1d` is `dead:<…`."""
+    """Return the same search as of `now`: `age:>1d` becomes `dead:<…`."""
     match node:
         case Term():
             return absolute(node, now)
@@ -35,7 +35,7 @@ def resolve(node: Node, now: datetime) -> Node:
 
 
 def absolute(term: Term, now: datetime) -> Term:
-    """The term, as one about the time of death if it is about a span until now."""
+    """Return the term with a span until now as a term about the time of death."""
     match term.field:
         case "age":
             op = _TURNED[term.op]
@@ -56,18 +56,17 @@ def _then(value: str, now: datetime) -> str:
 
 # Comparisons of versions, turned into lists of versions.
 #
-# `version:<1.8` means every version that is known to be older, see `core.versions`.
-# A store knows which versions its letters have, so it replaces the comparison with
-# their names before it searches.
+# `version:<1.8` means every version that is known to be older, see `versions`. A store
+# replaces the comparison with the names of its versions before it searches.
 
 MOST_VERSIONS: Final = 10_000
-"""Versions that a comparison looks at; an office with more refuses it."""
+"""The most versions that a comparison looks at; it raises for an office with more."""
 
 _SIGNS: Final = {Op.GT: (1,), Op.GE: (0, 1), Op.LT: (-1,), Op.LE: (-1, 0)}
 
 
 def compares_versions(node: Node) -> bool:
-    """Return whether a search has `version:<…` or the like in it."""
+    """Return whether a search compares versions, as in `version:<…`."""
     match node:
         case Term(field, op):
             return field == "version" and op is not Op.IS
@@ -82,7 +81,7 @@ def with_versions(node: Node, seen: Seen) -> Node:
     """
     Return the search with comparisons of versions replaced by the versions' names.
 
-    `seen` are all versions of the office, one more than `MOST_VERSIONS` at most.
+    `seen` has all versions of the office, at most one more than `MOST_VERSIONS`.
     """
     match node:
         case Term(field, op) if field == "version" and op is not Op.IS:
@@ -132,15 +131,15 @@ def _check(term: Term, version: str, seen: Seen) -> None:
         )
 
 
-# Searches of those to whom secrets are shown masked.
+# Searches of callers to whom secrets are shown masked.
 #
-# Whoever may ask for `body.token:a*`, then for `body.token:b*`, reads the token as well
-# as if it were shown. So they search for nothing by a name whose value is masked, and
-# their words are looked for in error texts, which hold no secrets, but not in bodies.
+# A caller who may search `body.token:a*`, then `body.token:b*`, can find out the token.
+# So they cannot search by a name whose value is masked, and their words are searched in
+# error texts, which hold no secrets, but not in bodies.
 
 
 def sealed(node: Node, query: str) -> Node:
-    """The search as it may be asked; `query` is what it was read from."""
+    """Return the search for callers without the right to see secrets; `query` is its text."""
     match node:
         case Term(path=path) if any(map(is_secret_name, path)):
             name = ".".join((node.field, *path))

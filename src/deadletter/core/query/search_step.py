@@ -1,8 +1,8 @@
 """
-One step of a search, for every store: what to read next, and when it is enough.
+One step of a search, for every store, and the cursors of lists.
 
-`search_step` yields what it wants to read and is sent it. The store knows how to read
-it, newest death first; what matches, and how much may be read, is decided here.
+`search_step` yields what to read next and is sent the result. The store reads, newest death
+first; this module decides what matches and how much may be read.
 """
 
 import re
@@ -40,7 +40,7 @@ class Meter:
     """
     The resources that one search step has used so far.
 
-    `stop` may be called from any thread: whoever asked is not waiting any more.
+    `stop` may be called from any thread when the caller no longer waits.
     """
 
     def __init__(self, monotonic: Callable[[], float], budget: Budget = STEP) -> None:
@@ -66,11 +66,11 @@ class Meter:
         return self.budget.opened - self._opened
 
     def start(self) -> None:
-        """Begin to count the time here."""
+        """Start to measure the time."""
         self._until = self._monotonic() + self.budget.seconds
 
     def opened(self, size: int) -> None:
-        """The contents of a letter were read, of this many bytes."""
+        """Record that the contents of a letter were read, with their size in bytes."""
         self._opened += 1
         self._size += size
 
@@ -79,25 +79,25 @@ class Meter:
         self.is_stopped = True
 
 
-P = TypeVar("P")  # where a letter is among the others, as a store says it
+P = TypeVar("P")  # the place of a letter, in the form of the store
 
 PORTION: Final = 100  # letters opened at once
 PORTION_SIZE: Final = 4_000_000  # bytes of contents read at once
 CUT: Final = LOOK + 1
-"""Bytes of a body to read: one more than any search looks at."""
+"""The bytes of a body to read: one more than any search looks at."""
 _STRETCH: Final = 50_000  # heads passed over at once, divided by their weight
 _SHORTEST: Final = 50
 
 
 class Bottom(Struct, Generic[P], frozen=True):
-    """Wanted: the place of the `depth`-th letter behind `after`; or None."""
+    """A request for the place of the `depth`-th letter after `after`, or None."""
 
     after: P | None
     depth: int
 
 
 class Heads(Struct, Generic[P], frozen=True):
-    """Wanted: places and letters without contents, behind `after`, down to `end`."""
+    """A request for places and letters without contents, after `after`, down to `end`."""
 
     after: P | None
     end: P | None
@@ -105,7 +105,7 @@ class Heads(Struct, Generic[P], frozen=True):
 
 
 class Sizes(Struct, Generic[P], frozen=True):
-    """Wanted: places and bytes of contents, behind `after`, down to `end`."""
+    """A request for places and sizes of contents, after `after`, down to `end`."""
 
     after: P | None
     end: P | None
@@ -113,7 +113,7 @@ class Sizes(Struct, Generic[P], frozen=True):
 
 
 class Contents(Struct, Generic[P], frozen=True):
-    """Wanted: the letters at these places, their bodies up to `CUT` bytes."""
+    """A request for the letters at these places, with bodies up to `CUT` bytes."""
 
     places: Sequence[P]
 
@@ -133,10 +133,10 @@ def search_step(
     query: Node, *, limit: int, start: P | None, exact: bool, now: datetime, meter: Meter
 ) -> Step[P]:
     """
-    Up to `limit` letters that match, behind `start`.
+    Find up to `limit` letters that match, after `start`.
 
-    With `exact` the store reads nothing but what the head of the search asks for, so
-    that heads are not counted before they are read.
+    With `exact`, the store reads only letters that fulfil the head part of the search, so heads
+    are not counted before they are read.
     """
     hits: list[tuple[P, LetterHead]] = []
     judging = _opening if needs_contents(query) else _looking
@@ -153,7 +153,7 @@ def search_step(
             for at, size, letter in portion:
                 if letter is not None and fulfils(letter):
                     hits.append((at, letter.head))
-                if len(hits) > limit:  # one more than asked for: there is more
+                if len(hits) > limit:  # one more than requested: there are more
                     hits.pop()
                     return Found(hits, hits[-1][0])
                 if size is not None:
@@ -168,19 +168,19 @@ def search_step(
 
 
 _Portion: TypeAlias = list[tuple[P, int | None, DeadLetter | None]]
-"""Letters with their places, and the size of their contents where these were read."""
+"""Letters with their places, and the size of their contents if they were read."""
 
 _Judging: TypeAlias = Generator[Wanted[P], Any, tuple[_Portion[P], bool]]
 
 
 def _looking(at: P | None, end: P | None, most: int, _: Meter) -> _Judging[P]:
-    """The next heads, and whether these are all of them."""
+    """Return the next heads, and whether these are the last."""
     letters = yield Heads(at, end, most)
     return [(place, None, letter) for place, letter in letters], len(letters) < most
 
 
 def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
-    """The next letters with their contents, and whether these are all of them."""
+    """Return the next letters with their contents, and whether these are the last."""
     most = min(PORTION, meter.left_to_open)
     sizes: list[tuple[P, int]] = yield Sizes(at, end, most)
     if not sizes:
@@ -198,7 +198,7 @@ def _opening(at: P | None, end: P | None, _: int, meter: Meter) -> _Judging[P]:
 
 
 GroupPlace: TypeAlias = tuple[int, int, datetime, str]
-"""Open letters, deaths ever, when the last one was, and the fingerprint."""
+"""Open letters, deaths ever, time of the last death, and fingerprint."""
 
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,15})\.([0-9a-f]{1,15})", re.ASCII)
 _OF_GROUPS: Final = re.compile(
@@ -209,12 +209,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def cursor(dead_at: datetime, seq: int) -> str:
-    """The place behind a letter, by when it died and its number in its store."""
+    """Return the place after a letter, by its time of death and its number in the store."""
     return f"{_number(dead_at):x}.{seq:x}"
 
 
 def place(cursor: str) -> tuple[datetime, int]:
-    """The place a cursor stands for; a QueryError when it is none."""
+    """Return the place of a cursor. Raises QueryError if it is invalid."""
     found = _CURSOR.fullmatch(cursor)
     try:
         if found is not None:
@@ -225,18 +225,18 @@ def place(cursor: str) -> tuple[datetime, int]:
 
 
 def place_of_group(group: Group) -> GroupPlace:
-    """Return where a group stands in lists; all stores order groups by this or its end."""
+    """Return the place of a group in lists; stores order groups by this or its end."""
     return group.open, group.total, group.last_seen, group.fingerprint
 
 
 def group_cursor(group: Group) -> str:
-    """The place behind a group."""
+    """Return the place after a group."""
     opened, total, seen, name = place_of_group(group)
     return f"{opened:x}.{total:x}.{_number(seen):x}.{name}"
 
 
 def group_place(cursor: str) -> GroupPlace:
-    """The place among groups that a cursor stands for; a QueryError when it is none."""
+    """Return the place of a group cursor. Raises QueryError if it is invalid."""
     found = _OF_GROUPS.fullmatch(cursor)
     try:
         if found is not None:
@@ -248,10 +248,10 @@ def group_place(cursor: str) -> GroupPlace:
 
 
 def left_off_nowhere(cursor: str) -> QueryError:
-    """There is no such place in the list."""
+    """Return the error for an invalid cursor."""
     return QueryError(
-        f"{cursor[:60]!a} is not where a list was left off: hand back `after` as the"
-        " last page gave it, or leave it out to start from the first"
+        f"{cursor[:60]!a} is not a valid cursor: pass `after` as the"
+        " last page returned it, or leave it out to start from the beginning"
     )
 
 

@@ -1,10 +1,9 @@
 """
 Order of application versions: by release number, by date, or by first appearance.
 
-Two release numbers are compared as `packaging.version` does (`1.8` is `1.8.0`, and
-older than `1.10`), two dates by date. All others, such as commit hashes, are compared
-by when each was first seen at the mailbox. Where even that is not known, nothing is:
-no order is ever guessed.
+Two release numbers are compared as `packaging.version` does (`1.8` is `1.8.0`, and older than
+`1.10`), two dates by date. All others, such as commit hashes, are compared by when each was
+first seen at the mailbox. If that is unknown, so is their order: it is never guessed.
 """
 
 import re
@@ -21,7 +20,7 @@ Seen: TypeAlias = Mapping[tuple[str, str], datetime]
 """The time at which each version was first seen, by source and version."""
 
 _LONGEST: Final = 80  # characters of a release number; longer ones are compared by time
-# Digits alone may be a hash or a build number: seven of them say neither.
+# Seven digits alone may be a hash or a build number.
 _HASH: Final = re.compile(r"[0-9a-f]{7,64}", re.ASCII | re.IGNORECASE)
 _DATE: Final = re.compile(
     r"[vV]?(\d{4})(?:([-.])(\d{1,2})\2(\d{1,2})|(\d\d)(\d\d))"
@@ -36,7 +35,7 @@ def compare(one: str, other: str, source: str, seen: Seen) -> int | None:
     """
     Return less than 0 if `one` is older than `other`, more if newer, 0 if the same.
 
-    Returns None where their order is not known.
+    Returns None if their order is unknown.
     """
     if not one or not other:
         return None
@@ -58,7 +57,7 @@ def has_own_order(version: str) -> bool:
 
 
 def first_seen(deaths: Iterable[LetterHead]) -> dict[tuple[str, str], datetime]:
-    """Return when these deaths show each version first."""
+    """Return when each version first appears in these deaths."""
     found: dict[tuple[str, str], datetime] = {}
     for head in deaths:
         if head.version:

@@ -1,8 +1,8 @@
 """
-What dead places of others say: a small reader per dialect, and the table of them.
+Readers of dead-letter dialects: a small reader per dialect, and their table.
 
-    letter_of(found, …)       the letter of whatever was found
-    DIALECTS                  who is asked, in this order
+    letter_of(found, …)       the letter of a found message
+    DIALECTS                  the readers, in the order they are tried
 """
 
 from deadletter.core.origin import (

@@ -212,7 +212,7 @@ def poisoned(found: Found) -> Told | None:
 Dialect: TypeAlias = Callable[[Found], Told | None]
 
 MALFORMED: Final = "malformed"
-"""What whoever drains says of a thing that is not what its place should hold."""
+"""Name under which a drain says why a found thing is malformed"""
 
 _UNKNOWN: Final = datetime(1970, 1, 1, tzinfo=UTC)  # when nobody knows
 _NAME: Final = 240  # characters of a name that somebody else made up

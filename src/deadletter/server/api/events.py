@@ -1,8 +1,8 @@
 """
-Changes as they happen, for whoever listens.
+Server-sent events: changes as they happen.
 
-One look a second at what changed serves all listeners of a server, and there is none
-while nobody listens. It works on any office, whoever makes the changes.
+One poll per second serves all clients of a server, and there is none while no client is
+connected. It works on any office, whoever makes the changes.
 """
 
 import asyncio

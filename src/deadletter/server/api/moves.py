@@ -1,4 +1,4 @@
-"""Routes that change letters: review, close, reopen, note, discard, restore, purge."""
+"""Routes that change letters: review, close, reopen, note, discard, restore, purge, edit."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from litestar import Response, get, patch, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, JSONBody
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -127,7 +128,6 @@ def _changed(now: int) -> Asked:
 
 
 Verb: TypeAlias = Callable[[Letters, Iterable[str], By], Awaitable[Moved]]
-WaitingVerb: TypeAlias = Callable[[bool], Verb]
 NoteText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST_NOTE)]
 Unconfirmed: TypeAlias = Annotated[
     bool,
@@ -171,7 +171,7 @@ class NoteOnMany(Selection, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def _routes(
     name: str, verb: Verb, about: str, *, role: Role = Role.OPERATOR, careful: bool
-) -> list[Any]:
+) -> list[HTTPRouteHandler]:
     """Return the routes of one verb: for one letter, and for many."""
     guards = [needs(role)]
 
@@ -204,7 +204,9 @@ def _routes(
     return [on_one, on_many]
 
 
-def _waiting_routes(name: str, verb: WaitingVerb, about: str, *, careful: bool) -> list[Any]:
+def _waiting_routes(
+    name: str, verb: Callable[..., Awaitable[Moved]], about: str, *, careful: bool
+) -> list[HTTPRouteHandler]:
     """Return the routes of one verb that can include letters waiting for an outcome."""
 
     @post(
@@ -216,7 +218,7 @@ def _waiting_routes(name: str, verb: WaitingVerb, about: str, *, careful: bool) 
         description=about,
     )
     async def on_one(place: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
-        return await _one(place, who, id, verb(data.unconfirmed), data.reason)
+        return await _one(place, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason)
 
     @post(
         f"/letters/{name}",
@@ -231,7 +233,7 @@ def _waiting_routes(name: str, verb: WaitingVerb, about: str, *, careful: bool) 
     ) -> Moved:
         if careful:
             _check_expected(name, data)
-        return await _many(place, who, searching, data, verb(data.unconfirmed))
+        return await _many(place, who, searching, data, partial(verb, unconfirmed=data.unconfirmed))
 
     return [on_one, on_many]
 
@@ -255,18 +257,6 @@ async def note_letters(
 ) -> Moved:
     """Add a note to letters."""
     return await _many(place, who, searching, data, _noting(data.text))
-
-
-def _reopening(unconfirmed: bool) -> Verb:
-    return partial(Letters.reopen, unconfirmed=unconfirmed)
-
-
-def _closing(unconfirmed: bool) -> Verb:
-    return partial(Letters.close, unconfirmed=unconfirmed)
-
-
-def _discarding(unconfirmed: bool) -> Verb:
-    return partial(Letters.discard, unconfirmed=unconfirmed)
 
 
 def _noting(text: str) -> Verb:
@@ -300,21 +290,18 @@ async def _many(
     return structs.replace(result, asked=result.asked + unseen, skipped=skipped)
 
 
-routes: Final[list[Any]] = [
-    *(edit_letter, get_original, get_difference),
+VERB_ROUTES: Final[list[HTTPRouteHandler]] = [
     *_routes("review", Letters.review, "Mark pending letters as reviewed.", careful=False),
-    *_waiting_routes("close", _closing, "Close letters.", careful=False),
+    *_waiting_routes("close", Letters.close, "Close letters.", careful=False),
     *_waiting_routes(
         "reopen",
-        _reopening,
+        Letters.reopen,
         "Make reviewed, closed, replayed or quarantined letters pending again.",
         careful=False,
     ),
-    note_letter,
-    note_letters,
     *_waiting_routes(
         "discard",
-        _discarding,
+        Letters.discard,
         "Discard letters. They can be restored until they are purged.",
         careful=True,
     ),
@@ -326,4 +313,9 @@ routes: Final[list[Any]] = [
         role=Role.ADMIN,
         careful=True,
     ),
+]
+"""The verbs that need no more than letters and a reason: one route for a letter, one for many."""
+routes: Final[list[Any]] = [
+    *(edit_letter, get_original, get_difference, note_letter, note_letters),
+    *VERB_ROUTES,
 ]

@@ -1,8 +1,8 @@
 """
-The API described: OpenAPI 3.1, with what each route needs and says.
+The description of the API as OpenAPI 3.1, with an example of every request and response.
 
-Paths and parameters are Litestar's; bodies are described by msgspec, which reads and
-writes them, so that the description is as strict as the server.
+Paths and parameters come from Litestar. Bodies are described by msgspec, which also reads
+and writes them, so that the description is as strict as the server.
 """
 
 import inspect
@@ -49,6 +49,7 @@ from deadletter.server.idempotency import HEADER, METHODS
 from deadletter.server.problems import MEDIA_TYPE, Problem
 
 from .archive import LINES
+from .moves import VERB_ROUTES
 
 _AT: Final = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
 _ID: Final = letter_id("orders", "", "o-17")
@@ -203,8 +204,6 @@ _TOKEN: Final = TokenView(
 )
 _SECRET: Final = "dlq_0f3a9c51d2_…"  # noqa: S105 -- none at all
 
-_VERBS: Final = ("review", "close", "reopen", "discard", "restore", "purge")
-
 EXAMPLES: Final[dict[str, Example]] = {
     "count_letters": Example(LetterCount(10_000, is_all=False)),
     "search_letters": Example(Page((_HEAD,), after="e6f1b2c3d4e50.2a", looked_at=1)),
@@ -225,8 +224,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     "edit_letter": Example(
         _LETTER, {"json": {"order": 17, "amount": 42}, "reason": "amount was text"}
     ),
-    **{f"{verb}_letter": Example(_ONE, _WHY) for verb in _VERBS},
-    **{f"{verb}_letters": Example(_MOVED, _SOME) for verb in _VERBS},
+    **{
+        name: Example(_MOVED, _SOME) if name.endswith("_letters") else Example(_ONE, _WHY)
+        for name in (route.operation_id for route in VERB_ROUTES)
+        if isinstance(name, str)
+    },
     "note_letter": Example(_ONE, {"text": "asked the bank"}),
     "note_letters": Example(_MOVED, {"ids": [_ID], "text": "asked the bank"}),
     "list_groups": Example(GroupPage((_LINE,), after=f"3.5.e6f1b2c3d4e50.{_GROUP}")),

@@ -1,4 +1,4 @@
-"""Routes of replays: plan, start, pause, resume, cancel, report, confirm."""
+"""Routes of replays: plan, start, pause, resume, cancel, report, confirm; and of nodes."""
 
 from typing import Annotated, Any, Final, TypeAlias
 

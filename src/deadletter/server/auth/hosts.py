@@ -1,4 +1,6 @@
-"""Where the server may listen, and who counts as on this machine."""
+"""
+Hosts: where the server may listen, requests that it rejects by their host, security headers.
+"""
 
 import re
 from collections.abc import Iterable

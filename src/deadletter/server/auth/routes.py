@@ -1,4 +1,4 @@
-"""Tokens: made, listed, revoked."""
+"""Routes of access: sign in and out; create, list and revoke tokens."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, TypeAlias

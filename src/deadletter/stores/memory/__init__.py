@@ -93,7 +93,7 @@ class MemoryEngine:
         self.undertaker: Undertaker | None = MemoryUndertaker(broker, letters)
         self.postman: Postman | None = MemoryPostman(broker, letters)
         self.ledger: Ledger | None = MemoryLedger(clock=clock)
-        self.access: AccessStore = MemoryAccess(clock=clock)
+        self.access: AccessStore = MemoryAccess(clock)
         self.items: ItemStore = MemoryItems(clock=clock, dice=dice)
 
     async def close(self) -> None:

@@ -6,23 +6,17 @@ Office and ledger in a MongoDB database; messages stay where they are.
     ?prefix=shop_       before the name of every collection
 """
 
-from deadletter.core.errors import ConfigError
+from deadletter.kit import client_library
 from deadletter.ports.engine import Engine
 from deadletter.ports.features import Clock, Dice
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice, make: bool = True) -> Engine:
     """
-    Open the database a URL names, its collections made if need be.
+    Open the database of a URL; its collections are created if need be.
 
-    With `make=False` a database without our collections is left as it is: NotFound.
+    With `make=False`, raise NotFound if the database has no collections of ours.
     """
-    try:
-        from .engine import open_database  # noqa: PLC0415 -- its client is an extra
-    except ModuleNotFoundError as error:
-        if error.name not in {"pymongo", "bson"}:
-            raise
-        raise ConfigError(
-            "mongodb:// needs its client: pip install 'deadletter[mongodb]'"
-        ) from error
+    with client_library("mongodb", "mongodb", "pymongo", "bson"):
+        from .engine import open_database  # noqa: PLC0415 -- needs the client, an extra
     return await open_database(url, clock=clock, dice=dice, make=make)

@@ -1,14 +1,8 @@
-"""
-The database, seen from an event loop: turns, looks, second tries.
-
-What was asked for runs to its end, whoever stops waiting for it: a commit that is
-broken off may have been carried out or not, and nobody would know.
-"""
+"""The database: turns of writers, reads on snapshots, and retries."""
 
 import asyncio
-import os
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -19,31 +13,31 @@ from pymongo.read_concern import ReadConcern
 from pymongo.uri_parser import validate_options
 
 from deadletter.core.audit import seal
-from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.errors import Unavailable
 from deadletter.core.letter import OPEN, AuditEntry, State
 from deadletter.core.seals import MASK, PLAIN, Marks, Sealing
 from deadletter.core.text import stored
+from deadletter.kit import EngineTasks
 from deadletter.ports.features import Dice
 
-from .address import TROUBLE, Address, explained, is_passing, is_unsure, while_running
+from .address import ERRORS, Address, is_passing, is_unsure
 from .audit import document_of
 from .schema import OFFICE, SAFELY, Collections, Document, collections
 
-# Turns whose owner has gone silent.
+# Turns whose owner is silent.
 #
-# A process that is killed in its turn leaves a transaction behind that nobody will
-# ever end, and the server waits a minute before it does. Whoever is next does not:
-# the transaction is ended for it. Should its owner only have been frozen, it finds
-# nothing changed, and takes its turn anew.
+# A process that is killed in its turn leaves a transaction behind, which the server ends
+# after a minute only. The next writer ends it earlier. If the owner was only frozen, it
+# finds nothing changed and takes another turn.
 
-APP: Final = "deadletter"  # how our connections are known to the server
-SILENT: Final = 5.0  # seconds without a word
+APP: Final = "deadletter"  # the name of our connections on the server
+SILENT: Final = 5.0  # seconds without a statement
 
 _IDLE: Final = {"allUsers": False, "idleSessions": True, "idleConnections": False}
 
 
 async def end_silent(client: AsyncMongoClient[dict[str, Any]]) -> int:
-    """End the transactions of silent ones; how many there were."""
+    """End the transactions of silent owners; return their number."""
     pipeline: list[dict[str, Any]] = [
         {"$currentOp": _IDLE},
         {
@@ -63,16 +57,16 @@ async def end_silent(client: AsyncMongoClient[dict[str, Any]]) -> int:
 
 # One writer's turn: a transaction that has the whole office to itself.
 #
-# Everything that changes letters begins by counting its turn in one document, so that
-# of two at once the later one is sent away at once and comes again: what a turn reads
-# stays true until it ends. What it changes is counted and audited when it ends, in
-# the same transaction, so that nobody ever has to count letters to show a number.
+# Every change of letters begins by counting its turn in one document. Of two writers at
+# the same time, the later one conflicts at once and tries again, so what a turn reads
+# stays true until it ends. Its changes are counted and audited at its end, in the same
+# transaction, so that nobody has to count letters to show a number.
 
 Session: TypeAlias = AsyncClientSession
 
 
 class Turn:
-    """A transaction under way; `numbers` are the office's, written at the end."""
+    """A transaction in progress; `numbers` are the office's, written at the end."""
 
     def __init__(
         self, there: Collections, session: Session, office: Document, sealing: Sealing = PLAIN
@@ -88,16 +82,16 @@ class Turn:
         self._last: list[Callable[[], Awaitable[None]]] = []
 
     def at_end(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Have something written when the turn ends."""
+        """Call `write` when the turn ends."""
         self._last.append(write)
 
     def next_seq(self) -> int:
-        """A number that nothing else has or will have."""
+        """Return a number that nothing else has or will have."""
         self.numbers["seq"] += 1
         return int(self.numbers["seq"])
 
     def count(self, what: str, n: int) -> None:
-        """So many letters more were kept, purged or expired."""
+        """Count `n` more letters as kept, purged or expired."""
         self.numbers[what] += n
 
     def note_letters(self, letters: Mapping[str, int]) -> None:
@@ -123,17 +117,17 @@ class Turn:
         return self.sealing.marks(numbers["marks_key"])
 
     def shift(self, source: str, fingerprint: str, changes: Mapping[State, int]) -> None:
-        """So many letters more or less are in these states."""
+        """Add to the numbers of letters of a source and a group, by state."""
         for state, n in changes.items():
             self._by_group[fingerprint][state] += n
             self._by_source[source][state] += n
 
     def died(self, fingerprint: str, group: Document, n: int) -> None:
-        """So many letters more died of this, which leaves its group like that."""
+        """Count `n` more deaths of a group, and replace its fields."""
         self._deaths[fingerprint] = group, n
 
     def audit(self, acts: Iterable[AuditEntry]) -> None:
-        """Have acts audited."""
+        """Add acts to the audit."""
         self._acts += acts
 
     def drop_group(self, fingerprint: str) -> None:
@@ -141,7 +135,7 @@ class Turn:
         self._by_group.pop(fingerprint, None)
 
     async def end(self) -> None:
-        """Write down what was counted and what was done."""
+        """Write the counts and the audit."""
         for write in self._last:
             await write()
         groups = [
@@ -172,7 +166,7 @@ class Turn:
 
 
 async def begin(there: Collections, session: Session, sealing: Sealing = PLAIN) -> Turn:
-    """Take a turn, or be sent away because somebody else has it."""
+    """Take a turn; conflicts with another writer who has it."""
     office = await there.office.find_one_and_update(
         {"_id": OFFICE},
         {"$inc": {"turn": 1}},
@@ -202,15 +196,15 @@ Client: TypeAlias = AsyncMongoClient[Document]
 Work: TypeAlias = Callable[[Turn], Awaitable[T]]
 Look: TypeAlias = Callable[[Collections, Session], Awaitable[T]]
 
-_PATIENCE: Final = 4 * SILENT  # seconds that others may be in the way
+_PATIENCE: Final = 4 * SILENT  # seconds to wait for other writers
 _SHORT: Final = 10.0  # seconds for what takes milliseconds
-_SLOWEST: Final = 1_000_000  # bytes in a second, on the slowest wire
+_SLOWEST: Final = 1_000_000  # bytes per second, on the slowest network
 _FAREWELL: Final = 2.0  # seconds to give up a turn
 _PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.2
 _SNAPSHOT: Final = ReadConcern("snapshot")
 
-LONGEST: Final = 60.0  # seconds for anything, with all its second tries
+LONGEST: Final = 60.0  # seconds for any call, with all its retries
 
 # Unless the URL says otherwise; in milliseconds.
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -221,14 +215,14 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 
 def connect(address: Address) -> Client:
-    """A client for one event loop; nothing is sent before the first question."""
-    given = validate_options(dict(address.options), warn=False)
+    """Return a client for one event loop; it connects with the first call."""
+    given = validate_options(address.options, warn=False)
     defaults = {k: v for k, v in _DEFAULTS.items() if k.lower() not in given}
     return AsyncMongoClient(address.url, tz_aware=True, appname=APP, **defaults)
 
 
 def limit_for(size: int) -> float:
-    """Return the seconds that a turn may take which carries `size` bytes."""
+    """Return the timeout of a turn that carries `size` bytes, in seconds."""
     return _PATIENCE + size / _SLOWEST
 
 
@@ -236,81 +230,53 @@ class Database:
     """
     One MongoDB database, for one event loop.
 
-    Whatever is asked for has a deadline as a whole, `within` seconds from the start.
+    Every call has a deadline, `within` seconds from its start, and runs to its end, see
+    `EngineTasks`.
     """
 
     def __init__(self, address: Address, client: Client, dice: Dice) -> None:
         self.address = address
         self._client = client
         self._dice = dice
-        self.sealing = Sealing()  # given its keys once the office is open
+        self.sealing = Sealing()  # gets its keys once the office is open
         self.there = collections(client[address.database], address.prefix)
-        self._pid = os.getpid()
-        self._mine = asyncio.Lock()  # turns of this process wait, they do not collide
-        self._running: set[asyncio.Task[Any]] = set()
-        self._closed = False
+        self._mine = asyncio.Lock()  # turns of this process wait instead of conflicting
+        self._tasks = EngineTasks()
+        self.start = self._tasks.run_to_end
 
     async def close(self) -> None:
-        """Finish what is under way and let go. Twice is fine."""
-        self._closed = True
-        if self._running:
-            await asyncio.wait(self._running, timeout=_SHORT)
-        late = list(self._running)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        """Finish the calls that are in progress and close all connections. Idempotent."""
+        await self._tasks.close(_SHORT)
         await self._client.close()
 
     async def write(self, work: Work[T], *, within: float = LONGEST) -> T:
-        """Do it in a turn of its own; returns once it is durable."""
-        self._check()
+        """Run `work` in a turn of its own; return once it is durable."""
+        self._tasks.check_open()
         return await self.start(self._limited(self._in_turn(work), within))
 
     async def read(self, look: Look[T], *, within: float = LONGEST) -> T:
-        """Look at the office as it was at one moment."""
-        self._check()
+        """Read the office as it was at one moment."""
+        self._tasks.check_open()
         return await self.start(self._limited(self._looked(look), within))
 
     async def search(self, look: Look[T]) -> T:
-        """Look like `read`; it changes nothing, so it ends with the wait for it."""
-        return await self._begun(self._looked(look))
+        """Read like `read` does; the search ends when the caller stops waiting."""
+        return await self._tasks.run(self._looked(look))
 
     async def plainly(self, work: Callable[[Collections], Awaitable[T]]) -> T:
-        """Do something whose every part stands for itself."""
-        self._check()
+        """Run `work` without a transaction: each of its operations stands for itself."""
+        self._tasks.check_open()
         doing = self._translated(work(self.there))
         return await self.start(self._limited(doing, _SHORT))
 
-    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Have something done to its end; waiting for it can be given up."""
-        return asyncio.shield(self._begun(work))
-
-    def _begun(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        try:
-            self._check()
-        except DeadLetterError:
-            work.close()
-            raise
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # of one nobody waits for any more
-
     async def _limited(self, work: Awaitable[T], within: float) -> T:
-        """Wait for it in time, or not: the library ends the connection then."""
+        """Wait with a deadline; the library closes a connection that misses it."""
         deadline = asyncio.timeout(within)
         try:
             async with deadline:
                 return await work
         except TimeoutError as error:
-            raise Unavailable(
-                f"MongoDB at {self.address.shown}: no answer within {within:g} s"
-            ) from error
+            raise Unavailable(f"{self.address.name}: no answer within {within:g} s") from error
 
     async def _in_turn(self, work: Work[T]) -> T:
         deadline = _now() + _PATIENCE
@@ -318,9 +284,11 @@ class Database:
             async with asyncio.timeout_at(deadline):
                 await self._mine.acquire()
         except TimeoutError:
-            raise Unavailable(f"MongoDB at {self.address.shown}: it was never our turn") from None
+            raise Unavailable(
+                f"{self.address.name}: other writers were in the way for {_PATIENCE:g} s: try again"
+            ) from None
         try:
-            return await self._translated(self._tried(work, deadline))
+            return await self._translated(self._retried(work, deadline))
         finally:
             self._mine.release()
 
@@ -332,13 +300,10 @@ class Database:
         return await self._translated(looked())
 
     async def _translated(self, work: Awaitable[T]) -> T:
-        try:
+        with ERRORS.translated(self.address.name):
             return await work
-        except TROUBLE as error:
-            told = explained(error, self.address.shown)
-            raise while_running(told) from error
 
-    async def _tried(self, work: Work[T], deadline: float) -> T:
+    async def _retried(self, work: Work[T], deadline: float) -> T:
         patience = _now() + SILENT
         pause = _PAUSE
         async with self._client.start_session() as session:
@@ -350,9 +315,9 @@ class Database:
                         raise
                 if _now() > patience:
                     patience = _now() + 1.0
-                    with suppress(PyMongoError):  # then it takes a minute
+                    with suppress(PyMongoError):  # then the server ends them after a minute
                         await end_silent(self._client)
-                # Out of step with the others.
+                # The random pause keeps processes out of step.
                 await asyncio.sleep(pause * self._dice.draw())
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -363,7 +328,7 @@ class Database:
             result = await work(turn)
             await turn.end()
         except BaseException:
-            with suppress(PyMongoError, TimeoutError):  # it ends by itself then
+            with suppress(PyMongoError, TimeoutError):  # the server ends it later
                 async with asyncio.timeout(_FAREWELL):
                     await session.abort_transaction()
             raise
@@ -376,15 +341,6 @@ class Database:
                 await asyncio.sleep(_PAUSE)
             else:
                 return result
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise ConfigError(
-                "this engine was opened before a fork and cannot be used in the child:"
-                " open it again there, after the fork"
-            )
-        if self._closed:
-            raise Unavailable("the engine is closed")
 
 
 def _now() -> float:

@@ -1,25 +1,21 @@
-"""
-The database, seen from an event loop: statements, transactions, second tries.
-
-What was asked for runs to its end, whoever stops waiting for it: a statement
-that is broken off may have been carried out or not, and nobody would know.
-"""
+"""The database: connections, statements, transactions, retries and notifications."""
 
 import asyncio
-import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 
-from deadletter.core.errors import ConfigError, DeadLetterError, Unavailable
+from deadletter.core.errors import DeadLetterError, Unavailable
 from deadletter.core.grouping import GroupLimit
 from deadletter.core.seals import PLAIN, Sealing
+from deadletter.kit import EngineTasks
 
-from .address import Address, explained, is_broken, is_theirs, while_running
+from .address import Address, is_broken, is_foreign, running_error
 
 # Connections to the server: few, opened when needed, replaced when broken.
 
@@ -27,47 +23,47 @@ Connection: TypeAlias = asyncpg.Connection
 
 
 class OfficeConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows what letters and the audit are sealed with."""
+    """A connection with the keys that seal letters and the audit."""
 
     sealing: Sealing = PLAIN
     office_key: bytes | None = None  # of the office's sums, as far as we know
 
 
 def sealing_of(connection: Connection) -> Sealing:
-    """What letters and the audit are sealed with on this connection."""
-    # Not by its class: asyncpg takes all of its connections for instances of any.
+    """Return the keys that seal letters and the audit on this connection."""
+    # isinstance does not tell: asyncpg says that every connection is of every class.
     sealing: Sealing = getattr(connection, "sealing", PLAIN)
     return sealing
 
 
 _PATIENCE: Final = 10.0  # seconds for a connection to be made
-_FAREWELL: Final = 2.0  # seconds for a connection to be closed in good order
+_FAREWELL: Final = 2.0  # seconds for a connection to be closed properly
 LONGEST: Final = 60.0  # seconds for a statement
 
-# Plans are made once and used for long, also when a queue that was empty has a
-# million messages: they must always go by the indexes. For the same reason messages
-# are found by `= ANY` of a list, and not by a join with it: no plan, however wrong
-# about the numbers, looks at more. Compiling would take longer than running.
+# Plans are cached, and still used when an empty queue has grown to a million messages:
+# they must always use the indexes. For the same reason messages are found by `= ANY` of
+# a list instead of a join with it: then no plan reads more rows, however wrong its
+# estimates are. JIT compilation would take longer than the statements.
 SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "jit": "off",
-    "random_page_cost": "1.1",  # what we look for is mostly in memory
+    "random_page_cost": "1.1",  # most pages are in memory
 }
 
 
 async def connect(
     address: Address, dsn: str | None = None, *, sealing: Sealing = PLAIN
 ) -> Connection:
-    """One connection, to the server or to where the `dsn` says."""
+    """Connect to the server, or to another `dsn`."""
     settings = {"application_name": "deadletter"}
     connection = await asyncpg.connect(
         dsn or address.dsn,
         timeout=_PATIENCE,
         command_timeout=LONGEST,
-        # Behind pgbouncer a prepared statement may be another session's, and
-        # settings are refused.
+        # Behind pgbouncer a prepared statement may belong to another session, and
+        # settings are rejected.
         statement_cache_size=0 if address.pgbouncer else 200,
         max_cached_statement_lifetime=0,
         server_settings=settings if address.pgbouncer else settings | SETTINGS,
@@ -78,7 +74,7 @@ async def connect(
 
 
 class Pool:
-    """Up to `size` connections; whoever needs one more waits for it."""
+    """Up to `size` connections; further callers wait for one."""
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], *, size: int) -> None:
         self._connect = connect
@@ -87,13 +83,13 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection of one's own, for a while."""
+        """Lend a connection to the caller alone."""
         async with self._slots:
             connection = await self._get()
             try:
                 yield connection
             except BaseException as error:
-                # Where it stands now is not worth finding out.
+                # The state of the connection is unknown.
                 if is_broken(error) or connection.is_in_transaction():
                     connection.terminate()
                 else:
@@ -102,12 +98,12 @@ class Pool:
             self._idle.append(connection)
 
     def drop(self) -> None:
-        """Forget all idle connections: the server they led to is gone."""
+        """Terminate all idle connections: their server is gone."""
         while self._idle:
             self._idle.pop().terminate()
 
     async def close(self) -> None:
-        """Say good-bye on all idle connections, to whoever still listens."""
+        """Close all idle connections properly."""
         idle, self._idle = self._idle, []
         leaving = (connection.close(timeout=_FAREWELL) for connection in idle)
         await asyncio.gather(*leaving, return_exceptions=True)
@@ -125,12 +121,12 @@ Work: TypeAlias = Callable[[Connection], Awaitable[T]]
 Rows: TypeAlias = list[Any]
 
 _TRIES: Final = 20
-_SHORT: Final = 10.0  # seconds for what takes milliseconds, waiting and second tries in
-_SLOWEST: Final = 1_000_000  # bytes in a second, on the slowest wire
+_SHORT: Final = 10.0  # seconds for what takes milliseconds, with waiting and retries
+_SLOWEST: Final = 1_000_000  # bytes per second, on the slowest network
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_LOOK: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# A step of a search takes a fraction of this; nobody waits for one that does not.
-_SEARCH: Final = f"{_LOOK}; SET LOCAL statement_timeout = 5000"
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A step of a search usually takes a fraction of this timeout.
+_SEARCH: Final = f"{_SNAPSHOT}; SET LOCAL statement_timeout = 5000"
 _SOON: Final = "; SET LOCAL synchronous_commit = off"
 _LOCALLY: Final = "".join(
     f"; SET LOCAL {name} = {value}"
@@ -140,11 +136,11 @@ _LOCALLY: Final = "".join(
 
 
 class Again(Exception):
-    """Somebody else was faster: look again, in a new transaction."""
+    """Another writer was faster: run the transaction again."""
 
 
 def limit_for(size: int = 0) -> float:
-    """Return the seconds that something short may take which carries `size` bytes."""
+    """Return the timeout of a short call that carries `size` bytes, in seconds."""
     return _SHORT + size / _SLOWEST
 
 
@@ -152,102 +148,72 @@ class Database:
     """
     One PostgreSQL database, for one event loop.
 
-    Whatever is asked for has a deadline as a whole, `within` seconds from the start,
-    with the time it waits for a connection. One that is not met is Unavailable, and
-    ends the connection: nobody else comes upon half an answer.
+    Every call has a deadline: `within` seconds, including the wait for a connection. A
+    call that misses it raises Unavailable, and its connection is closed, so that nobody
+    else reads half an answer. Calls run to their end, see `EngineTasks`.
     """
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.group_limit = GroupLimit()
-        self._pid = os.getpid()
-        self.sealing = Sealing()  # given its keys once the office is open
+        self.sealing = Sealing()  # gets its keys once the office is open
         self._pool = Pool(lambda: connect(address, sealing=self.sealing), size=address.pool)
-        self._running: set[asyncio.Task[Any]] = set()
-        self._closed = False
+        self._tasks = EngineTasks()
+        self.start = self._tasks.run_to_end
 
     async def close(self) -> None:
-        """Finish what is under way and let go. Twice is fine."""
-        self._closed = True
-        if self._running:
-            await asyncio.wait(self._running, timeout=_SHORT)
-        late = list(self._running)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        """Finish the calls that are in progress and close all connections. Idempotent."""
+        await self._tasks.close(_SHORT)
         await self._pool.close()
 
     def reconnect(self) -> None:
-        """Give up all connections that are not in use."""
+        """Terminate all connections that are not in use."""
         self._pool.drop()
 
     async def fetch(self, sql: str, *values: Any, within: float = _SHORT) -> Rows:
-        """Run one statement by itself; returns once what it did is durable."""
+        """Run one statement by itself; return once its changes are durable."""
         if self.address.pgbouncer:
             return await self.write(lambda c: c.fetch(sql, *values), within=within)
         return await self.start(self._limited(lambda c: c.fetch(sql, *values), within))
 
     async def write(self, work: Work[T], *, durable: bool = True, within: float = LONGEST) -> T:
         """
-        Do it in a transaction, again if others were in the way.
+        Run `work` in a transaction, again if others were in the way.
 
-        Returns once it is durable, or will be with whatever is written next.
+        Returns once it is durable. Unless `durable`, that is with the next durable write.
         """
         begin = _BEGIN if durable else _BEGIN + _SOON
         transaction = partial(self._transact, work=work, begin=begin)
         return await self.start(self._limited(transaction, within))
 
     async def read(self, work: Work[T], *, within: float = LONGEST) -> T:
-        """Do it on a snapshot of what has been committed."""
-        transaction = partial(self._transact, work=work, begin=_LOOK)
+        """Run `work` on a snapshot of what has been committed."""
+        transaction = partial(self._transact, work=work, begin=_SNAPSHOT)
         return await self.start(self._limited(transaction, within))
 
     async def search(self, work: Work[T]) -> T:
-        """Do it like `read`; it changes nothing, so it ends with the wait for it."""
-        task = self._begun(self._tried(lambda c: self._transact(c, work, _SEARCH)))
-        return await task
-
-    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Have something done to its end; waiting for it can be given up."""
-        return asyncio.shield(self._begun(work))
-
-    def _begun(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        try:
-            self._check()
-        except DeadLetterError:
-            work.close()
-            raise
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # of one nobody waits for any more
+        """Run `work` like `read` does; it ends when the caller stops waiting."""
+        return await self._tasks.run(self._retried(lambda c: self._transact(c, work, _SEARCH)))
 
     async def _limited(self, work: Work[T], within: float) -> T:
-        """Do it in time, or not: then the connection is gone as well."""
+        """Run `work` with a deadline; a connection that misses it is closed."""
         deadline = asyncio.timeout(within)
         try:
             async with deadline:
-                return await self._tried(work)
+                return await self._retried(work)
         except TimeoutError as error:
-            self._pool.drop()  # the others lead to where this one led
-            raise Unavailable(
-                f"PostgreSQL at {self.address.shown}: no answer within {within:g} s"
-            ) from error
+            self._pool.drop()  # the other connections lead to the same server
+            raise Unavailable(f"{self.address.name}: no answer within {within:g} s") from error
 
-    async def _tried(self, work: Work[T]) -> T:
+    async def _retried(self, work: Work[T]) -> T:
         for tries in range(_TRIES):
             try:
                 return await self._once(work)
             except (Again, asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
-                # The jitter guards nothing, it only keeps processes out of step.
+                # The jitter keeps processes out of step.
                 await asyncio.sleep(0.002 * tries * random.random())  # noqa: S311 -- not a secret
         raise Unavailable(
-            f"PostgreSQL at {self.address.shown}: others were in the way {_TRIES} times"
+            f"{self.address.name}: others were in the way {_TRIES} times: try again later"
         )
 
     async def _once(self, work: Work[T]) -> T:
@@ -257,11 +223,11 @@ class Database:
         except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
             raise
         except Exception as error:
-            if not is_theirs(error):
+            if not is_foreign(error):
                 raise
             if is_broken(error):
                 self._pool.drop()
-            raise self._told(error) from error
+            raise running_error(error, self.address) from error
 
     async def _transact(self, connection: Connection, work: Work[T], begin: str) -> T:
         settings = _LOCALLY if self.address.pgbouncer else ""
@@ -269,21 +235,105 @@ class Database:
         try:
             result = await work(connection)
         except (asyncpg.PostgresError, DeadLetterError, Again) as error:
-            # After anything else the connection is given up, and this with it.
+            # After any other error the connection is closed, and the transaction with it.
             if not connection.is_closed() and not is_broken(error):
                 await connection.execute("ROLLBACK")
             raise
         await connection.execute("COMMIT")
         return result
 
-    def _told(self, error: BaseException) -> DeadLetterError:
-        return while_running(explained(error, self.address.shown))
 
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise ConfigError(
-                "this engine was opened before a fork and cannot be used in the child:"
-                " open it again there, after the fork"
-            )
-        if self._closed:
-            raise Unavailable("the engine is closed")
+# Notifications.
+
+Listen: TypeAlias = Callable[[], Awaitable[Connection]]
+
+LOOK: Final = 2.0  # seconds between two polls while we get notifications
+LOOK_OFTEN: Final = 0.2  # ...and while we get none
+ITEMS: Final = "items:"  # before the name of a lease queue
+_PAUSE: Final = 1.0  # seconds until the next attempt to listen
+
+
+class Waking:
+    """
+    Wakes the receivers of this process that wait for a message.
+
+    Senders of this process ring at once. Other processes notify one connection that
+    listens. Since it may break without notice, receivers also poll from time to time.
+    """
+
+    def __init__(self, listen: Listen | None) -> None:
+        self._listen = listen
+        self._waiting: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        self._items: Callable[[str | None], None] | None = None
+        self._is_notified = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait before the next poll."""
+        return LOOK if self._is_notified else LOOK_OFTEN
+
+    @contextmanager
+    def bell(self, mailbox: int) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the mailbox may have a new message."""
+        self._start()
+        bell = asyncio.Event()
+        self._waiting[mailbox].add(bell)
+        try:
+            yield bell
+        finally:
+            self._waiting[mailbox].discard(bell)
+
+    def ring(self, mailbox: int) -> None:
+        """Wake the receivers of a mailbox."""
+        for bell in self._waiting.get(mailbox, ()):
+            bell.set()
+
+    def listen_for_items(self, tell: Callable[[str | None], None]) -> None:
+        """
+        Call `tell` with the names of lease queues that have new items.
+
+        None stands for any queue: a notification may have been missed.
+        """
+        self._items = tell
+        self._start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _start(self) -> None:
+        if self._listen is not None and self._task is None:
+            self._task = asyncio.create_task(self._keep_listening(self._listen))
+
+    async def _keep_listening(self, listen: Listen) -> None:
+        while True:
+            with suppress(Exception):  # receivers poll meanwhile
+                await self._listen_once(await listen())
+            self._is_notified = False
+            await asyncio.sleep(_PAUSE)
+
+    async def _listen_once(self, connection: Connection) -> None:
+        gone = asyncio.Event()
+        connection.add_termination_listener(lambda _: gone.set())
+        try:
+            await connection.add_listener("deadletter", self._notified)
+            self._is_notified = True
+            for bells in self._waiting.values():  # for messages sent before we listened
+                for bell in bells:
+                    bell.set()
+            if self._items is not None:
+                self._items(None)
+            await gone.wait()
+        finally:
+            connection.terminate()
+
+    def _notified(self, *heard: Any) -> None:
+        payload = heard[-1]
+        if payload.isascii() and payload.isdigit():
+            self.ring(int(payload))
+        elif self._items is not None and payload.startswith(ITEMS):
+            self._items(payload.removeprefix(ITEMS))

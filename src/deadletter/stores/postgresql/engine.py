@@ -1,4 +1,4 @@
-"""Everything in one database."""
+"""The engine: migrations, opening, and all stores in one database."""
 
 from functools import partial
 from importlib.resources import files
@@ -13,7 +13,7 @@ from deadletter.ports.features import Clock, Durability, Features
 from deadletter.ports.letters import LetterStore
 
 from .access import PostgresqlAccess
-from .address import TROUBLE, Address, explained, read_url
+from .address import ERRORS, Address, read_url
 from .atomic import PostgresqlPostman, PostgresqlUndertaker
 from .database import Connection, Database, Waking, connect
 from .items import PostgresqlItems
@@ -21,20 +21,20 @@ from .ledger import PostgresqlLedger
 from .letters import PostgresqlLetters
 from .mailboxes import PostgresqlBroker
 
-# Numbered migrations, applied by whoever opens the database first.
+# Numbered migrations, applied by the first process that opens the database.
 
 MIGRATIONS: Final = files(__package__) / "migrations"
 
-# Held until the end of the transaction. Any number will do that nobody else uses.
+# Held until the end of the transaction. The number is arbitrary, but ours alone.
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7163384699740971)"
-# Asked of the catalogue's own tables: what a session remembers of names may be older
-# than the lock it has waited for.
+# Read from the catalogue's own tables: names that a session has cached may be older than
+# the lock that it has waited for.
 _IS_THERE: Final = """
 SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables
     WHERE schemaname = 'deadletter' AND tablename = 'migrations')
 """
 _VERSION: Final = "SELECT coalesce(max(number), 0) FROM deadletter.migrations"
-# With the schema there already, making it may still be forbidden.
+# The user may lack the permission to create a schema that exists already.
 _FIND: Final = """
 SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'deadletter')
 """
@@ -49,7 +49,7 @@ _APPLIED: Final = "INSERT INTO deadletter.migrations (number) VALUES ($1)"
 
 
 def known() -> list[tuple[int, str]]:
-    """Number and text of every migration, in order."""
+    """Return number and text of every migration, in order."""
     found = [
         (int(file.name.partition("_")[0]), file.read_text("utf-8"))
         for file in MIGRATIONS.iterdir()
@@ -60,10 +60,10 @@ def known() -> list[tuple[int, str]]:
 
 async def migrate(connection: Connection) -> int:
     """
-    Bring the database up to date and say which version that is.
+    Apply missing migrations and return the version of the schema.
 
-    Safe however many processes do it at once: one migrates, in one transaction,
-    and the others wait for it and find nothing left to do.
+    Any number of processes may do this at once: one migrates, in one transaction. The
+    others wait for it and find nothing left to do.
     """
     migrations = known()
     newest = migrations[-1][0]
@@ -75,7 +75,7 @@ async def migrate(connection: Connection) -> int:
 
 
 async def is_there(connection: Connection) -> bool:
-    """Return whether somebody has made our tables."""
+    """Return whether our tables exist."""
     return bool(await connection.fetchval(_IS_THERE))
 
 
@@ -101,7 +101,7 @@ async def _apply(connection: Connection, migrations: list[tuple[int, str]], newe
             await connection.execute(_APPLIED, number)
 
 
-# What PostgreSQL promises; what an opened one promises may be less durable.
+# The best that PostgreSQL offers; a server may be less durable.
 
 FEATURES: Final = Features(
     engine="postgresql",
@@ -110,7 +110,7 @@ FEATURES: Final = Features(
 )
 
 
-# Making the tables, or saying in one sentence why the database cannot be used.
+# Opening: create the tables, or explain why the database cannot be used.
 
 _OLDEST: Final = 14
 _SERVER: Final = """
@@ -122,10 +122,10 @@ SELECT current_setting('server_version_num')::int / 10000,
 
 async def prepare(address: Address, *, make: bool = True) -> Features:
     """
-    Bring the tables up to date and say what the server promises.
+    Bring the tables up to date and return the server's features.
 
-    Raises ConfigError with what to do when that cannot be. Without `make`, tables
-    that are missing altogether are NotFound.
+    Raises ConfigError with what to do if the database cannot be used. Without `make`,
+    raises NotFound if there are no tables.
     """
     try:
         connection = await connect(address)
@@ -133,25 +133,23 @@ async def prepare(address: Address, *, make: bool = True) -> Features:
             version, encoding, *durable = await connection.fetchrow(_SERVER)
             _check(version, encoding, address)
             if not make and not await is_there(connection):
-                raise no_office(address.shown)
+                raise no_office(address.where)
             await migrate(connection)
         finally:
             connection.terminate()
-    except TROUBLE as error:
-        raise explained(error, address.shown) from error
-    except ValueError as error:  # the client library's own reading of the URL
-        raise ConfigError(f"the PostgreSQL URL cannot be read: {error}") from error
+    except ERRORS.known as error:
+        raise ERRORS.translate_opening(error, address.name) from error
+    except ValueError as error:  # of the client library
+        raise ConfigError(f"the PostgreSQL URL is invalid: {error}") from error
     return replace(FEATURES, durability=_durability(*durable))
 
 
 def _check(version: int, encoding: str, address: Address) -> None:
     if version < _OLDEST:
-        raise ConfigError(
-            f"PostgreSQL at {address.shown} is of version {version}: use {_OLDEST} or newer"
-        )
+        raise ConfigError(f"{address.name} has version {version}: use {_OLDEST} or newer")
     if encoding != "UTF8":
         raise ConfigError(
-            f"the database at {address.shown} is encoded as {encoding}: use one in UTF8"
+            f"{address.name} has the encoding {encoding}: use a database in UTF8"
             " (createdb --encoding=UTF8 --template=template0 NAME)"
         )
 
@@ -178,20 +176,20 @@ class PostgresqlEngine:
             self._db, clock=clock, features=features
         )
         self.ledger: Ledger | None = PostgresqlLedger(self._db)
-        self.access: AccessStore = PostgresqlAccess(self._db, clock=clock)
+        self.access: AccessStore = PostgresqlAccess(self._db, clock)
         self.undertaker: Undertaker | None = PostgresqlUndertaker(self._db, broker, clock)
         self.postman: Postman | None = PostgresqlPostman(self._db, self._waking, clock)
         self._items = PostgresqlItems(self._db, self._waking)
         self.items: ItemStore = self._items
 
     async def close(self) -> None:
-        """Finish what is under way and let go of all connections."""
+        """Finish the calls that are in progress and close all connections."""
         await self._items.stop()
         await self._waking.stop()
         await self._db.close()
 
 
 async def open_database(url: str, clock: Clock, *, make: bool = True) -> PostgresqlEngine:
-    """Open the database a URL names, its tables made and migrated if need be."""
+    """Open the database of a URL; create and migrate its tables if need be."""
     address = read_url(url)
     return PostgresqlEngine(address, await prepare(address, make=make), clock)

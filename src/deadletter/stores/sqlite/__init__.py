@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from deadletter.core.errors import ConfigError
-from deadletter.core.redact import redact, sqlite_file
+from msgspec import Struct
+
+from deadletter.core.redact import sqlite_file
+from deadletter.kit import UrlForm
 from deadletter.ports.broker import Broker, Postman, Undertaker
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Dice, Durability, Features
@@ -25,6 +27,15 @@ from .items import SqliteItems
 from .ledger import SqliteLedger
 from .letters import SqliteLetters
 from .mailboxes import SqliteBroker
+
+
+class Options(Struct, frozen=True):
+    """Parameters of an SQLite URL."""
+
+    synchronous: Synchronous = "full"
+
+
+URL: Final = UrlForm("SQLite", {"sqlite": None}, Options, example="sqlite:///shop.db")
 
 _DURABILITY: Final[dict[Synchronous, Durability]] = {
     "full": Durability.POWER_SAFE,
@@ -65,8 +76,10 @@ class SqliteEngine:
 
 
 async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
-    """Open the file a URL names, made and migrated if need be."""
-    path, synchronous = _read_url(url)
+    """Open the file of a URL; create and migrate it if need be."""
+    path = Path(sqlite_file(url))
+    given = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    synchronous = URL.read_options("sqlite", dict(given)).synchronous
     db = Database(path, synchronous=synchronous, clock=clock)
     await db.open()
     features = Features(
@@ -76,19 +89,3 @@ async def open_engine(url: str, *, clock: Clock, dice: Dice) -> SqliteEngine:
         keeps_locks=db.lock_problem is None,
     )
     return SqliteEngine(db, features, dice)
-
-
-def _read_url(url: str) -> tuple[Path, Synchronous]:
-    query = urlsplit(url).query
-    return Path(sqlite_file(url)), _synchronous(redact(url), query)
-
-
-def _synchronous(url: str, query: str) -> Synchronous:
-    asked: Synchronous = "full"
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name != "synchronous":
-            raise ConfigError(f"unknown parameter {name!a} in {url!a}; known is: synchronous")
-        if value not in _DURABILITY:
-            raise ConfigError(f"synchronous is full or normal, not {value!a}")
-        asked = value
-    return asked

@@ -3,249 +3,114 @@
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import count
-from secrets import randbits
-from typing import Any, Final
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
-from deadletter.core.access import Answer, Pass, Role, Session, Token, to_the_hour
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.office.transactions.access import AccessTable, Transaction, TransactionalAccess
+from deadletter.office.transactions.operations import run_now
 
 from .engine import Database
-from .sql import Row, micros, shown, storable, when
+from .sql import micros, shown, storable, stored, when
 
-TOKEN: Final = """
-id, hash, created_at, created_by, expires_at, last_used_at, name, role, sources,
-principal
-"""  # noqa: S105 -- columns
-SESSION: Final = """
-hash, csrf, created_at, expires_at, name, role, sources, principal, token_id
-"""
-ANSWER: Final = "key, request, status, body, content_type, expires_at"
+# ruff: noqa: S608 -- names of tables and columns are constants of ours
 
-_sources: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+T = TypeVar("T")
+R = TypeVar("R", bound=Struct)
 
 
-def token_row(token: Token) -> Row:
-    """Return a token as a row."""
-    return (
-        *(token.id, token.hash, micros(token.created_at), token.created_by),
-        *(_micros(token.expires_at), _micros(token.last_used_at)),
-        *_pass_row(token.to),
-    )
+class SqliteAccessOperations:
+    """Operations inside one transaction; none of them waits."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def find(
+        self, table: AccessTable[R], column: str, value: str, *, hold: bool = False
+    ) -> R | None:
+        """Return the record with this value; a write transaction holds the whole file."""
+        sql = f"SELECT {_names(table)} FROM {table.name} WHERE {column} = ?"
+        row = self._connection.execute(sql, (stored(value),)).fetchone()
+        return None if row is None else _record(table, row)
+
+    async def find_all(self, table: AccessTable[R]) -> list[R]:
+        """Return all records."""
+        rows = self._connection.execute(f"SELECT {_names(table)} FROM {table.name}")
+        return [_record(table, row) for row in rows]
+
+    async def insert(self, table: AccessTable[R], record: R) -> bool:
+        """Insert a record; return False if a unique column has such a value already."""
+        marks = ", ".join("?" * len(table.columns))
+        sql = f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        return self._change(sql, *_row(table, record)) > 0
+
+    async def update(self, table: AccessTable[R], record: R) -> None:
+        """Replace the record with the same key."""
+        columns = ", ".join(f"{name} = ?" for name in table.columns)
+        self._change(
+            f"UPDATE {table.name} SET {columns} WHERE {table.key} = ?",
+            *_row(table, record),
+            stored(getattr(record, table.key)),
+        )
+
+    async def delete(self, table: AccessTable[R], column: str, value: str) -> int:
+        """Delete the records with this value; return their number."""
+        return self._change(f"DELETE FROM {table.name} WHERE {column} = ?", stored(value))
+
+    async def delete_expired(self, table: AccessTable[R], now: datetime, limit: int) -> int:
+        """Delete up to `limit` expired records; return their number."""
+        return self._change(
+            f"DELETE FROM {table.name} WHERE {table.key} IN (SELECT {table.key}"
+            f" FROM {table.name} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
+            micros(now),
+            limit,
+        )
+
+    def _change(self, sql: str, *values: Any) -> int:
+        return self._connection.execute(sql, values).rowcount
 
 
-def session_row(session: Session) -> Row:
-    """Return a session as a row."""
-    return (
-        *(session.hash, session.csrf),
-        *(micros(session.created_at), micros(session.expires_at)),
-        *(*_pass_row(session.to), session.token_id),
-    )
+def _names(table: AccessTable[R]) -> str:
+    return ", ".join(table.columns)
 
 
-def _pass_row(to: Pass) -> Row:
-    sources = msgspec.json.encode(to.sources).decode()
-    return to.name, to.role, sources, to.principal
+def _row(table: AccessTable[R], record: R) -> Sequence[Any]:
+    return storable([_stored(value) for value in table.row_of(record)])
 
 
-def _pass(name: str | bytes, role: str, sources: str, principal: str) -> Pass:
-    return Pass(name=shown(name), role=Role(role), sources=_sources(sources), principal=principal)
+def _stored(value: Any) -> Any:
+    match value:
+        case datetime():
+            return micros(value)
+        case tuple():
+            return msgspec.json.encode(value).decode()
+    return value
 
 
-def token_of(row: Row) -> Token:
-    """Return a token from a row with the columns `TOKEN`."""
-    id_, hash_, created_at, created_by, expires_at, last_used_at, *to = row
-    return Token(
-        id=id_,
-        hash=hash_,
-        to=_pass(*to),
-        created_at=when(created_at),
-        created_by=shown(created_by),
-        expires_at=_when(expires_at),
-        last_used_at=_when(last_used_at),
-    )
+def _record(table: AccessTable[R], row: Sequence[Any]) -> R:
+    return table.record_of([_shown(*one) for one in zip(table.columns, row, strict=True)])
 
 
-def session_of(row: Row) -> Session:
-    """Return a session from a row with the columns `SESSION`."""
-    hash_, csrf, created_at, expires_at, *to, token_id = row
-    return Session(
-        hash=hash_,
-        to=_pass(*to),
-        token_id=token_id,
-        csrf=csrf,
-        created_at=when(created_at),
-        expires_at=when(expires_at),
-    )
+def _shown(column: str, value: Any) -> Any:
+    if column in AccessTable.times:
+        return None if value is None else when(value)
+    if column == "sources":
+        return msgspec.json.decode(value)
+    return value if column == "body" else shown(value)
 
 
-def answer_row(answer: Answer) -> Row:
-    """Return an answer as a row."""
-    return (
-        *(answer.key, answer.request, answer.status, answer.body),
-        *(answer.content_type, micros(answer.expires_at)),
-    )
-
-
-def answer_of(row: Row) -> Answer:
-    """Return an answer from a row with the columns `ANSWER`."""
-    key, request, status, body, content_type, expires_at = row
-    return Answer(
-        key=shown(key),
-        request=shown(request),
-        status=status,
-        body=body,
-        content_type=shown(content_type),
-        expires_at=when(expires_at),
-    )
-
-
-def _micros(at: datetime | None) -> int | None:
-    return None if at is None else micros(at)
-
-
-def _when(at: int | None) -> datetime | None:
-    return None if at is None else when(at)
-
-
-# ruff: noqa: S608 -- all SQL here is made of constants
-_ADD: Final = f"""
-INSERT INTO access_tokens ({TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-"""
-_TOKEN: Final = f"SELECT {TOKEN} FROM access_tokens WHERE hash = ?"
-_BY_NAME: Final = f"SELECT {TOKEN} FROM access_tokens ORDER BY name, id"
-_USED: Final = "UPDATE access_tokens SET last_used_at = ? WHERE id = ?"
-_REVOKE: Final = "DELETE FROM access_tokens WHERE id = ?"
-_CLOSE_ALL: Final = "DELETE FROM access_sessions WHERE token_id = ?"
-
-_OPEN: Final = f"""
-INSERT INTO access_sessions ({SESSION})
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, id FROM access_tokens WHERE id = ?
-"""
-_SESSION: Final = f"""
-SELECT {SESSION} FROM access_sessions WHERE hash = ? AND expires_at > ?
-"""
-_CLOSE: Final = "DELETE FROM access_sessions WHERE hash = ?"
-
-_ANSWER: Final = f"SELECT {ANSWER} FROM access_answers WHERE key = ?"
-_WRITE: Final = f"""
-INSERT INTO access_answers ({ANSWER}) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET request = excluded.request, status = excluded.status,
-    body = excluded.body, content_type = excluded.content_type,
-    expires_at = excluded.expires_at
-"""
-_BEGIN: Final = f"{_WRITE} WHERE access_answers.expires_at <= ?"
-_FINISH: Final = f"""{_WRITE}
-WHERE access_answers.status IS NULL AND access_answers.request = excluded.request
-"""
-_DROP: Final = "DELETE FROM access_answers WHERE key = ?"
-
-_OVER: Final = """
-DELETE FROM {table} WHERE {key} IN (
-    SELECT {key} FROM {table} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)
-"""
-_SESSIONS_OVER: Final = _OVER.format(table="access_sessions", key="hash")
-_ANSWERS_OVER: Final = _OVER.format(table="access_answers", key="key")
-
-
-class SqliteAccess:
+class SqliteAccess(TransactionalAccess):
     """Access for every process that opens the file."""
 
     def __init__(self, db: Database) -> None:
+        super().__init__(db.clock)
         self._db = db
 
-    async def add_token(self, token: Token) -> None:
-        """Store a token; raises Conflict if its id or hash exists."""
-        if not await self._changed(_ADD, token_row(token)):
-            raise Conflict(f"there is a token {token.id} already")
+    async def write(self, transaction: Transaction[T]) -> T:
+        """Run a transaction on the writer thread."""
+        return await self._db.write(lambda c: run_now(transaction(SqliteAccessOperations(c))))
 
-    async def token(self, hash: str) -> Token | None:
-        """Return the token with this hash, or None if it is unknown or revoked."""
-        rows = await self._fetch(_TOKEN, (hash,))
-        return token_of(rows[0]) if rows else None
-
-    async def tokens(self) -> Sequence[Token]:
-        """Return all tokens that are not revoked, by name."""
-        return [token_of(row) for row in await self._fetch(_BY_NAME)]
-
-    async def used(self, id: str) -> None:
-        """Record that a token was used now, to the hour."""
-        hour = to_the_hour(self._db.clock.now())
-        await self._changed(_USED, (micros(hour), id))
-
-    async def revoke(self, id: str) -> bool:
-        """Delete a token and its sessions; return whether it existed."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            connection.execute(_CLOSE_ALL, (id,))
-            return connection.execute(_REVOKE, (id,)).rowcount > 0
-
-        return await self._db.write(work)
-
-    async def open_session(self, session: Session) -> None:
-        """Store a session; raises NotFound if its token is gone."""
-        if not await self._changed(_OPEN, session_row(session)):
-            raise NotFound(f"there is no token {session.token_id}")
-
-    async def session(self, hash: str) -> Session | None:
-        """Return the session with this hash, or None if it is unknown or expired."""
-        rows = await self._fetch(_SESSION, (hash, self._now()))
-        return session_of(rows[0]) if rows else None
-
-    async def close_session(self, hash: str) -> None:
-        """Delete a session."""
-        await self._changed(_CLOSE, (hash,))
-
-    async def begin_answer(self, answer: Answer) -> Answer | None:
-        """Claim an idempotency key; return None, or the answer that holds it."""
-        row = storable(answer_row(answer))
-
-        def work(connection: sqlite3.Connection) -> Any:
-            if connection.execute(_BEGIN, (*row, self._now())).rowcount:
-                return None
-            return connection.execute(_ANSWER, row[:1]).fetchone()
-
-        found = await self._db.write(work)
-        return None if found is None else answer_of(found)
-
-    async def finish_answer(self, answer: Answer) -> None:
-        """Store the answer to a request."""
-        await self._changed(_FINISH, answer_row(answer))
-
-    async def drop_answer(self, key: str) -> None:
-        """Release a key: the request failed and may be tried again."""
-        await self._changed(_DROP, (key,))
-
-    async def tidy(self, *, limit: int = 1000) -> int:
-        """Delete expired sessions and answers; return how many."""
-        gone = await self._changed(_SESSIONS_OVER, (self._now(), limit))
-        return gone + await self._changed(_ANSWERS_OVER, (self._now(), limit - gone))
-
-    async def _changed(self, sql: str, values: Row) -> int:
-        values = storable(values)
-        return await self._db.write(lambda c: c.execute(sql, values).rowcount)
-
-    async def _fetch(self, sql: str, values: Row = ()) -> list[Any]:
-        return await self._db.read(lambda c: c.execute(sql, values).fetchall())
-
-    def _now(self) -> int:
-        return micros(self._db.clock.now())
-
-
-class Tokens:
-    """
-    Unique numbers that fit SQLite's integers.
-
-    Each process counts up from a place of its own, drawn from 2^40; it is not
-    drawn from the dice handed in, since seeded ones would repeat themselves.
-    """
-
-    def __init__(self) -> None:
-        self._numbers = count(randbits(40) << 22)
-
-    def next(self) -> int:
-        """Return a number that was never returned before. Safe from any thread."""
-        return next(self._numbers)
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Run a transaction on a reader's snapshot."""
+        return await self._db.read(lambda c: run_now(transaction(SqliteAccessOperations(c))))

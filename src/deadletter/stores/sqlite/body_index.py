@@ -1,9 +1,9 @@
 """
-Bodies by their trigrams, where an office wants that: up to a size, see `text_index`.
+Index of bodies by trigrams, if an office wants one: up to a size, see `text_index`.
 
-It works like the index of error texts. Bodies that are too large, changed since or not
-reached yet are looked at themselves. The index has its own copy of the texts: a body
-need not be text, and to take one out FTS5 has to know what it put in.
+It works like the index of error texts. Bodies that are too large, have changed since or
+are not indexed yet are always read. The index has its own copy of the texts: a body need
+not be text, and FTS5 must know a text to remove it.
 """
 
 import sqlite3
@@ -11,9 +11,8 @@ from typing import Final
 
 from deadletter.core.query.filters import body_text
 
-from . import trigram_tables
 from .sql import fetch, numbers
-from .text_index import first_rows, is_untidy
+from .text_index import first_rows, is_untidy, tidy_table
 
 MOST: Final = 500  # letters indexed at once
 MOST_BYTES: Final = 100_000  # of their bodies
@@ -92,7 +91,7 @@ def largest(connection: sqlite3.Connection) -> int:
 
 
 def index_up_to(connection: sqlite3.Connection, size: int) -> None:
-    """Index bodies of up to `size` bytes from now on, 0 for none; begin anew."""
+    """Index bodies of up to `size` bytes from now on, 0 for none; start over."""
     if size == largest(connection):
         return
     for statement in (*_SWITCHED_OFF, *(_SWITCHED_ON if size else ())):
@@ -109,7 +108,7 @@ def has_more(connection: sqlite3.Connection) -> bool:
 
 
 def index_some(connection: sqlite3.Connection) -> int:
-    """Index the next bodies; return how many there were."""
+    """Index the next bodies; return their number."""
     size = largest(connection)
     if not size:
         return 0
@@ -121,10 +120,8 @@ def index_some(connection: sqlite3.Connection) -> int:
 
 
 def tidy_some(connection: sqlite3.Connection) -> bool:
-    """Rewrite some of the index without what was taken out; whether there is more."""
-    return largest(connection) > 0 and trigram_tables.tidy_some(
-        connection, "letter_bodies", "body_index"
-    )
+    """Rewrite a part of the index without removed bodies; return whether there is more."""
+    return largest(connection) > 0 and tidy_table(connection, "letter_bodies", "body_index")
 
 
 def _add(connection: sqlite3.Connection, select: str, size: int) -> list[int]:
@@ -132,7 +129,7 @@ def _add(connection: sqlite3.Connection, select: str, size: int) -> list[int]:
     some = first_rows(rows, (n if n <= size else 0 for _, n in rows), MOST_BYTES)
     fitting = numbers(seq for seq, n in some if n <= size)
     bodies = connection.execute(_BODIES, (fitting,)).fetchall()
-    # FTS5 would end a text at NUL. Nobody searches the index for that.
+    # FTS5 would end a text at NUL.
     texts = [(seq, body_text(body).replace("\0", " ")) for seq, body in bodies]
     connection.executemany(_ADD, texts)
     connection.execute(_ADDED, (fitting,))

@@ -20,8 +20,8 @@ from deadletter.core.query import Meter
 from deadletter.core.seals import Sealing
 from deadletter.ports.features import Clock
 
-from .connection import OpenFile, Synchronous, patiently
-from .opening import Link, prepare
+from .connection import Link, OpenFile, Synchronous, patiently
+from .opening import prepare
 from .writer import Job, Work, Writer
 
 T = TypeVar("T")

@@ -13,11 +13,10 @@ from deadletter.core.topology import check_creation, check_deletion, check_name,
 from deadletter.ports.broker import Fate, QueueInfo, QueueOptions, Reconciled, Swept, reconciled
 from deadletter.ports.features import Features
 
-from .access import Tokens
 from .audit import ADD, sealing_of
 from .engine import Database
 from .queue import Mailbox, SqliteSink, SqliteSource, count_fate
-from .sql import micros, read_claimed, seconds, when
+from .sql import Tokens, micros, read_claimed, seconds, when
 from .waking import Waking
 
 # Waits and leases that would last longer than was asked for.

@@ -1,28 +1,43 @@
-"""Making the file, or saying in one sentence why it cannot be used."""
+"""
+Opening the file: create it, lock it safely, migrate it, or explain why it cannot be used.
 
+`ofd_locks.c` gives SQLite locks that no `close()` in this process can drop. It is compiled
+when the package is installed; where that was not possible, SQLite's own locks remain, and
+`lock_problem` says why.
+"""
+
+import ctypes
 import errno
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
 from deadletter.core.errors import ConfigError
+from deadletter.core.packing import sent_of
+from deadletter.core.replay_rules import sortable_position
 
 from .connection import (
+    ERRORS,
     OpenFile,
     Synchronous,
     acquire,
     check_not_lost,
     connect,
-    explained,
-    install,
+    error_code,
     is_busy,
-    lock_problem,
+    patiently,
+    schema_version,
 )
-from .opening import look, migrate
+from .sql import micros
+from .text_index import lacks, set_up
 
 _OLDEST: Final = (3, 35)  # UPDATE ... FROM and RETURNING
 
@@ -30,7 +45,7 @@ _DIRECTORY: Final = (
     "we may not write into its directory: change the directory's owner or its mode,"
     " or change the path"
 )
-_SAYINGS: Final = {
+_ADVICE: Final = {
     errno.ENOENT: "its directory does not exist: create it, or change the path",
     errno.ENOTDIR: "a part of its path is not a directory: change the path",
     errno.EISDIR: "it is a directory: name a file in it",
@@ -54,9 +69,9 @@ class Prepared(Struct, frozen=True):
 
 def prepare(path: Path, synchronous: Synchronous) -> Prepared:
     """
-    Make the file if it is missing and migrate it.
+    Create the file if it is missing, and migrate it. Blocks.
 
-    Raises ConfigError with what to do when that cannot be. Blocks.
+    Raises ConfigError with what to do if the file cannot be used.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
         raise ConfigError(
@@ -69,8 +84,8 @@ def prepare(path: Path, synchronous: Synchronous) -> Prepared:
         install()
         return _prepared(acquire(path), synchronous)
     except OSError as error:
-        saying = _SAYINGS.get(error.errno or 0, str(error))
-        raise ConfigError(f"cannot use {path}: {saying}") from error
+        advice = _ADVICE.get(error.errno or 0, str(error))
+        raise ConfigError(f"cannot use {path}: {advice}") from error
     except ConfigError as error:
         raise ConfigError(f"cannot use {path}: {error}") from error
     except sqlite3.Error as error:
@@ -92,7 +107,7 @@ def _prepared(file: OpenFile, synchronous: Synchronous) -> Prepared:
 def _create(path: Path) -> None:
     if not _make(path):
         _check_access(path)
-    # The name must survive a power cut too, whoever of several has just made it.
+    # The name must survive a power cut too, whichever process has created the file.
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
@@ -101,15 +116,14 @@ def _create(path: Path) -> None:
 
 
 def _make(path: Path) -> bool:
-    """Make the file, unless it is there."""
-    # One that is there is not opened: closing it again would let go of the locks of all
-    # connections this process has to it, and another would take the log away from them.
+    """Create the file; return False if it exists."""
+    # An existing file is not opened: closing it again would drop the locks of all
+    # connections of this process, and another process could remove their log.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with _making:
         _check_log(path)
         try:
-            # Nobody else may read what is in messages; SQLite gives its side files the
-            # mode of this one.
+            # Nobody else may read messages. SQLite gives its side files the same mode.
             os.close(os.open(path, flags, 0o600))
         except FileExistsError:
             return False
@@ -117,7 +131,7 @@ def _make(path: Path) -> bool:
 
 
 def _check_log(path: Path) -> None:
-    """Refuse to begin a new file beside the log of one that is gone."""
+    """Raise ConfigError for a missing file whose log is still there."""
     log = Path(f"{path}-wal")
     if not path.exists() and log.exists() and log.stat().st_size:
         raise ConfigError(
@@ -128,30 +142,218 @@ def _check_log(path: Path) -> None:
 
 def _check_access(path: Path) -> None:
     if path.is_dir():
-        raise ConfigError(_SAYINGS[errno.EISDIR])
+        raise ConfigError(_ADVICE[errno.EISDIR])
     if os.access(path, os.R_OK | os.W_OK):
         return
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        raise ConfigError(_SAYINGS[errno.EROFS])
+        raise ConfigError(_ADVICE[errno.EROFS])
     raise ConfigError("we may not read and write it: change its owner or its mode")
 
 
 def _refusal(error: sqlite3.Error, path: Path) -> Exception:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = error_code(error)
     if code == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database: use another file")
-    # Its log is made beside it.
+    # The log is created beside the file.
     if code in _UNMADE and not os.access(_real(path).parent, os.W_OK):
         return ConfigError(f"cannot use {path}: {_DIRECTORY}")
     if code == sqlite3.SQLITE_READONLY:
         return ConfigError(f"{path} cannot be written: check its permissions and its mount")
     if code == sqlite3.SQLITE_ERROR and not is_busy(error):
-        return ConfigError(
-            f"{path} holds tables of something else ({error}): use a file of its own"
-        )
-    return explained(error, path)
+        return ConfigError(f"{path} has tables of another program ({error}): use a file of its own")
+    return ERRORS.translate(error, str(path))
 
 
 def _real(path: Path) -> Path:
-    """Where links lead: there the file is made, and its log beside it."""
+    """Return the target of links, where the file and its log are created."""
     return Path(os.path.realpath(path))
+
+
+# Locks.
+
+LIBRARY: Final = Path(__file__).with_name("_ofd_locks.so")
+
+_COMPILER: Final = "install a C compiler and reinstall deadletter"
+_FAILURES: Final = {  # results of dlq_ofd_install
+    1: "this SQLite library does not let its system calls be replaced: use another build of Python",
+    2: "there is not enough memory",
+    3: "/proc is not mounted: mount it",
+}
+_installing: Final = threading.Lock()
+
+
+def lock_problem(path: Path) -> str | None:
+    """
+    Return why the locks on an open file can be dropped; None if they cannot.
+
+    Installs the library first if this process has not tried yet. The answer holds
+    for this file only: it was locked through the library, on its own file system.
+    """
+    problem = install()
+    if problem is not None:
+        return problem
+    file = path.stat()
+    if _library().dlq_ofd_holds(file.st_dev, file.st_ino):
+        return None
+    return (
+        "SQLite does not lock this file through deadletter: another connection of this"
+        " process had locked it before, or its file system has no OFD locks"
+    )
+
+
+def install() -> str | None:
+    """Replace SQLite's way of locking, once per process; return why not if it fails."""
+    with _installing:
+        return _install()
+
+
+@cache
+def _install() -> str | None:
+    if not LIBRARY.exists():
+        return f"{LIBRARY.name} was not built: {_COMPILER} (Linux only)"
+    try:
+        vfs = _unix_vfs()
+        result = _library().dlq_ofd_install(vfs)
+    except (OSError, AttributeError) as error:
+        return f"{LIBRARY.name} cannot be used ({error}): {_COMPILER}"
+    return _FAILURES[result] if result else None
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(os.fspath(LIBRARY))
+    library.dlq_ofd_install.argtypes = [ctypes.c_void_p]
+    library.dlq_ofd_holds.argtypes = [ctypes.c_ulonglong, ctypes.c_ulonglong]
+    return library
+
+
+def _unix_vfs() -> int | None:
+    """Return the address of the unix VFS in the SQLite library that Python uses."""
+    import _sqlite3  # noqa: PLC0415 -- only for the path of its library
+
+    # Names are looked up in the library's dependencies first; some builds have SQLite inside.
+    try:
+        sqlite = ctypes.CDLL(_sqlite3.__file__)
+        find = sqlite.sqlite3_vfs_find
+    except AttributeError:
+        find = ctypes.CDLL(None).sqlite3_vfs_find
+    find.argtypes, find.restype = [ctypes.c_char_p], ctypes.c_void_p
+    address: int | None = find(b"unix")
+    return address
+
+
+# Numbered migrations, applied by the first process that opens the file.
+
+MIGRATIONS: Final = files(__package__) / "migrations"
+# Tables of the first migration: a file without them is not ours.
+_OURS: Final = frozenset({"mailboxes", "tally", "messages", "ledger"})
+
+
+@cache
+def known() -> list[tuple[int, str]]:
+    """Return number and text of every migration, in order."""
+    found = [
+        (int(file.name.partition("_")[0]), file.read_text("utf-8"))
+        for file in MIGRATIONS.iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted(found)
+
+
+def look(connection: sqlite3.Connection) -> int:
+    """
+    Return the schema version of a file, without changing anything.
+
+    Raises ConfigError if the file belongs to another program, or to a newer version.
+    """
+    # One transaction, since another process may migrate the file meanwhile.
+    connection.execute("BEGIN")
+    try:
+        return _present(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """
+    Apply missing migrations and return the version of the schema.
+
+    Any number of processes may do this at once: one migrates, in one transaction. The
+    others wait for it and find nothing left to do.
+    """
+    newest = known()[-1][0]
+    if patiently(lambda: schema_version(connection) != newest or lacks(connection)):
+        patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        try:
+            _apply(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    return newest
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Add the functions to a connection with which migrations fill new columns."""
+    connection.create_function("sent_at_of", 1, _sent_at, deterministic=True)
+    connection.create_function("position_of", 1, _position, deterministic=True)
+
+
+def _apply(connection: sqlite3.Connection) -> None:
+    present = _present(connection)
+    add_functions(connection)
+    for number, text in known():
+        if number > present:
+            for statement in statements(text):
+                connection.execute(statement)
+    set_up(connection)
+    connection.execute(f"PRAGMA user_version={known()[-1][0]}")
+
+
+def _present(connection: sqlite3.Connection) -> int:
+    present, newest = schema_version(connection), known()[-1][0]
+    names = _names(connection)
+    if not (_OURS.issubset(names) if present else not names):
+        held = f"it holds {names[0]!a}" if names else f"its user_version is {present}"
+        raise ConfigError(
+            f"the file belongs to another program ({held}) and was left as it is:"
+            " name a file that only deadletter uses"
+        )
+    if present > newest:
+        raise ConfigError(
+            f"the file was written by a newer deadletter (schema {present}, this one"
+            f" knows {newest}): upgrade deadletter, or use another file"
+        )
+    return present
+
+
+def _sent_at(rest: bytes | None) -> int | None:
+    with suppress(MsgspecError, ValueError):  # a damaged letter has no time
+        return None if rest is None else micros(sent_of(rest)[0])
+    return None
+
+
+def _position(rest: bytes | None) -> str | None:
+    with suppress(MsgspecError, ValueError):
+        return None if rest is None else sortable_position(sent_of(rest)[1])
+    return None
+
+
+def _names(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of everything in the file, without what is SQLite's own."""
+    found = connection.execute("SELECT name FROM sqlite_master ORDER BY name")
+    return [name for (name,) in found if not name.startswith("sqlite_")]
+
+
+def statements(text: str) -> Iterator[str]:
+    """Yield the statements of a script; `executescript` would commit before them."""
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement

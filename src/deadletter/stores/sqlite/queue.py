@@ -22,10 +22,9 @@ from deadletter.core.seals import Marks, leaving
 from deadletter.ports.broker import Acked, Fate, Released, Settlement
 from deadletter.ports.features import Features
 
-from .access import Tokens
 from .audit import ADD, mailbox_marks, sealing_of
 from .engine import Database, is_brief
-from .sql import Claimed, MessageRow, micros, read_claimed, rows_of, seconds
+from .sql import Claimed, MessageRow, Tokens, micros, read_claimed, rows_of, seconds
 from .waking import Waking
 
 # Giving deliveries up, a batch in a few statements.

@@ -16,7 +16,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.letter import DeadLetter, LetterHead
 from deadletter.core.message import Message
 from deadletter.core.query import All, Like, Meter, Node, needs_contents, split
-from deadletter.core.query.filters import MOST_SORTED, Lead, filter_of, hints, leads_of
+from deadletter.core.query.filters import MOST_SORTED, Hint, Lead, filter_of, hints, leads_of
 from deadletter.core.query.search_step import (
     CUT,
     Bottom,
@@ -32,10 +32,9 @@ from deadletter.core.query.search_step import (
 )
 from deadletter.ports.letters import Names, Page
 
-from .body_index import largest
+from . import body_index, text_index
 from .letters_rows import HEAD, head_of, opened
 from .sql import EPOCH, fetch, ids, micros, numbers, stored, when
-from .text_index import candidates
 
 Sql: TypeAlias = tuple[str, list[Any]]
 """A condition with a `?` for each of the values."""
@@ -285,12 +284,31 @@ def windows(conjuncts: Iterable[Node], now: datetime) -> list[Window]:
 
 def text_window(connection: sqlite3.Connection, query: Node) -> Window | None:
     """The letters whose texts may fulfil a search, if an index can tell them."""
-    told = hints(query, bodies=largest(connection) > 0)
-    found = None if told is None else candidates(connection, told, MOST_SORTED)
+    told = hints(query, bodies=body_index.largest(connection) > 0)
+    found = None if told is None else find_hinted(connection, told, MOST_SORTED)
     if found is None:
         return None
     arm: Sql = ("seq IN (SELECT value FROM json_each(?))", [numbers(found)])
     return Window(index=_TEXTS, arms=(arm,), in_order=False)
+
+
+def find_hinted(connection: sqlite3.Connection, given: list[Hint], most: int) -> list[int] | None:
+    """
+    Return the numbers of letters for which one of the hints may be true.
+
+    Letters that are not indexed are included. Returns None if there are more than `most`.
+    """
+    is_odd = any(isinstance(stored(gram), bytes) for one in given for gram in one.grams)
+    if is_odd or not text_index.is_possible():  # odd text is not in the index
+        return None
+    found: set[int] = set()
+    for selects, in_body in ((text_index.SELECTS, False), (body_index.SELECTS, True)):
+        asked = [hint.grams for hint in given if hint.in_body is in_body]
+        some = text_index.matching(connection, selects, asked, most) if asked else []
+        if some is None:
+            return None
+        found.update(some)
+    return None if len(found) > most else sorted(found)
 
 
 def narrowest(

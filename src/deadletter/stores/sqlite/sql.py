@@ -10,7 +10,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import chain
+from itertools import chain, count
+from secrets import randbits
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -339,3 +340,19 @@ def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Cla
     rows, small, stories, some_large = connection.execute(_CLAIMED, claim).fetchone()
     large = connection.execute(_LARGE, claim) if some_large else ()
     return Claimed(token, rows, small or b"", dict(large), stories or b"")
+
+
+class Tokens:
+    """
+    Unique numbers for claims and leases that fit SQLite's integers.
+
+    Each process counts up from a random start below 2^62. The start does not come from
+    the injected dice: seeded ones would repeat it.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count(randbits(40) << 22)
+
+    def next(self) -> int:
+        """Return a number that was never returned before. Safe from any thread."""
+        return next(self._numbers)

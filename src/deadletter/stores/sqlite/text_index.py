@@ -1,29 +1,27 @@
 """
-Error texts by their trigrams, so that a part of one is found without reading all.
+Index of error texts by trigrams: finds a part of a text without reading all letters.
 
-The index only says which letters may match: `core.query` has the last word. Filing a
-letter does not touch it. Letters are indexed afterwards, a few at a time, in the order
-of their numbers; those behind `indexed_up_to`, and those whose text has changed since,
-are looked at themselves. A text leaves the index in the transaction that changes or
-deletes it: triggers see to that, whoever does it.
+The index names letters that may match; `core.query` decides. Filing a letter does not
+change the index. Letters are indexed afterwards, a few at a time, in the order of their
+numbers. Letters behind `indexed_up_to`, and those whose text has changed since, are
+always read. Triggers remove a text in the transaction that changes or deletes it.
 """
 
 import sqlite3
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Final
 
 from deadletter.core.errors import ConfigError
-from deadletter.core.query.filters import Hint
 
-from . import body_index, trigram_tables
-from .sql import fetch, stored
-from .text_index import first_rows, is_untidy, matching
+from .sql import Row, fetch
 
 MOST: Final = 500  # letters indexed at once
 MOST_TEXT: Final = 100_000  # characters of their texts
 
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'letter_texts'"
-# No positions: letters are judged anyway, and so it takes half the space.
+# No positions: every match is read anyway, and the index takes half the space.
 _TABLE: Final = """
 CREATE VIRTUAL TABLE letter_texts USING fts5(
     error_text, content='letters', content_rowid='seq',
@@ -91,12 +89,18 @@ SELECT seq FROM letters NOT INDEXED
 WHERE seq > (SELECT indexed_up_to FROM text_index) LIMIT ?
 """
 _UNINDEXED: Final = "SELECT letter AS seq FROM letters_unindexed LIMIT ?"
-_SELECTS: Final = (_MATCHING, _BEHIND, _UNINDEXED)
+SELECTS: Final = (_MATCHING, _BEHIND, _UNINDEXED)
+"""Letters whose texts may match, those behind the index, those beside it."""
+
+_TIDIED: Final = 200  # pages rewritten at once
+_REMOVED: Final = "SELECT removed FROM {}"
+_TIDY: Final = "INSERT INTO {0} ({0}, rank) VALUES ('merge', ?)"
+_IS_TIDY: Final = "UPDATE {} SET removed = 0 WHERE removed = ?"
 
 
 @cache
 def is_possible() -> bool:
-    """Whether this SQLite can index texts."""
+    """Return whether this SQLite can index texts."""
     connection = sqlite3.connect(":memory:")
     try:
         options = connection.execute("PRAGMA compile_options").fetchall()
@@ -106,12 +110,12 @@ def is_possible() -> bool:
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """Make the index if it can be made and is missing; refuse a file we would break."""
+    """Create the index if it is missing; raise ConfigError if this SQLite would break it."""
     is_there = connection.execute(_IS_THERE).fetchone() is not None
     if is_there and not is_possible():
         raise ConfigError(
-            "its error texts are indexed, which takes a SQLite with FTS5, and this"
-            " Python has one without: use another Python"
+            "the file has an index of error texts, which needs a SQLite with FTS5, and the"
+            " one of this Python has none: use another Python"
         )
     if not is_there and is_possible():
         for statement in (_TABLE, _WHEN_DELETED, _WHEN_CHANGED):
@@ -119,7 +123,7 @@ def set_up(connection: sqlite3.Connection) -> None:
 
 
 def lacks(connection: sqlite3.Connection) -> bool:
-    """Whether the index has to be made, or the file refused, see `set_up`."""
+    """Return whether `set_up` has something to do."""
     return (connection.execute(_IS_THERE).fetchone() is not None) != is_possible()
 
 
@@ -132,7 +136,7 @@ def has_more(connection: sqlite3.Connection) -> bool:
 
 
 def index_some(connection: sqlite3.Connection) -> int:
-    """Index the next letters; how many there were."""
+    """Index the next letters; return their number."""
     if not is_possible():
         return 0
     new = _some(connection, _NEXT)
@@ -150,30 +154,78 @@ def index_some(connection: sqlite3.Connection) -> int:
 
 
 def tidy_some(connection: sqlite3.Connection) -> bool:
-    """Rewrite some of the index without what was taken out; whether there is more."""
-    return is_possible() and trigram_tables.tidy_some(connection, "letter_texts", "text_index")
-
-
-def candidates(connection: sqlite3.Connection, hints: list[Hint], most: int) -> list[int] | None:
-    """
-    The numbers of letters of which one of the hints may be true.
-
-    Those that are not indexed are among them. None if there are more than `most`.
-    """
-    is_odd = any(isinstance(stored(gram), bytes) for one in hints for gram in one.grams)
-    if is_odd or not is_possible():  # odd text is not in the index
-        return None
-    found: set[int] = set()
-    for selects, in_body in ((_SELECTS, False), (body_index.SELECTS, True)):
-        asked = [hint.grams for hint in hints if hint.in_body is in_body]
-        some = matching(connection, selects, asked, most) if asked else []
-        if some is None:
-            return None
-        found.update(some)
-    return None if len(found) > most else sorted(found)
+    """Rewrite a part of the index without removed texts; return whether there is more."""
+    return is_possible() and tidy_table(connection, "letter_texts", "text_index")
 
 
 def _some(connection: sqlite3.Connection, select: str) -> list[int]:
-    """The first of these letters whose texts are not too long together, or one."""
+    """Return the first letters whose texts are not too long together, or one letter."""
     rows = fetch(connection, "seq, n", select, (MOST,))
     return [seq for seq, _ in first_rows(rows, (n for _, n in rows), MOST_TEXT)]
+
+
+# Parts that the index of bodies uses as well.
+
+
+def first_rows(rows: Sequence[Row], sizes: Iterable[int], most: int) -> list[Row]:
+    """Return the first rows whose sizes are at most `most` together, or one row."""
+    totals = accumulate(sizes)
+    return [
+        row
+        for at, (row, total) in enumerate(zip(rows, totals, strict=True))
+        if not at or total <= most
+    ]
+
+
+def is_untidy(connection: sqlite3.Connection, stand: str) -> bool:
+    """Return whether texts were removed since the index was tidied."""
+    return bool(_removed(connection, stand))
+
+
+def tidy_table(connection: sqlite3.Connection, table: str, stand: str) -> bool:
+    """
+    Rewrite a part of an index without removed texts; return whether there is more.
+
+    `stand` is the table of one row with the state of the index.
+    """
+    removed = _removed(connection, stand)
+    if not removed:
+        return False
+    before = connection.total_changes
+    connection.execute(_TIDY.format(table), (-_TIDIED,))
+    if connection.total_changes - before >= 2:  # the sign of FTS5 that there is more
+        return True
+    connection.execute(_IS_TIDY.format(stand), (removed,))
+    return False
+
+
+def matching(
+    connection: sqlite3.Connection,
+    selects: Sequence[str],
+    alternatives: Iterable[Sequence[str]],
+    most: int,
+) -> list[int] | None:
+    """
+    Return the numbers of letters that may have all trigrams of one of the alternatives.
+
+    `selects` are for letters in the index, then for letters that are not in it. Returns
+    None if there are more than `most`.
+    """
+    match = " OR ".join(f"({' AND '.join(map(_quoted, grams))})" for grams in alternatives)
+    found: list[int] = []
+    for select, values in zip(selects, ([match], [], []), strict=True):
+        rows = fetch(connection, "seq", select, [*values, most + 1])
+        found += [seq for (seq,) in rows]
+        if len(found) > most:
+            return None
+    return found
+
+
+def _removed(connection: sqlite3.Connection, stand: str) -> int:
+    (removed,) = connection.execute(_REMOVED.format(stand)).fetchone()
+    return int(removed)
+
+
+def _quoted(gram: str) -> str:
+    escaped = gram.replace('"', '""')
+    return f'"{escaped}"'

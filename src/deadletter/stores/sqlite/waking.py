@@ -16,7 +16,7 @@ from typing import Final
 from deadletter.core.errors import BackendError
 from deadletter.ports.features import Clock
 
-from .opening import Link
+from .connection import Link
 from .sql import micros
 
 _TICK: Final = 0.025  # seconds between two looks

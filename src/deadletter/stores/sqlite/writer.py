@@ -24,8 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from deadletter.core.errors import BackendError, Unavailable
 
-from .connection import AUTOCHECKPOINT, is_busy, is_fatal, patiently
-from .opening import Link
+from .connection import AUTOCHECKPOINT, Link, is_busy, is_fatal, patiently
 
 # What is to be done in a transaction, and who waits for it.
 
@@ -347,7 +346,7 @@ class Writer:
                 self._note(time.monotonic() - began)
             for job in group.jobs:
                 if job.error is not None:
-                    job.error = self._link.told(job.error)
+                    job.error = self._link.translated(job.error)
         except BaseException as error:  # noqa: BLE001 -- the thread must live on
             # Whether it was committed is unknown if the commit itself failed, so
             # everybody in the group is told no, and will ask again.

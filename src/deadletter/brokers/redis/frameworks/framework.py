@@ -1,4 +1,4 @@
-"""What all frameworks on Redis have in common."""
+"""Parts that all frameworks on Redis share."""
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ _REMEMBERED: Final = 7 * 86_400  # seconds that a copy is known as sent
 
 
 class Framework(Protocol):
-    """How one framework keeps failed jobs, and how they are queued again."""
+    """One framework: its failed jobs, and the way back to its queues."""
 
     pattern: str  # of the keys its frameworks have; empty when they cannot be told
     keeps_names: bool  # the server knows its queues even when they are empty

@@ -1,0 +1,334 @@
+"""Replays behind a server: plan, start and watch them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from deadletter.core.campaign import AT_ONCE, Campaign, CampaignState, Care, unsent, unsettled
+from deadletter.core.errors import ConfigError
+from deadletter.core.letter import By
+from deadletter.office.outcomes import Confirmed
+from deadletter.office.preflight import LetterVerdict, LetterVerdicts, Plan
+from deadletter.office.replay import CAP, Progress
+from deadletter.office.replay_steps import PATIENCE
+from deadletter.office.replays import ReplayRequest
+from deadletter.office.selection import Chosen, ReplayPage
+from deadletter.ports import ReplayItems
+from deadletter.wiring.foreign import server_label
+
+from .connection import API, Connection, part
+from .letters import selected
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+_LOOK: Final = 0.25  # seconds between two looks
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A replay and what is to be expected of it; `sendable` letters would be sent."""
+
+    replay: Campaign
+    plan: Plan
+    sendable: int
+
+
+class Replays:
+    """The replays of one office. The server sends them, whether we look or not."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def plan(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        free_text: bool = False,
+        limit: int | None = None,
+        expect: int | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        cap: int = CAP,
+        care: Care = AT_ONCE,
+        through: str | None = None,
+        reason: str = "",
+    ) -> Planned:
+        """
+        Choose the letters of a replay, with a verdict for each; nothing is sent yet.
+
+        They are fixed from here on: start it by its id, or cancel it. `through` names
+        a server of others in the server's settings; without, letters go back to the
+        one they were drained from.
+        """
+        wish = _wish(
+            ids,
+            query,
+            free_text,
+            care,
+            limit=limit,
+            expect=expect,
+            to=to,
+            rate=rate,
+            cap=cap,
+            through=through,
+            reason=reason,
+        )
+        return await self._connection.post(f"{API}/replays/plan", wish, Planned)
+
+    async def judge(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        query: str | None = None,
+        free_text: bool = False,
+        limit: int | None = None,
+        to: str | None = None,
+        cap: int = CAP,
+        care: Care = AT_ONCE,
+        through: str | None = None,
+        after: int = 0,
+        size: int = 500,
+    ) -> LetterVerdicts:
+        """
+        Judge up to `size` letters of a plan, also those left out; `after` continues.
+
+        Nothing is stored. `limit` counts the letters that are sent of this page on.
+        """
+        wish = _wish(ids, query, free_text, care, limit=limit, to=to, cap=cap, through=through)
+        return await self._connection.post(
+            f"{API}/replays/verdicts", wish, LetterVerdicts, after=after, limit=size
+        )
+
+    async def start(self, name: str, *, expect: int | None = None, reason: str = "") -> Campaign:
+        """Start a replay that was planned."""
+        said = {"expect": expect, "reason": reason}
+        return await self._tell(name, "start", said)
+
+    async def latest(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
+        """Replays with their counts, latest first; `after` of the page continues."""
+        return await self._connection.get(f"{API}/replays", ReplayPage, limit=limit, after=after)
+
+    async def get(self, name: str) -> Campaign:
+        """One replay and its counts, by its id or the beginning of it."""
+        return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
+
+    async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
+        """What became of each letter of a replay, in the order they go."""
+        path = f"{API}/replays/{part(name)}/report"
+        return await self._connection.get(path, ReplayItems, after=after, limit=limit)
+
+    async def verdicts(self, name: str, *, after: int = 0, limit: int = 100) -> LetterVerdicts:
+        """What to expect now of each letter of a replay; `after` continues."""
+        path = f"{API}/replays/{part(name)}/verdicts"
+        return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
+
+    async def pause(self, name: str, *, reason: str = "") -> Campaign:
+        """Stop sending for now."""
+        return await self._tell(name, "pause", {"reason": reason})
+
+    async def resume(self, name: str, *, reason: str = "", take_over: bool = False) -> Campaign:
+        """Let sending go on."""
+        said = {"reason": reason, "take_over": take_over}
+        return await self._tell(name, "resume", said)
+
+    async def cancel(self, name: str, *, reason: str = "") -> Campaign:
+        """Send no more of it. Letters that were not sent stay as they are."""
+        return await self._tell(name, "cancel", {"reason": reason})
+
+    async def confirm(self, message_ids: Iterable[str], *, reason: str = "") -> Confirmed:
+        """Say that a consumer has handled messages that were sent back to it."""
+        said = {"message_ids": list(message_ids), "reason": reason}
+        return await self._connection.post(f"{API}/confirmations", said, Confirmed)
+
+    async def watch(self, name: str, is_over: Callable[[Campaign], bool]) -> Campaign:
+        """Look at a replay again and again, until it is over in somebody's eyes."""
+        while not is_over(campaign := await self.get(name)):  # noqa: ASYNC110 -- of others
+            await asyncio.sleep(_LOOK)
+        return campaign
+
+    async def _tell(self, name: str, verb: str, said: dict[str, Any]) -> Campaign:
+        path = f"{API}/replays/{part(name)}/{verb}"
+        return await self._connection.post(path, said, Campaign)
+
+
+def _wish(
+    ids: Iterable[str] | None, query: str | None, free_text: bool, care: Care, **more: Any
+) -> dict[str, Any]:
+    """Letters to send back and how, as requests say it."""
+    said = None if care == AT_ONCE else msgspec.to_builtins(care)
+    return selected(ids, query, free_text, care=said, **more)
+
+
+class RemoteReplays:
+    """
+    The replays of an office behind a server. The server sends the letters.
+
+    To judge letters the server records them as a planned replay. `forget` cancels the
+    planned replays that nobody started.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self._replays = client.replays
+        self._planned: dict[str, tuple[ReplayRequest, Planned]] = {}
+
+    def name_server(self, text: str) -> str:
+        """Return the name; raises `ConfigError` for a URL, which a server never opens."""
+        if "://" in text:
+            raise ConfigError(
+                f"--through {server_label(text)} is a URL: a server sends letters only"
+                " through servers that its settings name. Give the NAME of [sources.NAME]"
+            )
+        return text
+
+    async def check_server(self, request: ReplayRequest) -> None:
+        """Do nothing: the server checks the letters when it plans the replay."""
+
+    async def plan(self, request: ReplayRequest) -> Plan:
+        """Return what a replay would do; the server keeps it as a planned replay."""
+        return (await self._plan(request)).plan
+
+    async def verdicts(self, request: ReplayRequest) -> AsyncIterator[Sequence[LetterVerdict]]:
+        """Iterate over the verdict of each letter, some at a time."""
+        left, after = request.limit, 0
+        while True:
+            page = await self._replays.judge(
+                **_named(request.chosen),
+                limit=left,
+                to=request.to,
+                cap=request.cap,
+                care=request.care,
+                through=request.through,
+                after=after,
+            )
+            yield page.letters
+            if left is not None:
+                left -= sum(request.care.sends(one.verdict) for one in page.letters)
+            if page.after is None or left == 0:
+                return
+            after = page.after
+
+    async def begin(self, request: ReplayRequest, *, hold: bool = False) -> Campaign:
+        """Start a replay, or with `hold` leave it planned."""
+        replay = (await self._plan(request)).replay
+        if not hold:
+            replay = await self._replays.start(replay.id, reason=request.by.reason)
+        del self._planned[replay.id]
+        return replay
+
+    async def forget(self) -> None:
+        """Cancel the replays that were planned only to see their verdicts."""
+        for id_ in self._planned:
+            await self._replays.cancel(id_, reason="only planned, to look at it")
+
+    async def run(
+        self,
+        campaign_id: str,
+        *,
+        rate: float | None = None,
+        stop: asyncio.Event | None = None,
+        on_progress: Progress | None = None,
+        on_wait: Progress | None = None,
+        patience: float = PATIENCE,
+    ) -> Campaign:
+        """Wait until the server has sent the rest of a replay, or `stop` is set."""
+        left: int | None = None
+
+        def is_over(now: Campaign) -> bool:
+            nonlocal left
+            sent = 0 if left is None else left - unsent(now)
+            if on_progress is not None and sent:
+                on_progress(sent)
+            elif on_wait is not None and unsettled(now):
+                on_wait(unsettled(now))
+            left = unsent(now)
+            stopped = stop is not None and stop.is_set()
+            return stopped or not left or now.state is not CampaignState.RUNNING
+
+        return await self._replays.watch(campaign_id, is_over)
+
+    async def status(self, campaign_id: str) -> Campaign:
+        """Return a replay and its counts, by its id or the beginning of it."""
+        return await self._replays.get(campaign_id)
+
+    async def page(self, *, limit: int = 20, after: str | None = None) -> ReplayPage:
+        """Return replays with their counts, latest first; `after` continues a page."""
+        return await self._replays.latest(limit=limit, after=after)
+
+    async def pause(self, campaign_id: str, by: By) -> Campaign:
+        """Stop sending until the replay is resumed."""
+        return await self._replays.pause(campaign_id, reason=by.reason)
+
+    async def resume(
+        self, campaign_id: str, by: By, *, rate: float | None = None, take_over: bool = False
+    ) -> Campaign:
+        """Continue a replay; the server sends the rest, at the planned rate."""
+        if rate is not None:
+            raise ConfigError(
+                "what a server sends keeps the rate it was planned with: leave --rate"
+            )
+        return await self._replays.resume(campaign_id, reason=by.reason, take_over=take_over)
+
+    async def cancel(self, campaign_id: str, by: By) -> Campaign:
+        """End a replay. Letters that were not sent keep their state."""
+        return await self._replays.cancel(campaign_id, reason=by.reason)
+
+    async def outcomes(self, campaign_id: str, *, after: int = 0) -> ReplayItems:
+        """Return the outcomes of some letters, in sending order; `after` continues."""
+        return await self._replays.report(campaign_id, after=after)
+
+    async def confirm(self, message_ids: Sequence[str], by: By) -> Confirmed:
+        """Confirm that consumers have handled messages that were sent back to them."""
+        return await self._replays.confirm(message_ids, reason=by.reason)
+
+    async def wait_confirmed(
+        self,
+        campaign_id: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 -- running out of it is an answer, not an error
+        stop: asyncio.Event | None = None,
+        on_look: Callable[[Campaign], None] | None = None,
+    ) -> Campaign:
+        """Wait until all sent letters have an outcome, for at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+
+        def is_over(now: Campaign) -> bool:
+            if on_look is not None:
+                on_look(now)
+            stopped = stop is not None and stop.is_set()
+            return stopped or not unsettled(now) or time.monotonic() >= deadline
+
+        return await self._replays.watch(campaign_id, is_over)
+
+    async def _plan(self, request: ReplayRequest) -> Planned:
+        for known, planned in self._planned.values():
+            if known == request:
+                return planned
+        chosen, count = request.chosen, len(request.chosen.ids)
+        found = bool(chosen.query)
+        planned = await self._replays.plan(
+            **_named(chosen),
+            limit=request.limit,
+            # Else somebody else was faster; a limit says how many anyway.
+            expect=count if found and request.limit is None else None,
+            to=request.to,
+            rate=request.rate,
+            cap=request.cap,
+            care=request.care,
+            through=request.through,
+            reason=request.by.reason,
+        )
+        self._planned[planned.replay.id] = request, planned
+        return planned
+
+
+def _named(chosen: Chosen) -> dict[str, Any]:
+    """Return how a request names letters; free words were allowed or refused before."""
+    if chosen.query:
+        return {"query": chosen.query, "free_text": True}
+    return {"ids": chosen.ids}
