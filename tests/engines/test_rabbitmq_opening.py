@@ -76,7 +76,7 @@ def test_a_url_says_it_all(tmp_path: Path) -> None:
 
 
 async def test_tls_with_a_broker_that_has_none_says_so(rabbitmq_server: Server) -> None:
-    with pytest.raises(ConfigError, match="do not agree on TLS"):
+    with pytest.raises(ConfigError, match="TLS handshake"):
         await opening(rabbitmq_server.url.replace("amqp://", "amqps://"))
 
 

@@ -22,8 +22,8 @@ def check_files(kind: str, named: Mapping[str, str]) -> None:
 def disagreement(where: str, authority: str, ours: str, said: object) -> ConfigError:
     """Return the error for a failed TLS handshake, with the parameters to set in the URL."""
     return ConfigError(
-        f"{where} and we do not agree on TLS: give its authority's certificate as"
-        f" {authority}, and ours as {ours} if it wants one ({said})"
+        f"the TLS handshake with {where} failed: give its authority's certificate as"
+        f" {authority}, and ours as {ours} if the server requires one ({said})"
     )
 
 

@@ -18,7 +18,7 @@ _LOGIN: Final = (
     " kafka://user:password@host:9092"
 )
 _TLS: Final = (
-    "the broker and we do not agree on TLS: give the certificate of its authority as"
+    "the TLS handshake with the broker failed: give the certificate of its authority as"
     " ?ssl.ca.location=, and ours as ssl.certificate.location and ssl.key.location if"
     " the broker asks for one"
 )
