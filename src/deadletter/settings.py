@@ -1,5 +1,5 @@
 """
-What can be set without touching code: `deadletter.toml`, then `DLQ_*` variables.
+Settings: `deadletter.toml`, then `DLQ_*` variables.
 
     [work]                  DLQ_WORK_PROCESSES=4
     processes = 2
@@ -60,7 +60,7 @@ _ALMOST: Final = 0.85  # how alike a name must be to be taken for a slip
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """How `dlq work` runs handlers."""
+    """Settings of `dlq work`."""
 
     processes: Count = 1
     health_host: Text = "127.0.0.1"
@@ -69,7 +69,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class Serve(Struct, frozen=True, kw_only=True):
-    """How `dlq serve` answers."""
+    """Settings of `dlq serve`."""
 
     host: Text = "127.0.0.1"  # where it listens; others than this machine need access
     port: AnyPort = 8418  # 0: one that is free
@@ -87,13 +87,13 @@ class Serve(Struct, frozen=True, kw_only=True):
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """Where tokens are kept, if the engine and its office cannot."""
+    """Store of tokens, if the engine and its office cannot keep them."""
 
     store: Text = ACCESS  # a SQLite file, used with offices such as MongoDB only
 
 
 class Anchors(Struct, frozen=True, kw_only=True):
-    """Where `dlq serve` and `dlq work` note the end of the audit, if anywhere."""
+    """Places where `dlq serve` and `dlq work` note the end of the audit."""
 
     file: Text | None = None  # lines are appended to it, which `dlq verify` goes by
     webhook: Text | None = None  # a URL that it is posted to
@@ -102,7 +102,7 @@ class Anchors(Struct, frozen=True, kw_only=True):
 
 
 class RetentionDays(Struct, frozen=True, kw_only=True):
-    """How long what is finished is kept. The unreviewed never expires."""
+    """Days to keep finished letters. Unreviewed letters never expire."""
 
     closed: Days = 90
     replayed: Days = 90
@@ -123,7 +123,7 @@ Sources = Annotated[
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What can be set without touching code."""
+    """All settings."""
 
     url: Text = OFFICE  # the engine: mailboxes, office, ledger
     office: Text | None = None  # where letters are kept, if not in the engine itself
@@ -149,7 +149,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return {name: source.url for name, source in self.sources.items()}
 
     def __repr__(self) -> str:
-        """As usual, but without passwords in URLs, and without keys."""
+        """Return the fields, without passwords in URLs and without keys."""
         hidden = structs.replace(self, signing_keys=("...",) * len(self.signing_keys))
         return redact(super(Settings, hidden).__repr__())
 

@@ -150,7 +150,7 @@ async def doctor(*, desk: AtDesk) -> ExitCode:
 
 
 def show_checks(desk: Desk, checks: Sequence[Check]) -> ExitCode:
-    """What was looked at and how it is; a failure is an exit code of its own."""
+    """Print each check and its result; a failed check has an exit code of its own."""
     failed = worst(checks) is Health.FAIL
     code = ExitCode.CHECK_FAILED if failed else ExitCode.OK
     if desk.as_json:

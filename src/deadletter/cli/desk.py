@@ -81,7 +81,7 @@ PIPE_WIDTH: Final = 160  # columns when nobody says how wide the other end is
 
 
 class Desk:
-    """What every command is handed."""
+    """The settings, output and connections of one command."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Desk:
 
     @cached_property
     def settings(self) -> Settings:
-        """What is set without touching code."""
+        """Return the settings, read once."""
         return load_settings(environ=os.environ)
 
     @cached_property
@@ -113,27 +113,27 @@ class Desk:
 
     @cached_property
     def office_url(self) -> str | None:
-        """Where its letters are, if somebody says."""
+        """Return the URL of the office, if one is named."""
         return self.given_office or (None if self.given_url else self.settings.office)
 
     @cached_property
     def out(self) -> Console:
-        """Where results go."""
+        """Return the console for results: standard output."""
         return _console(stderr=False)
 
     @cached_property
     def err(self) -> Console:
-        """Where everything else goes."""
+        """Return the console for everything else: standard error."""
         return _console(stderr=True)
 
     @property
     def is_watched(self) -> bool:
-        """Whether a person sees what we say while we work."""
+        """Return whether a person sees the output while the command runs."""
         return self.err.is_terminal and not self.as_json
 
     @cached_property
     def dlq(self) -> str:
-        """How commands begin that ask the same office; for what to type next."""
+        """Return how commands for the same office begin, for hints."""
         given = {
             "--url": self.given_url,
             "--office": self.given_office,
@@ -145,7 +145,7 @@ class Desk:
         return " ".join(words)
 
     def by(self, reason: str = "") -> By:
-        """Who does this, and why."""
+        """Return who runs this command, and the reason, for the audit."""
         return By(self.actor, reason)
 
     def file(self) -> Path | None:
@@ -179,7 +179,7 @@ class Desk:
 
     @cached_property
     def token(self) -> str | None:
-        """Who we are to a server."""
+        """Return the token for the server, if there is one."""
         return given_token(os.environ)
 
     @asynccontextmanager
@@ -272,11 +272,11 @@ class Desk:
         self.out.print(Text(clean(text), style=style), soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """What nobody may miss, be it a person or a script: on standard error."""
+        """Print a warning for people and scripts to standard error."""
         self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
 
     def hint(self, text: str) -> None:
-        """What one may want to know or type next; only said to a person."""
+        """Print a hint to standard error, if a person watches."""
         if self.is_watched:
             self.warn(text)
 

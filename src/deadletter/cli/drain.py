@@ -47,7 +47,7 @@ _SETTLE_EVERY: Final = 2.0  # seconds between looks at copies sent to others
 
 
 class Row(Struct, frozen=True):
-    """What one dead place held, of one mailbox and in one dialect."""
+    """Counts of one dead queue, mailbox and dialect."""
 
     place: str
     source: str
@@ -55,7 +55,7 @@ class Row(Struct, frozen=True):
 
 
 class Sums:
-    """What draining comes to."""
+    """Totals of draining."""
 
     def __init__(self) -> None:
         self.rows: Counter[Row] = Counter()
@@ -138,7 +138,7 @@ async def drain(
 
 
 class _Draining:
-    """What the ways of draining have in common."""
+    """Steps that all ways of draining share."""
 
     def __init__(
         self, desk: Desk, office: Office, trusted: Trusted, server: str, foreign: Foreign
@@ -320,4 +320,4 @@ def _table(rows: Counter[Row]) -> Table:
 
 
 def _nobody(event: Event) -> None:
-    """What happens is in the table at the end."""
+    """Drop events; the table at the end has the results."""

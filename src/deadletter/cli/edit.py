@@ -42,7 +42,7 @@ class Draft:
         self.file = Path(tempfile.mkdtemp(prefix="dlq-edit-")) / f"{name}{suffix}"
 
     async def edited(self) -> bytes:
-        """What somebody has made of it."""
+        """Return the text after editing."""
         self.file.write_bytes(self._before)
         with left_to_child():
             code = await self._run()
@@ -52,7 +52,7 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        """Whether somebody has written something."""
+        """Return whether the text was changed."""
         return self.file.exists() and self._after() != self._before
 
     def forget(self) -> None:
@@ -197,7 +197,7 @@ def _report(desk: Desk, head: LetterHead, found: Sequence[Difference]) -> None:
 
 
 def told(found: Sequence[Difference], *, most: int | None = None) -> Iterator[Text]:
-    """What differs, line by line; of each part at most so many lines."""
+    """Yield the difference line by line, with a maximum number of lines per part."""
     for difference in found:
         yield Text(difference.part, style="bold")
         for line in difference.lines[:most]:

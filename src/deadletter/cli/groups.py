@@ -401,7 +401,7 @@ def group_table(lines: Sequence[GroupLine], now: datetime, width: int) -> Table:
 
 
 def _group_name(line: GroupLine, width: int) -> str:
-    """What to type after `group:`, the whole of it where there is room."""
+    """Return the name to type after `group:`, whole if there is room."""
     if width >= _NARROW or len(line.fingerprint) <= _SHORT:
         return line.fingerprint
     return f"{line.fingerprint[:_SHORT]}*"

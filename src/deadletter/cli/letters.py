@@ -375,7 +375,7 @@ def _stacks(letter: LetterView, *, every: bool) -> Iterator[RenderableType]:
 
 def next_steps(letter: LetterView, dlq: str, ways: Ways | None = None) -> str:
     """
-    What to type next, with commands that begin with `dlq`.
+    Return the next commands to type; they begin with `dlq`.
 
     A letter that was drained goes back through its server: of those here, `ways`
     knows the name.

@@ -53,7 +53,7 @@ def same_way(desk: Desk, campaign: Campaign) -> str:
 
 
 def _is_named(desk: Desk, campaign: Campaign) -> bool:
-    """Whether the settings name the server; one that we ask has names for all."""
+    """Return whether the settings name the server; a `--server` has names for all."""
     return desk.server is not None or campaign.through in desk.settings.source_urls
 
 
@@ -79,7 +79,7 @@ _LONG: Final = 10.0  # seconds without an outcome, until somebody should have a 
 @dataclass(frozen=True)
 class Caring:
     """
-    How carefully letters are sent.
+    Options for sending letters in steps.
 
     Args:
         canary: Send N letters first, and the others only after those were handled.
@@ -104,7 +104,7 @@ class Caring:
 @dataclass(frozen=True)
 class Treated:
     """
-    Which letters are left out or sent by their verdict, and in which order.
+    Options that leave letters out or send them by verdict, and their order.
 
     Args:
         skip: Leave out letters of this verdict, such as expired or credentials. Can
@@ -167,7 +167,7 @@ class Waiting:
         self._since = 0.0
 
     def __call__(self, outcomes: int) -> None:
-        """So many outcomes are waited for."""
+        """Show the number of outcomes that are still missing."""
         self._shown.say(f"waiting for {many(outcomes, 'outcome')}")
         now = self._desk.clock.monotonic()
         if outcomes != self._outcomes:
@@ -191,7 +191,7 @@ def _presumption(campaign: Campaign) -> str:
 
 
 def how_it_went(desk: Desk, campaign: Campaign, waited: float) -> ExitCode:
-    """Whether all that was sent has an outcome."""
+    """Print the summary; return whether all sent letters have an outcome."""
     if unsettled(campaign):
         said = f"Not all have an outcome after {span(waited)}. Is a worker up?"
         said += _presumption(campaign)
@@ -210,7 +210,7 @@ async def tell_doubles(desk: Desk, office: OfficeProtocol, campaign: Campaign) -
 
 
 async def tell_why(desk: Desk, office: OfficeProtocol, campaign: Campaign) -> ExitCode:
-    """Why a replay is paused, if it is, and how to go on."""
+    """Print why a replay is paused, if it is, and how to continue."""
     if campaign.state is not CampaignState.PAUSED:
         return ExitCode.OK
     acts = await office.audit(target=campaign.id, limit=_MOST_SAID)

@@ -79,7 +79,7 @@ class Remaining(Struct, frozen=True):
 
 
 async def items_of(office: OfficeProtocol, campaign: str) -> AsyncIterator[Sequence[ReplayItem]]:
-    """What became of a replay's letters, page by page."""
+    """Yield the outcomes of a replay's letters, page by page."""
     after: int | None = 0
     while after is not None:
         page = await office.replays.outcomes(campaign, after=after)
@@ -286,7 +286,7 @@ def _hint_resolve(desk: Desk, campaign: Campaign) -> None:
 
 
 def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
-    """What a replay would do; the brief form only if there is something to say."""
+    """Print what a replay would do; the brief form only if it has something to report."""
     if desk.as_json:
         desk.document(plan_fields(plan))
         return
@@ -321,7 +321,7 @@ def show_plan(desk: Desk, plan: Plan, *, brief: bool = False) -> None:
 
 
 def elsewhere_hint(plan: Plan) -> str:
-    """What to do about letters that were drained from another server."""
+    """Return a hint about letters that were drained from another server."""
     if not plan.verdicts.get(Verdict.ELSEWHERE):
         return ""
     return (
@@ -472,7 +472,7 @@ async def report(
 
 
 async def _heads(letters: LettersProtocol, items: Sequence[ReplayItem]) -> dict[str, LetterHead]:
-    """Of those that are still there, and that whoever asks may see."""
+    """Return the letters that exist and that the caller may see."""
     heads: dict[str, LetterHead] = {}
     for ids in batched((item.letter_id for item in items), _REPORT_NAMED):
         page = await letters.search(f"id:[{','.join(ids)}]", limit=len(ids))

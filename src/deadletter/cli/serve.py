@@ -94,7 +94,7 @@ async def serve(
 
 
 def _bodies(name: str | None, known: App | None) -> Check:
-    """Whether plans of replays check bodies against handlers."""
+    """Return the check of bodies against handlers for plans of replays."""
     if known is not None:
         text = f"plans of replays check bodies against the handlers of {name}."
         return Check("bodies", Health.OK, text)
@@ -134,7 +134,7 @@ def _tell(desk: Desk, listening: Any) -> None:
 
 @contextmanager
 def _heard(log: Log) -> Iterator[None]:
-    """What libraries and our own handlers of requests say is said as lines, too."""
+    """Log what libraries and request handlers log as lines as well."""
     handler = _Handler(log)
     root = logging.getLogger()
     root.addHandler(handler)

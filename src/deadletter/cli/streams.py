@@ -43,7 +43,7 @@ def restored_streams() -> Iterator[None]:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """As JSON does, so that documents stay what they are."""
+    """Escape a character as JSON does, so that documents stay valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

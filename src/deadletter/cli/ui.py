@@ -49,7 +49,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def ago(when: datetime, now: datetime) -> str:
-    """How long ago something was, or how soon it will be."""
+    """Return how long ago something was, or how soon it will be."""
     seconds = (now - when).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -234,12 +234,12 @@ def state(of: State) -> Text:
 
 
 def short(letter_id: str, width: int = 0) -> str:
-    """As much of an id as one needs to type, or all of it where there is room."""
+    """Return as much of an id as one needs to type, or all of it if there is room."""
     return letter_id if width >= WIDE else letter_id[:SHORT_ID]
 
 
 def error_of(head: LetterHead) -> str:
-    """What went wrong, in one line."""
+    """Return the error of a letter in one line."""
     if not head.error_type and not head.error_text:
         return head.reason_text or head.reason
     return ": ".join(filter(None, (head.error_name, head.error_text)))

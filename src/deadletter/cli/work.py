@@ -41,7 +41,7 @@ MISSING: Final = "/metrics needs prometheus-client: pip install 'deadletter[metr
 
 
 def can_count() -> bool:
-    """Whether there is anything to count with."""
+    """Return whether the metrics library is installed."""
     return find_spec("prometheus_client") is not None
 
 
@@ -201,7 +201,7 @@ def _listen(desk: Desk, app: App, least: int) -> None:
 
 
 def log_lines(desk: Desk, least: int = logging.INFO) -> Log:
-    """What happens, line by line, as a person or a program wants to read it."""
+    """Return a log that writes lines for people, or JSON for programs."""
     return _documents(desk, least) if desk.as_json else _lines(desk, least)
 
 

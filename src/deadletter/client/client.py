@@ -33,7 +33,7 @@ _LONGEST: Final = 16 * 1024 * 1024  # characters of one event
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """How many letters of a mailbox are in which state now."""
+    """Number of letters of a mailbox in each state."""
 
     source: str
     counts: dict[State, int]
@@ -222,7 +222,7 @@ class Groups:
         return await self._connection.get(f"{API}/groups/{part(name)}", GroupLine)
 
     async def variants(self, name: str) -> Variants:
-        """What the letters of a group have in common, and in what they differ."""
+        """Return what the letters of a group have in common, and where they differ."""
         return await self._connection.get(f"{API}/groups/{part(name)}/variants", Variants)
 
     async def say(
@@ -269,7 +269,7 @@ class Groups:
 
 
 class Acts(Struct, frozen=True, kw_only=True):
-    """Some of the audit, oldest first; `after` continues it."""
+    """A page of the audit, oldest first; `after` continues it."""
 
     entries: tuple[AuditEntry, ...]
     after: int | None = None
@@ -312,7 +312,7 @@ class Client(Connected):
         return await self._connection.get(f"{API}/stats", Stats)
 
     async def audit(self, *, target: str | None = None, after: int = 0, limit: int = 100) -> Acts:
-        """What was done, oldest first, from the entry behind `after`."""
+        """Return entries of the audit after the entry `after`, oldest first."""
         return await self._connection.get(
             f"{API}/audit", Acts, target=target, after=after, limit=limit
         )
@@ -361,5 +361,5 @@ class Client(Connected):
         return decoded(response, TakenIn)
 
     def events(self, *, after: int | None = None) -> AsyncGenerator[Happening]:
-        """What happens, as it happens, for as long as one listens."""
+        """Yield changes as they happen, until the caller stops listening."""
         return listen(self._connection, after)

@@ -102,7 +102,7 @@ def error_of(response: httpx.Response) -> DeadLetterError:
 
 
 def wait_of(response: httpx.Response) -> float | None:
-    """How many seconds the server asks to wait, if it says so and it is bearable."""
+    """Return the seconds that the server asks to wait, if it is a reasonable number."""
     try:
         seconds = float(response.headers.get("retry-after", ""))
     except ValueError:
@@ -180,7 +180,7 @@ class Connection:
         await self._http.aclose()
 
     async def get(self, path: str, kind: type[T], **params: Any) -> T:
-        """What is there, as a value of this type."""
+        """Send GET and return the answer as a value of this type."""
         response = await self.send("GET", path, params=params, again=True)
         return decoded(response, kind)
 
@@ -374,7 +374,7 @@ def _bearer(token: str) -> str:
 
 
 def _given(params: Params | None) -> dict[str, str]:
-    """Those that are there, as text; booleans as JSON has them."""
+    """Return the parameters that are not None, as text; booleans as in JSON."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in (params or {}).items()

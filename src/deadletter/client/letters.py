@@ -38,7 +38,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 def selected(
     ids: Iterable[str] | None, query: str | None, free_text: bool, **more: Any
 ) -> dict[str, Any]:
-    """Some letters as requests name them: by ids, or by what a search finds."""
+    """Return how a request names letters: by ids, or by a search."""
     named = {"ids": None if ids is None else list(ids), "query": query, **more}
     if free_text:
         named["free_text"] = True
@@ -64,7 +64,7 @@ class Letters:
         )
 
     async def count(self, query: str = "") -> LetterCount:
-        """How many letters a search finds, as far as it is cheap to know."""
+        """Return the number of letters that a search finds, as far as it is cheap to know."""
         return await self._connection.get(f"{API}/letters/count", LetterCount, query=query)
 
     async def all(self, query: str = "", *, limit: int | None = None) -> AsyncIterator[LetterHead]:

@@ -119,12 +119,12 @@ class Replays:
         return await self._connection.get(f"{API}/replays/{part(name)}", Campaign)
 
     async def report(self, name: str, *, after: int = 0, limit: int = 100) -> ReplayItems:
-        """What became of each letter of a replay, in the order they go."""
+        """Return the outcome of each letter of a replay, in sending order."""
         path = f"{API}/replays/{part(name)}/report"
         return await self._connection.get(path, ReplayItems, after=after, limit=limit)
 
     async def verdicts(self, name: str, *, after: int = 0, limit: int = 100) -> LetterVerdicts:
-        """What to expect now of each letter of a replay; `after` continues."""
+        """Return the verdict on each letter of a replay; `after` continues."""
         path = f"{API}/replays/{part(name)}/verdicts"
         return await self._connection.get(path, LetterVerdicts, after=after, limit=limit)
 

@@ -145,7 +145,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 class DLQPolicy(Struct, frozen=True, kw_only=True):
     """
-    When a failed message is retried, when it becomes a dead letter, and where it goes.
+    Rules for failed messages: when to retry, when to dead-letter, and where to.
 
     Subclass it and override `should_dead_letter` for your own rules, `dead_copy` for another
     format in the dead-letter mailbox, or `bad_news` for another format of replies.

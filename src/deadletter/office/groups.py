@@ -71,7 +71,7 @@ class GroupLine(Struct, frozen=True, kw_only=True):
 
 
 class GroupPage(Struct, frozen=True):
-    """Some groups, those with most open letters first; `after` continues the list."""
+    """A page of groups, those with most open letters first; `after` continues it."""
 
     groups: tuple[GroupLine, ...]
     after: str | None = None

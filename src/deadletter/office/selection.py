@@ -190,7 +190,7 @@ _SETTLED: Final = frozenset({CampaignState.DONE, CampaignState.CANCELLED})
 
 
 class ReplayPage(Struct, frozen=True):
-    """Some campaigns, latest first; `after` continues the list."""
+    """A page of campaigns, latest first; `after` continues it."""
 
     replays: tuple[Campaign, ...]
     after: str | None = None

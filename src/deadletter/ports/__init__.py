@@ -1,5 +1,5 @@
 """
-What we need of the world.
+The interfaces between deadletter and its engines.
 
 Ports are batch-first: every method takes many and answers for each, and a driver turns a batch
 into one round trip. Dead letters, retries and backoff are decided above, once, for all drivers.

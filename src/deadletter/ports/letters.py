@@ -114,7 +114,7 @@ def given_up(letters: Iterable[tuple[str, State, int]]) -> tuple[ReplaySettled, 
 
 
 class ReplayItems(Struct, frozen=True):
-    """Some of a campaign's letters, in sending order; `after` continues."""
+    """A page of a campaign's letters, in sending order; `after` continues it."""
 
     items: tuple[ReplayItem, ...]
     after: int | None = None

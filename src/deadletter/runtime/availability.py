@@ -72,7 +72,7 @@ class Calls:
 
 class Availability:
     """
-    Whether the broker, office and ledger can be reached.
+    State of the connections to the broker, the office and the ledger.
 
     While one of them cannot, `down` says which, and workers stop fetching.
     """

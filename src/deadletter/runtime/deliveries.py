@@ -30,7 +30,7 @@ from .availability import Calls
 
 
 class InterruptReason(Enum):
-    """Why a running handler was interrupted."""
+    """Reasons for interrupting a running handler."""
 
     TIMED_OUT = 1  # it overstayed its time limit
     STOPPED = 2  # we are shutting down

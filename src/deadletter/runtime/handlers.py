@@ -35,7 +35,7 @@ class AroundSource(Protocol):
 
 
 class Raised(Struct, frozen=True):
-    """What a sync handler raised, carried over from its thread."""
+    """An exception of a sync handler, carried over from its thread."""
 
     error: BaseException
 

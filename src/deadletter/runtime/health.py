@@ -33,7 +33,7 @@ _PATIENCE: Final = 5.0  # seconds to send a request, or to count letters
 
 
 class Complaint(Struct, frozen=True):
-    """Why a loop is not ready, or what else people should know of it."""
+    """A reason why a loop is not ready, or another warning about it."""
 
     loop: str
     reason: str

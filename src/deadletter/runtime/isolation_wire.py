@@ -1,5 +1,5 @@
 """
-What a worker and the process that runs its handler say to each other.
+Protocol between a worker and the process that runs its handler.
 
 Frames over a socket of their own: four bytes of length, then one value as msgpack.
 Nothing else travels there, so a handler may print what it likes.
@@ -29,7 +29,7 @@ LARGEST: Final = 256 * 1024 * 1024  # bytes of a frame
 
 
 class Hello(Struct, frozen=True, tag="hello"):
-    """Which handler to run, and within what."""
+    """The first frame: the handler to run, and its limits."""
 
     target: str
     path: tuple[str, ...]  # where modules are looked for

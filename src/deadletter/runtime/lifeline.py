@@ -1,5 +1,5 @@
 """
-What a child process has from its parent, and how it notices that one is gone.
+The pipe by which a child process notices the end of its parent.
 
 Nothing of ours may go on working unsupervised: two generations of workers would
 run side by side, and nobody would know.

@@ -57,7 +57,7 @@ class Loop(Protocol):
         """
 
     def ready(self) -> str | None:
-        """None when all is well, otherwise a sentence that says what is not."""
+        """Return None if the loop is ready, otherwise a sentence with the reason."""
 
 
 @runtime_checkable

@@ -163,7 +163,7 @@ T = TypeVar("T")
 
 
 class Unkept(Enum):
-    """Why a letter was not kept."""
+    """Reason why a letter was not kept."""
 
     LOST = "lost"  # the delivery is somebody else's by now
     REFUSED = "refused"  # the office will not take it, now or later
@@ -176,7 +176,7 @@ Keep: TypeAlias = Callable[[Sequence[Burial]], Awaitable[Sequence[Answer]]]
 
 
 class Patience(Protocol):
-    """How calls are made: once, or until they work."""
+    """Ways of calling a store: once, or until it works."""
 
     async def retry_until_available(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Call what is named."""

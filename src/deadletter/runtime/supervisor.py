@@ -46,7 +46,7 @@ _HEALTHY_AFTER: Final = 60.0  # one that ran this long has got over its troubles
 
 
 class Life(Struct, frozen=True):
-    """How a child fared: the seconds it ran, and whether it took any message."""
+    """Life of a child: the seconds it ran, and whether it took any message."""
 
     seconds: float
     took_messages: bool

@@ -247,7 +247,7 @@ class Sweep:
             report(finished, answer, self._observe, applied=applied, consumer=self.name)
 
     async def _usual(self, mailbox: str) -> DLQPolicy:
-        """How a mailbox is swept that somebody else works: with its own dead queue."""
+        """Return the policy for sweeping a mailbox of other workers: its own dead queue."""
         queues = await self._broker.queues()
         named = (q.options.dead_queue for q in queues if q.options.name == mailbox)
         return DLQPolicy(dead_queue=next(named, None))
@@ -255,7 +255,7 @@ class Sweep:
     def _end(
         self, delivery: Delivery, policy: DLQPolicy, now: datetime, monotonic: float
     ) -> Finished:
-        """How a delivery that is past saving ends, as if a worker had refused it."""
+        """Return the end of an exhausted delivery, as if a worker had refused it."""
         decision = doom(delivery, policy, now)
         failure = refusal(delivery, decision, now)
         return Finished(

@@ -28,7 +28,7 @@ _STDERR: Final = 2
 
 
 class Pulse(Struct, frozen=True):
-    """How long ago a loop gave its last sign of life."""
+    """Age of the last sign of life of a loop."""
 
     loop: str
     seconds: float

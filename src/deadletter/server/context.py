@@ -1,4 +1,4 @@
-"""What the server stands on: one open engine and everything made of it."""
+"""The open engine of the server, and everything built on it."""
 
 import asyncio
 from collections import Counter

@@ -85,7 +85,7 @@ UNNAMED: Final = "*"
 
 
 class Status(StrEnum):
-    """How it is."""
+    """Status of a check."""
 
     PASS = "pass"  # noqa: S105 -- no password
     WARN = "warn"  # it works, and somebody should look
@@ -121,7 +121,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Office(Struct, frozen=True):
-    """What the office answered: letters that wait for something, or why it did not."""
+    """Answer of the office: numbers of waiting letters, or the error."""
 
     depths: Mapping[str, int]
     seconds: float = 0.0
@@ -141,7 +141,7 @@ class Probe:
         self._office = Office({})
 
     async def office(self) -> Office:
-        """How the office is, now or a moment ago."""
+        """Return the health of the office, at most a moment old."""
         async with self._asking:
             now = self._place.clock.monotonic()
             if self._asked is None or now - self._asked >= CHECK_AGE:
@@ -172,13 +172,13 @@ class Probe:
 
 @get("/health/live", include_in_schema=False)
 async def live() -> Response[bytes]:
-    """That requests are answered."""
+    """Answer that the server runs."""
     return _said({"status": Status.PASS}, Status.PASS)
 
 
 @get("/health/ready", include_in_schema=False)
 async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
-    """Whether requests should come here."""
+    """Answer whether the server accepts requests."""
     office = await _probe(request, place).office()
     failed = bool(place.complaints()) or bool(office.trouble)
     status = Status.FAIL if failed else Status.PASS
@@ -187,7 +187,7 @@ async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]
 
 @get("/health", include_in_schema=False)
 async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
-    """How everything is, and why."""
+    """Return the health of every part, with reasons."""
     office = await _probe(request, place).office()
     told = judge(
         office,
@@ -207,7 +207,7 @@ def judge(
     threshold: int = DEPTH_THRESHOLD,
     dropped: Check | None = None,
 ) -> Health:
-    """How it is all in all; mailboxes and reasons by name only if asked for."""
+    """Return the overall health; with names of mailboxes and reasons only on request."""
     checks = {"office:deadLetters": [_of_office(office)]}
     depths = sorted(office.depths.items(), key=lambda item: (-item[1], item[0]))
     if depths:

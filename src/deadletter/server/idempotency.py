@@ -39,7 +39,7 @@ _CLAIM: Final = "dlq_answer"
 
 
 class Answers(Protocol):
-    """What of an `AccessStore` is used here."""
+    """The part of an `AccessStore` that this module uses."""
 
     async def begin_answer(self, answer: Answer) -> Answer | None: ...
     async def finish_answer(self, answer: Answer) -> None: ...
@@ -73,7 +73,7 @@ class AnswersInMemory:
 
 
 def answers_of(place: Place) -> Answers:
-    """Where answers are kept: shared by all servers of an office, if they can be."""
+    """Return the store of answers: shared by all servers of an office, if possible."""
     if place.access is not None:
         return place.access
     if isinstance(place.engine, Guards):
@@ -177,7 +177,7 @@ async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
 
 
 async def _print(request: Request[Any, Any, Any]) -> str:
-    """What tells one request from another."""
+    """Return the digest that identifies a request."""
     return _digest(
         request.scope["path"].encode(),
         request.scope["query_string"],
@@ -187,7 +187,7 @@ async def _print(request: Request[Any, Any, Any]) -> str:
 
 
 def _rights(who: Pass) -> list[bytes]:
-    """What tells callers apart: a namesake with another token is another."""
+    """Return what identifies a caller: the same name with another token is another caller."""
     told = (who.principal, who.name, who.role, *sorted(who.sources))
     return [part.encode("utf-8", "surrogatepass") for part in told]
 

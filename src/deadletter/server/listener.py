@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _is_our_turn(self) -> bool:
-        """Whether the client waits until we want to hear more of it."""
+        """Return whether the client waits for the server."""
         asks = self._in_body and self.cycle.waiting_for_100_continue
         return asks or self.flow.read_paused
 
@@ -104,7 +104,7 @@ class Connection(HttpToolsProtocol):
         self._wait(in_body=False)
 
     def data_received(self, data: bytes) -> None:
-        """It has said something."""
+        """Note that the client has sent something."""
         self._got += len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -145,23 +145,23 @@ class Connection(HttpToolsProtocol):
         self._content += CHUNK_FRAME
 
     def on_body(self, body: bytes) -> None:
-        """Some of the body."""
+        """Note that a part of the body has arrived."""
         self._content += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """It is all there: now they wait for us."""
+        """Note that the request is complete: the client now waits for the answer."""
         super().on_message_complete()
         self._since = None
         self._in_body = False
 
     def pause_writing(self) -> None:
-        """They do not fetch what they asked for."""
+        """Note that the client does not read its answer."""
         super().pause_writing()
         self._full_since = self.loop.time()
 
     def resume_writing(self) -> None:
-        """They do."""
+        """Note that the client reads again."""
         super().resume_writing()
         self._full_since = None
 
@@ -232,13 +232,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a socket is reached."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def allow_many_connections() -> None:
-    """As many open files as we want, or as the system lets us have."""
+    """Raise the limit of open files as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -40,7 +40,7 @@ class Wrong(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not answered as asked for."""
+    """A problem details document: why a request failed."""
 
     type: str = "about:blank"
     title: str
@@ -152,7 +152,7 @@ def _wrongs(extra: object) -> tuple[Wrong, ...]:
 
 
 def _with_choices(request: Request[Any, Any, Any], problem: Problem) -> tuple[Wrong, ...]:
-    """What is wrong, with what could have been said instead where that is a choice."""
+    """Return the errors, with the allowed values where there is a choice."""
     given = request.scope["route_handler"].parsed_fn_signature.parameters
 
     def told(wrong: Wrong) -> Wrong:

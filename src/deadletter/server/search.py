@@ -65,7 +65,7 @@ class Searching:
         return await self._shared(node, choosing)
 
     async def count(self, query: Node) -> LetterCount:
-        """How many letters of the caller's mailboxes a search finds."""
+        """Return the number of letters of the caller's mailboxes that a search finds."""
 
         def counting(turn: Turn) -> Coroutine[Any, Any, LetterCount]:
             return self._letters.count(query, sources=self._who.sources, turn=turn)

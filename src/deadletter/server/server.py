@@ -117,14 +117,14 @@ _SOON: Final = 0.02  # seconds between looks whether it has started
 
 
 class Listening(Struct, frozen=True):
-    """Where a server answers, and the token of its first administrator, shown once."""
+    """URL of a running server, and the token of its first administrator, shown once."""
 
     url: str
     token: str | None = None
 
 
 class Ending(StrEnum):
-    """How it ended."""
+    """The end of a server."""
 
     WELL = "well"
     BADLY = "badly"  # a loop did not end by itself, or in time
@@ -211,7 +211,7 @@ class Server:
         self._now = asyncio.Event()
 
     def complaints(self) -> Sequence[Complaint]:
-        """Why it is not ready, loop by loop."""
+        """Return why the server is not ready, loop by loop."""
         if self._is_stopping:
             return [Complaint("server", "stopping")]
         troubles = {name: ready() for name, ready in self._place.beside.items()}

@@ -40,7 +40,7 @@ async def opened_place(
     fits: Fits | None = None,
 ) -> AsyncIterator[Place]:
     """
-    What requests use, over the engine of the settings; closed again afterwards.
+    Open the engine of the settings for requests, and close it afterwards.
 
     Plans check bodies with `fits`, where the handlers are known.
     """

@@ -214,7 +214,7 @@ def changed(taken: ReplayTaken, body: bytes, **where: str) -> DeadLetter:
 
 
 class ReturningContract(OfficeBench):
-    """No body disappears with a copy, and no failure because it comes late."""
+    """Contract: copies keep their bodies, and late failures are recorded."""
 
     async def test_a_changed_copy_that_dies_is_a_letter_of_its_own(
         self, store: LetterStore
@@ -439,7 +439,7 @@ class ReturningContract(OfficeBench):
 
 
 class RetellingContract(OfficeBench):
-    """Every part a letter had in a campaign can be read again."""
+    """Contract: the history of a letter in campaigns can be read."""
 
     async def test_a_replay_is_remembered_with_its_times(
         self, store: LetterStore, clock: FakeClock

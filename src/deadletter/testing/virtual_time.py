@@ -217,7 +217,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return process.hold(handle)
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are no events but timers."""
+        """Do nothing: timers are the only events."""
 
     def _write_to_self(self) -> None:
         """Nobody sleeps who would have to be woken."""

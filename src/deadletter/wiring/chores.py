@@ -69,7 +69,7 @@ class Chore:
         self._since = 0.0
 
     def ready(self) -> str | None:
-        """Why the engine is out of reach; a refusal is no reason not to serve."""
+        """Return why the engine is unreachable; a refusal counts as reachable."""
         is_away = isinstance(self._trouble, BackendError)
         return f"{self.name} failed: {self._trouble}" if is_away else None
 

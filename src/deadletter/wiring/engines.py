@@ -327,5 +327,5 @@ async def opened(
 
 
 def default_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """What counts when nobody says: DLQ_URL …, deadletter.toml, a local file."""
+    """Return the default settings: DLQ_URL …, deadletter.toml, a local file."""
     return load_settings(environ=environ)

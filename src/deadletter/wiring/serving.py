@@ -1,4 +1,4 @@
-"""What a server stands on: an open engine, and where items and tokens are kept."""
+"""The parts of a server: an open engine, and its stores of items and tokens."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -170,7 +170,7 @@ FAILED: Final = "remove_on_fail"
 
 
 class Retention(Struct, frozen=True):
-    """How many ended jobs to keep, as JSON like BullMQ's options; `false` keeps all."""
+    """Number of ended jobs to keep, as JSON like BullMQ's options; `false` keeps all."""
 
     completed: bytes = b"false"
     failed: bytes = b"false"

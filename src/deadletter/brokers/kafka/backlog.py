@@ -274,7 +274,7 @@ class Backlog:
         return line[0][0] if line else None
 
     def at_hand(self, assignments: Iterable[Assignment], soon: int) -> bool:
-        """Whether something of these may be in work, now or by then."""
+        """Return whether some of these may be in progress, now or by then."""
         if not any(assignment.entries for assignment in assignments):
             return False
         if self.claimed or self.returned or self._ahead:

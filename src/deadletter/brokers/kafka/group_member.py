@@ -73,7 +73,7 @@ class PollThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
         return self._thread.is_alive()
 
     async def stop(self) -> None:
@@ -359,7 +359,7 @@ class GroupMember:
 
     @property
     def alive(self) -> bool:
-        """Whether all poll threads run."""
+        """Return whether all poll threads run."""
         return all(poll_thread.alive for poll_thread in self._poll_threads)
 
     async def joined(self) -> None:
@@ -420,7 +420,7 @@ class GroupMember:
 
     @property
     def counts_ahead(self) -> bool:
-        """Whether a batch is being counted ahead."""
+        """Return whether a batch is being counted ahead."""
         return self._ahead is not None and not self._ahead.done()
 
     async def until_counted(self) -> None:

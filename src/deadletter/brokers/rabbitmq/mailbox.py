@@ -109,7 +109,7 @@ class Mailbox:
 
     @property
     def idle(self) -> bool:
-        """Whether prefetched messages wait although nothing was received for long."""
+        """Return whether prefetched messages wait although nothing was received for long."""
         quiet = self.clock.now() - self.asked_at
         return not self.receiving and quiet > _IDLE and self.inbox.waiting > 0
 

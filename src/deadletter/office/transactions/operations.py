@@ -119,7 +119,7 @@ class Counts(Struct, frozen=True):
 
 
 class SealedLetters(Struct, frozen=True):
-    """Some letters with their numbers and seals."""
+    """A batch of letters with their numbers and seals."""
 
     letters: Sequence[tuple[int, SealedLetter]]
     unreadable: Sequence[str] = ()  # ids of letters that could not be decoded

@@ -19,7 +19,7 @@ from .outcomes import set_states
 
 
 class ReplayRequest(Struct, frozen=True):
-    """How many letters of a campaign to claim, and which ones to leave out."""
+    """Number of letters of a campaign to claim, and letters to leave out."""
 
     campaign: str
     limit: int

@@ -24,7 +24,7 @@ _RESTS: Final = 1_000
 
 
 class Acts(Struct, frozen=True, kw_only=True):
-    """Some of the audit, oldest first; `after` continues it."""
+    """A page of the audit, oldest first; `after` continues it."""
 
     entries: tuple[AuditEntry, ...]
     after: int | None = None
@@ -32,7 +32,7 @@ class Acts(Struct, frozen=True, kw_only=True):
 
 class Rests:
     """
-    How far was looked for entries that somebody may see, behind one that they have.
+    Position up to which entries were searched for a caller, after one they have.
 
     Others' entries may be many between two of theirs, and none of them is to be told
     of, not even where they are: so the server remembers it for them.
@@ -65,7 +65,7 @@ async def list_audit(
     limit: Limit = 100,
 ) -> Acts:
     """
-    What was done, oldest first. Entries are chained: each hash covers the one before.
+    Return audit entries, oldest first. Each hash covers the entry before.
 
     Those limited to some mailboxes see what was done with their letters, and with the
     replays they planned. Their page may be short, or empty, and still have an `after`,
@@ -100,7 +100,7 @@ async def _own(  # noqa: PLR0917 -- what was asked for
 
 
 async def visible(place: Place, who: Pass, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
-    """Those that are about the caller's letters and mailboxes, and own replays."""
+    """Return entries about the caller's letters, mailboxes and own replays."""
     if not who.sources or not entries:
         return entries
     targets = tuple({pattern((entry.target,)) for entry in entries})

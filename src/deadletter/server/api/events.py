@@ -33,7 +33,7 @@ _WAITING: Final = 500  # changes one listener may be behind; then it starts anew
 
 
 class Counted(Struct, frozen=True):
-    """How many letters of each state a source has now."""
+    """Number of letters of a source in each state."""
 
     source: str
     counts: dict[State, int]
@@ -54,7 +54,7 @@ class Live:
 
     @property
     def is_looking(self) -> bool:
-        """Whether anything is asked of the office now."""
+        """Return whether a query to the office is in progress."""
         return self._looking is not None and not self._looking.done()
 
     @asynccontextmanager
@@ -114,7 +114,7 @@ class Live:
 
 
 class _View:
-    """What was seen last."""
+    """The numbers that were sent last."""
 
     def __init__(
         self, store: LetterStore, seq: int, counts: Mapping[str, Any], replays: Any
@@ -126,11 +126,11 @@ class _View:
 
     @classmethod
     async def now(cls, store: LetterStore) -> "_View":
-        """How things stand."""
+        """Return the current numbers."""
         return cls(store, await last_act(store), await store.counts(), await _replays(store))
 
     async def changes(self) -> list[Change]:
-        """What is another than it was."""
+        """Return the changes since the last poll."""
         acts = await self._store.audit(after=self._seq, limit=_PAGE)
         counts = await self._store.counts()
         replays = await _replays(self._store)

@@ -27,7 +27,7 @@ ShortText: TypeAlias = Annotated[str, Meta(max_length=200)]
 
 
 class Say(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a group stands from now on."""
+    """The new status of a group."""
 
     status: Literal["ongoing", "snoozed", "resolved", "muted"]
     until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
@@ -51,7 +51,7 @@ class Split(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Undo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a merge or a split is taken back."""
+    """The reason for undoing a merge or a split."""
 
     reason: Reason = ""
 

@@ -116,7 +116,7 @@ async def body(place: Here, who: Who, id: Id) -> Response[bytes]:
 
 
 def etag(revision: int) -> str:
-    """What `If-Match` must say for a letter at this revision."""
+    """Return the value of `If-Match` for a letter at this revision."""
     return f'"{revision}"'
 
 
@@ -151,7 +151,7 @@ Expect: TypeAlias = Annotated[
 
 
 class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Some letters: either `ids`, or what `query` finds now."""
+    """A selection of letters: either `ids`, or what `query` finds now."""
 
     ids: Named | None = None
     query: Search | None = None
@@ -189,7 +189,7 @@ async def chosen(
 
 
 async def _seen(place: Place, who: Pass, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the ids that are any of the caller's business."""
+    """Return the ids of letters that the caller may see."""
     if not who.sources:
         return ids
     seen: list[str] = []

@@ -35,7 +35,7 @@ ShortText: TypeAlias = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 
 class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    What is to be another; what is not given stays as it is.
+    Changes of a message; omitted fields keep their values.
 
     The body is given in one of three forms. Values of headers are base64, like those
     of the message itself.
@@ -50,7 +50,7 @@ class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Reason = ""
 
     def changes(self) -> Changes:
-        """What is to be changed."""
+        """Return the fields to change."""
         forms = [form for form in (self.body, self.text, self.json) if form is not UNSET]
         if len(forms) > 1:
             raise ConfigError("give the body once: as `body`, as `text` or as `json`")
@@ -99,7 +99,7 @@ async def get_original(place: Here, who: Who, id: Id) -> Message:
 
 @get("/letters/{id:str}/diff", guards=[needs(Role.READER)])
 async def get_difference(place: Here, who: Who, id: Id) -> tuple[Difference, ...]:
-    """What was changed since the message died; secrets are masked."""
+    """Return what was changed since the message died; secrets are masked."""
     letter = await place.office.letters.get(id, sources=who.sources)
     return differences(letter.as_it_died, letter.message)
 

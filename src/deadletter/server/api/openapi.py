@@ -60,7 +60,7 @@ _SOME: Final = {"query": "is:pending source:orders", "expect": 3} | _WHY
 
 
 class Example(Struct, frozen=True):
-    """What may be asked, and what is answered."""
+    """Example of a request and its answer."""
 
     answered: Any
     asked: Any = None
@@ -495,7 +495,7 @@ def _content(kind: Any, example: Any) -> dict[str, Any]:
 
 
 def _given(handler: HTTPRouteHandler) -> Any:
-    """What a route answers with, unless it is bytes or nothing."""
+    """Return the type of a route's answer; None for bytes or nothing."""
     given = handler.parsed_fn_signature.return_type.annotation
     if get_origin(given) is Response:
         (given,) = get_args(given)

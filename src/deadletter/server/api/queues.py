@@ -53,7 +53,7 @@ class MailboxChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reason: Reason = ""
 
     def given(self) -> dict[str, Any]:
-        """What is to be changed."""
+        """Return the fields to change."""
         values = structs.asdict(self)
         del values["reason"]
         return {name: value for name, value in values.items() if value is not UNSET}

@@ -86,7 +86,7 @@ MessageIds: TypeAlias = Annotated[
 
 
 class Careful(Care, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How carefully letters are sent."""
+    """Options for sending letters in steps."""
 
 
 class ReplayWish(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -376,7 +376,7 @@ _REPLAYABLE: Final = ast.Term("is", ast.Op.IS, ("pending", "reviewed"))
 
 
 class NodeReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of what died in a node is to go back, and how."""
+    """A request to replay the letters of a node."""
 
     limit: AtMost | None = None
     filter: Filter = ""
@@ -388,7 +388,7 @@ class NodeReplayRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class NodeReplay(Struct, frozen=True, kw_only=True):
-    """What is to be expected, and the replay that does it; a dry run has none."""
+    """The expected result, and the replay; a dry run has no replay."""
 
     replay: Campaign | None = None
     plan: Plan

@@ -1,1 +1,1 @@
-"""Who comes in: tokens, sessions, and what each may do."""
+"""Authentication and authorisation: tokens, sessions and roles."""

@@ -63,13 +63,13 @@ class Failures:
         return 0.0
 
     def is_spent(self, address: str | None) -> bool:
-        """Whether this address may not fail once more right now."""
+        """Return whether this address has used up its failed attempts."""
         left = self._clear_at.get(_neighbourhood(address), 0.0)
         burst = (_ADDRESS_BURST - 1) * _ADDRESS_EVERY
         return left - self._clock.monotonic() > burst
 
     def __len__(self) -> int:
-        """How many addresses are remembered."""
+        """Return the number of addresses that are remembered."""
         return len(self._clear_at)
 
     def _add(self, who: str, seconds: float, now: float) -> None:
@@ -82,7 +82,7 @@ class Failures:
 
 
 def _neighbourhood(address: str | None) -> str:
-    """What counts as one address: of IPv6 a /64, since everybody has a whole one."""
+    """Return the network to count as one address: for IPv6 the /64 of one host."""
     try:
         parsed = ip_address(address or "")
     except ValueError:
@@ -191,7 +191,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, and the session they ask in or the token they show."""
+    """The caller of a request, with its session or token."""
 
     who: Pass
     session: Session | None = None
@@ -213,7 +213,7 @@ class Door:
 
     async def caller(self, connection: Connection) -> Caller:
         """
-        Who asks; otherwise 401, the same for whatever is wrong with a token.
+        Return the caller; raises 401 with the same text for every invalid token.
 
         A token that is shown is judged alone: nobody falls back on a cookie.
         """
@@ -314,18 +314,18 @@ class Door:
 
 
 def shows_proof(connection: Connection, session: Session) -> bool:
-    """Whether a request shows what only pages of ours know."""
+    """Return whether a request carries the secret that only our pages know."""
     proof = connection.headers.get(CSRF_HEADER, "")
     return compare_digest(proof.encode(), session.csrf.encode())
 
 
 def address(connection: Connection) -> str | None:
-    """Where somebody asks from, as the server saw it."""
+    """Return the address of the client, as the server sees it."""
     return connection.client.host if connection.client else None
 
 
 def is_https(connection: Connection) -> bool:
-    """Whether this came encrypted, by what the server or its proxy says."""
+    """Return whether the request came by HTTPS, according to the server or its proxy."""
     return bool(connection.scope.get("scheme") in {"https", "wss"})
 
 

@@ -1,5 +1,5 @@
 """
-What each route asks of its caller.
+Guards: the role that each route needs.
 
 Every route names the role it needs, `guards=[needs(Role.READER)]`, or stands in
 `OPEN`. Inside a route `who: Pass` is the caller, see `dependencies`.
@@ -84,7 +84,7 @@ async def admit(connection: Connection, role: Role) -> Pass:
 
 
 async def caller(connection: Connection) -> Caller:
-    """Who asks, and in which session."""
+    """Return the caller and its session."""
     known = connection.scope.get("auth")
     if not isinstance(known, Caller):
         known = await door(connection).caller(connection)
@@ -96,7 +96,7 @@ async def caller(connection: Connection) -> Caller:
 
 async def is_still_known(connection: Connection) -> bool:
     """
-    Whether who asked would be let in again, for answers that take long.
+    Return whether the caller still has access, for long answers.
 
     Not if the store cannot tell: they may ask anew.
     """

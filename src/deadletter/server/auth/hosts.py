@@ -19,7 +19,7 @@ EVERYBODY = "*"
 
 
 def bind_problem(host: str, access: bool) -> str | None:
-    """Why the server must not listen there, with access on or off; or None."""
+    """Return why the server must not listen there, with access on or off; or None."""
     if access or is_local(host):
         return None
     return (
@@ -29,7 +29,7 @@ def bind_problem(host: str, access: bool) -> str | None:
 
 
 def proxy_problem(proxies: Iterable[str]) -> str | None:
-    """Why one of these cannot tell proxies from everybody else; or None."""
+    """Return why one of these does not identify a proxy; or None."""
     for proxy in proxies:
         try:
             is_all = proxy.strip() == EVERYBODY or not ip_network(proxy).prefixlen
@@ -48,7 +48,7 @@ def proxy_problem(proxies: Iterable[str]) -> str | None:
 
 
 def is_local(host: str) -> bool:
-    """Whether this names the machine itself, without asking anybody."""
+    """Return whether this name is the machine itself, without a lookup."""
     name = host.strip("[]").lower()
     try:
         return ip_address(name).is_loopback

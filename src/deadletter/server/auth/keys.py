@@ -42,13 +42,13 @@ def mint(
 
 
 def new_secret() -> str:
-    """What a session, or its proof against forged requests, is known by."""
+    """Return a new random secret for a session or its CSRF token."""
     return secrets.token_hex(_SECRET)
 
 
 def token_hash(shown: str) -> str:
     """
-    What a token is found by.
+    Return the hash by which a token is stored.
 
     Whatever is shown costs one hash of a short text: what cannot be a token is
     answered with the hash of nothing, which no token has.
@@ -57,12 +57,12 @@ def token_hash(shown: str) -> str:
 
 
 def session_hash(shown: str) -> str:
-    """What a session is found by; the same holds as for tokens."""
+    """Return the hash by which a session is stored, as for tokens."""
     return _hash(shown if _is_session(shown) else "", b"dlq-session")
 
 
 def shows_token(texts: Sequence[str]) -> bool:
-    """Whether a token is written in any of these."""
+    """Return whether any of these contains a token."""
     return any(_has_token(text) for text in texts)
 
 
@@ -157,14 +157,14 @@ async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> 
 
 
 def covers(who: Pass, other: Pass) -> bool:
-    """Whether somebody sees all that another does."""
+    """Return whether one caller sees everything that another one sees."""
     if not who.sources:
         return True
     return bool(other.sources) and set(other.sources) <= set(who.sources)
 
 
 def target(id: str) -> str:
-    """What the audit calls a token."""
+    """Return the name of a token in the audit."""
     return f"token:{id}"
 
 
@@ -186,7 +186,7 @@ def _told(token: Token) -> str:
 
 
 def view(token: Token) -> TokenView:
-    """What may be told of a token."""
+    """Return the public part of a token."""
     return TokenView(
         id=token.id,
         name=token.to.name,

@@ -26,13 +26,13 @@ _LARGEST: Final = 128 * 1024  # bytes that are read of somebody who is not known
 
 
 class SignIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who wants to sign in."""
+    """The token of somebody who signs in."""
 
     token: Annotated[str, Meta(examples=["dlq_0f3a9c51d2_…"])]
 
 
 class Whoami(Struct, frozen=True, kw_only=True):
-    """Who one is here, and what one may do."""
+    """Name, role and mailboxes of the caller."""
 
     name: str
     role: Role
@@ -75,7 +75,7 @@ async def sign_in(
 
 @get("/session", guards=_ANYBODY, operation_id="get_session")
 async def get_session(request: Request[Any, Any, Any]) -> Whoami:
-    """Who I am, and what I may do."""
+    """Return name, role and mailboxes of the caller."""
     known = await caller(request)
     return _whoami(known.who, known.session)
 
@@ -138,7 +138,7 @@ _Reason: TypeAlias = Annotated[
 
 
 class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a token is to be."""
+    """Options of a new token."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, examples=["ci"])]
     role: Role = Role.READER

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class MemoryLetters(TransactionalLetters):
-    """Where dead letters are kept, searched, grouped, reviewed: this process."""
+    """A letter store in the memory of this process."""
 
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
         self.features = Features(engine="memory", durability=Durability.NONE, shared=False)
@@ -90,7 +90,7 @@ class MemoryLetters(TransactionalLetters):
         return Page(tuple(heads), None, looked_at)
 
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         return self._shelf.counts()
 
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
@@ -110,11 +110,11 @@ class MemoryLetters(TransactionalLetters):
 
     @property
     def sealing(self) -> Sealing:
-        """What letters and the audit are sealed with."""
+        """Return the keys that seal letters and the audit."""
         return self._shelf.sealing
 
     def target_of(self, campaign: str) -> str | None:
-        """Where a campaign's letters go, if not to where they died."""
+        """Return the mailbox a campaign sends to, if not the one where letters died."""
         return self._operations.courses[campaign].campaign.to
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:

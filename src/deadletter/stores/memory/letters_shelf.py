@@ -149,7 +149,7 @@ class Shelf:
         )
 
     def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         found: dict[str, dict[State, int]] = {}
         for kept in self.by_id.values():
             states = found.setdefault(kept.head.source, {})

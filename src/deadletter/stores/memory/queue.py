@@ -52,15 +52,15 @@ class Row(Struct, kw_only=True):
         self.leased, self.span = until, until - now
 
     def let_go(self) -> None:
-        """It is nobody's any more."""
+        """Clear the owner of the message."""
         self.token, self.leased, self.alone = None, None, False
 
     def waits(self, due: datetime, *, alone: bool) -> bool:
-        """Whether it stands in that lane, at that place."""
+        """Return whether the message is in that lane, at that place."""
         return self.token is None and self.suspect is alone and self.due == due
 
     def expired(self, now: datetime) -> bool:
-        """Whether it is too late for it."""
+        """Return whether the message has expired."""
         expires_at = self.message.expires_at
         return expires_at is not None and expires_at <= now
 
@@ -114,7 +114,7 @@ class Box:
         return claimed
 
     def next_due(self, *, alone: bool) -> datetime | None:
-        """When to look again, at the latest."""
+        """Return the latest time to look again."""
         lane = self._suspects if alone else self._ready
         return lane[0][0] if lane else None
 
@@ -175,7 +175,7 @@ class Box:
         return count, furthest
 
     def doomed(self, now: datetime) -> Iterable[Row]:
-        """What nobody has and nobody should try any more."""
+        """Yield messages without a lease that must not be tried again."""
         limit = self.options.max_attempts
         for row in self.rows.values():
             exhausted = row.suspect and 0 < limit <= row.attempts - row.spared
@@ -183,7 +183,7 @@ class Box:
                 yield row
 
     def has_suspects(self, now: datetime) -> bool:
-        """Whether a suspect waits to be run alone."""
+        """Return whether a suspect waits to be run alone."""
         return any(
             row.suspect and row.token is None and row.due <= now for row in self.rows.values()
         )
@@ -203,7 +203,7 @@ class Box:
         self.options = structs.replace(self.options, dead_queue=None)
 
     def info(self, now: datetime) -> QueueInfo:
-        """What is in it."""
+        """Return the counts of the mailbox."""
         free = [row for row in self.rows.values() if row.token is None]
         line = [row for row in free if not row.suspect]
         head = min(line, key=lambda row: (row.due, row.seq), default=None)
@@ -260,12 +260,12 @@ def expiring(message: Message, expire_after: float | None, now: datetime) -> Mes
 
 
 def later(seconds: float) -> timedelta:
-    """So long from now, never before it."""
+    """Return a span, zero if it is negative."""
     return timedelta(seconds=max(0.0, seconds))
 
 
 def sooner(due: datetime, expires_at: datetime | None) -> datetime:
-    """When it is due, or when it expires if that is sooner: somebody must notice."""
+    """Return when the message is due, or when it expires if that is sooner."""
     return due if expires_at is None else min(due, expires_at)
 
 
@@ -315,7 +315,7 @@ class MemoryBroker:
         return [self._boxes[name].info(now) for name in sorted(self._existing())]
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
-        """None: mailboxes here have no limits of their own."""
+        """Return None: mailboxes of this engine have no limits of their own."""
         return None
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:

@@ -261,7 +261,7 @@ def brief_of(found: Document) -> Brief:
 
 
 def _sent(letter: Document) -> tuple[Any, ...]:
-    """What letters are sorted by; of those kept by an earlier version, as packed."""
+    """Return the sort key of letters; for those of earlier versions from the packed form."""
     if "sent" in letter:
         sent, place = letter["sent"], letter["sent_place"]
     else:

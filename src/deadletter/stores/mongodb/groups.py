@@ -118,7 +118,7 @@ async def groups(there: Collections, session: AsyncClientSession, asked: Asked) 
 
 
 async def counts(there: Collections, session: AsyncClientSession) -> dict[str, dict[State, int]]:
-    """How many letters of each state, by source."""
+    """Return the number of letters in each state, by source."""
     found: dict[str, dict[State, int]] = {}
     async for one in there.sources.find({}, session=session):
         if states := states_of(one):
@@ -156,7 +156,7 @@ async def blank(turn: Turn, deleted: Mapping[str, int]) -> list[str]:
 
 
 def states_of(document: Document) -> dict[State, int]:
-    """How many letters of each state, by a document that counts them."""
+    """Return the number of letters in each state from a counting document."""
     states = document.get("states", {})
     return {State(state): n for state, n in states.items() if n > 0}
 

@@ -68,7 +68,7 @@ class ServerTime:
     expression: Any = "$$NOW"
 
     async def now(self, there: Collections) -> datetime:
-        """What time it is there."""
+        """Return the time of the server."""
         hello = await there.ledger.database.command("hello")
         time: datetime = hello["localTime"]
         return time

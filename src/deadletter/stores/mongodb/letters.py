@@ -65,7 +65,7 @@ _VERIFYING: Final = 3_600.0  # seconds that looking at everything may take
 
 
 class MongodbLetters(TransactionalLetters):
-    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+    """A letter store in one database."""
 
     ids_at_once = 2_000  # in a turn, so that nobody waits long for the next
 
@@ -123,7 +123,7 @@ class MongodbLetters(TransactionalLetters):
         return search.Asked(query, limit, after, self._clock.now(), meter)
 
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         return await self._db.read(groups.counts)
 
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
@@ -143,7 +143,7 @@ class MongodbLetters(TransactionalLetters):
 
     @property
     def sealing(self) -> Sealing:
-        """What letters and the audit are sealed with."""
+        """Return the keys that seal letters and the audit."""
         return self._db.sealing
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:

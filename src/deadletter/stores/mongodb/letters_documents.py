@@ -60,7 +60,7 @@ def time(number: int | None) -> datetime | None:
 
 def place(dead_at: datetime, seq: int = 0) -> bytes:
     """
-    Where a letter stands in every list, as bytes that sort like it.
+    Return the position of a letter in lists, as bytes that sort like it.
 
     One value instead of two, so that a list can be read on from any place by a
     plain range of an index.
@@ -69,7 +69,7 @@ def place(dead_at: datetime, seq: int = 0) -> bytes:
 
 
 def placed(place: bytes) -> tuple[datetime, int]:
-    """When the letter at a place died, and its number."""
+    """Return when the letter at a position died, and its number."""
     died, seq = place[:_HALF], place[_HALF:]
     return time(int.from_bytes(died, "big")), int.from_bytes(seq, "big")
 
@@ -117,7 +117,7 @@ def document_of(known: Known, letter: DeadLetter, seq: int, sealing: Sealing) ->
 
 
 def changing(known: Known, seq: int, sealing: Sealing) -> Document:
-    """What may change of a letter when it dies again."""
+    """Return the fields that may change when a letter dies again."""
     head = known.head
     texts = {name: getattr(head, name) for name in _TEXTS}
     document: Document = {name: stored(text) for name, text in texts.items() if text is not None}
@@ -142,7 +142,7 @@ def changing(known: Known, seq: int, sealing: Sealing) -> Document:
 
 
 def parts_of(letter: str, body: bytes, seq: int) -> list[Document]:
-    """What of a body does not fit into its letter."""
+    """Return the parts of a body that do not fit into its letter."""
     starts = range(INLINE, len(body), PART)
     if len(starts) > _MOST:
         raise Refused(
@@ -174,7 +174,7 @@ def head_of(document: Mapping[str, Any]) -> LetterHead:
 
 
 def known_of(document: Mapping[str, Any], cap: int | None) -> Known:
-    """What is known of a letter, read as `KNOWN`."""
+    """Return the known part of a letter, read as `KNOWN`."""
     return Known(
         seq=document["seq"],
         head=head_of(document),

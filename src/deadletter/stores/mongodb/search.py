@@ -136,7 +136,7 @@ def filtered(node: Node, now: datetime, *, sure: bool = False) -> Document:
 
 
 def field_of(attribute: str) -> str:
-    """What an attribute of a head is called in a document."""
+    """Return the name of a head's attribute in documents."""
     return _FIELDS.get(attribute, attribute)
 
 
@@ -188,7 +188,7 @@ class Window(Struct, frozen=True, kw_only=True):
     exact: bool = False  # it holds what was asked for and nothing else
 
     def letters(self, *, start: bytes | None, end: bytes | None = None) -> Document:
-        """Those behind `start`, down to and with `end`."""
+        """Return the filter for letters after `start`, up to and including `end`."""
         high = self.high if start is None else min(self.high, start)
         low = self.low if end is None else max(self.low, end)
         return {**self.match, "place": {"$gte": low, "$lt": high}}
@@ -238,7 +238,7 @@ async def size(
     end: bytes | None = None,
     most: int,
 ) -> int:
-    """How many letters a window has, counted up to `most`."""
+    """Return the number of letters in a window, counted up to `most`."""
     return await there.letters.count_documents(
         window.letters(start=start, end=end), hint=window.index, limit=most, session=session
     )
@@ -283,7 +283,7 @@ class Asked(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """How a step reads: a stretch of an index, and what is true of all it wants."""
+    """One step of a search: a range of an index, and the condition on its letters."""
 
     there: Collections
     session: AsyncClientSession

@@ -175,7 +175,7 @@ class _Round(ReplayRound):
         return [*left]
 
     async def _first_source(self, plan: Mapping[int, int]) -> str:
-        """Where letters come from, as far as one can guess."""
+        """Return the probable source of letters."""
         first = [*plan.values()][:_GUESSED]
         return await self._connection.fetchval(_SOURCE, first) or ""
 

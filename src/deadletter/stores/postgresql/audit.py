@@ -155,7 +155,7 @@ def check_fits(connection: Connection, *, fits: bool) -> None:
 
 
 def counted(shifts: Shifts) -> tuple[list[Any], Counter[str]]:
-    """What changes by group and by source, as columns; and what is open, by group."""
+    """Return the changes by group and by source as columns, and the open letters by group."""
     by_group: Counter[tuple[str, State]] = Counter()
     by_source: Counter[tuple[str, State]] = Counter()
     by_open: Counter[str] = Counter()
@@ -167,7 +167,7 @@ def counted(shifts: Shifts) -> tuple[list[Any], Counter[str]]:
 
 
 def opened(by_open: Counter[str]) -> list[Any]:
-    """What is open more or less, by group, as columns."""
+    """Return the change of open letters by group, as columns."""
     return columns(sorted((name, n) for name, n in by_open.items() if n), 2)
 
 
@@ -178,7 +178,7 @@ async def count(connection: Connection, shifts: Shifts) -> None:
 
 
 async def counts(connection: Connection) -> dict[str, dict[State, int]]:
-    """How many letters of each state, by source."""
+    """Return the number of letters in each state, by source."""
     found: dict[str, dict[State, int]] = {}
     for source, state, n in await connection.fetch(_COUNTS):
         found.setdefault(shown(source), {})[State(state)] = n

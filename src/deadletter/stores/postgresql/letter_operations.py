@@ -259,7 +259,7 @@ class _NewLetters(PostgresqlOperations):
 
 
 class _Ruled(Exception):
-    """There are rules about groups of these letters, and nobody has read them."""
+    """Rules apply to groups of these letters, and the transaction has not read them."""
 
 
 def keeping(

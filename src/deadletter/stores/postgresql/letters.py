@@ -89,7 +89,7 @@ _MOST_PLACES: Final = 10_000  # of letters that were taken
 
 
 class PostgresqlLetters(TransactionalLetters):
-    """Where dead letters are kept, searched, grouped, reviewed: one database."""
+    """A letter store in one database."""
 
     def __init__(self, db: Database, *, clock: Clock, features: Features) -> None:
         self.features = features
@@ -174,7 +174,7 @@ class PostgresqlLetters(TransactionalLetters):
         await self._db.write(lambda c: body_index.index_up_to(c, size))
 
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         return await self._db.read(audit.counts)
 
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
@@ -194,7 +194,7 @@ class PostgresqlLetters(TransactionalLetters):
 
     @property
     def sealing(self) -> Sealing:
-        """What letters and the audit are sealed with."""
+        """Return the keys that seal letters and the audit."""
         return self._db.sealing
 
     async def sent_replay(self, campaign: str, ids: Sequence[str]) -> None:

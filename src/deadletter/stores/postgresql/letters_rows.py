@@ -93,7 +93,7 @@ _TROUBLES: Final = {trouble.value: trouble for trouble in Trouble}
 
 
 def row_of(known: Known) -> Sequence[Any]:
-    """What is stored of a letter but for its contents, as `TYPES` says."""
+    """Return the row of a letter without its contents, in the order of `TYPES`."""
     head = known.head
     return storable(
         (
@@ -145,7 +145,7 @@ def contents_of(known: Known, letter: DeadLetter, sealing: Sealing) -> Sequence[
 
 
 def for_copies(message: Message, sealing: Sealing) -> Sequence[Any]:
-    """What copies of a message are made of, as `FOR_COPIES` says."""
+    """Return the values for copies of a message, in the order of `FOR_COPIES`."""
     marks = sealing.marks()
     return (
         pack_outgoing(message),

@@ -321,7 +321,7 @@ class PostgresqlBroker:
 
     @property
     def sealing(self) -> Sealing:
-        """What the sums of mailboxes are made with."""
+        """Return the keys of the sums of mailboxes."""
         return self._db.sealing
 
     async def rekey(self) -> int:
@@ -337,7 +337,7 @@ class PostgresqlBroker:
         return cast(datetime, now)
 
     async def ready(self, mailbox: str) -> int:
-        """How many could be taken from a mailbox now; at most 1000 are counted."""
+        """Return the number of receivable messages, counted up to 1000."""
         rows = await self._db.fetch(_READY, await self.number(mailbox))
         return int(rows[0][0])
 
@@ -346,7 +346,7 @@ class PostgresqlBroker:
         self._db.reconnect()
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
-        """None: mailboxes here have no limits of their own."""
+        """Return None: mailboxes of this engine have no limits of their own."""
         return None
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:

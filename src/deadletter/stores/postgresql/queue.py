@@ -25,7 +25,7 @@ _SHARDS: Final = 16
 
 def ours(seqs: str, tokens: str) -> str:
     """
-    What is still ours: it carries our token, and its lease still runs.
+    Return the condition for deliveries of ours: our token, and a lease that still runs.
 
     Messages are found by number and looked up in the lists handed in, which no plan
     can turn into a search of anything larger. The rest is said in one piece, since
@@ -201,7 +201,7 @@ WHERE mailbox = $1 AND token IS NULL AND suspect = $2 ORDER BY due, seq LIMIT 1
 
 
 class Mailbox:
-    """What source and sink of one mailbox share: its row, made when first needed."""
+    """The row of one mailbox, created when first needed; source and sink share it."""
 
     def __init__(
         self,
@@ -226,11 +226,11 @@ class Mailbox:
 
     @property
     def marks(self) -> Marks:
-        """What its sums are made of."""
+        """Return the keys of the sums of this mailbox."""
         return self.db.sealing.marks(self.key_id)
 
     def forget(self) -> None:
-        """It was deleted; whoever uses it next makes it again."""
+        """Forget a deleted mailbox; its next use creates it again."""
         self._id = None
 
 

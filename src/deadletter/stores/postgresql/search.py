@@ -201,7 +201,7 @@ class Window(Struct, frozen=True, kw_only=True):
     def places(
         self, *, start: Place | None, end: Place | None = None, in_order: bool = True
     ) -> Sql:
-        """Where letters are, behind `start`, down to and with `end`, newest first."""
+        """Return the statement for letters after `start` to `end` inclusive, newest first."""
         number = "letter" if self.select is _MARKS else "seq"
         within = "dead_at >= ? AND dead_at < ?"
         limits: list[Any] = [self.low, self.high]
@@ -267,7 +267,7 @@ async def size(
     end: Place | None = None,
     most: int,
 ) -> int:
-    """How many letters a window has, counted up to `most`."""
+    """Return the number of letters in a window, counted up to `most`."""
     text, values = window.places(start=start, end=end, in_order=False)
     counted = f"SELECT count(*) FROM ({text} LIMIT ?) w"  # noqa: S608 -- names are ours, values are bound
     return int(await connection.fetchval(numbered(counted), *values, most))
@@ -296,7 +296,7 @@ JOIN deadletter.letter_contents c ON c.letter = w.seq
 
 
 class Reading(Struct, frozen=True):
-    """How a step reads: a stretch of an index, and what is true of all it wants."""
+    """One step of a search: a range of an index, and the condition on its letters."""
 
     connection: Connection
     window: Window

@@ -36,7 +36,7 @@ class OfficeConnection(sqlite3.Connection):
 
 
 def sealing_of(connection: sqlite3.Connection) -> Sealing:
-    """What letters, the audit and sums are sealed with on this connection."""
+    """Return the keys that seal letters, the audit and sums on this connection."""
     return connection.sealing if isinstance(connection, OfficeConnection) else PLAIN
 
 

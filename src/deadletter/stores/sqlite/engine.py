@@ -179,5 +179,5 @@ def _snapshot(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection
 
 
 def is_brief(rows: int, size: int = 0) -> bool:
-    """Whether so many rows, with so many bytes in them, may hold an event loop."""
+    """Return whether a transaction of this size may run on the event loop."""
     return rows * _ROW + size < _BRIEF

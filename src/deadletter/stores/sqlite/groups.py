@@ -231,7 +231,7 @@ def put(connection: sqlite3.Connection, name: str, group: Group) -> None:
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, dict[State, int]]:
-    """How many letters of each state, by source."""
+    """Return the number of letters in each state, by source."""
     found: dict[str, dict[State, int]] = {}
     for source, state, n in fetch(connection, "source, state, n", _GROUPS_COUNTS):
         found.setdefault(source, {})[State(state)] = n

@@ -84,7 +84,7 @@ class Readiness:
 
 
 class _NotAllLeased(Exception):
-    """Some request of the batch is not valid."""
+    """A request of the batch is not valid."""
 
 
 class SqliteItems(SteppedItems):

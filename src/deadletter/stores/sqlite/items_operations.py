@@ -230,7 +230,7 @@ _integers: Final = msgspec.json.Decoder(list[int]).decode
 
 class LeaseScan:
     """
-    Where the scan for misdated leases goes on, by partition.
+    Position where the scan for misdated leases continues, by partition.
 
     Leased items are at the head of their partition: a scan ends where none is leased.
     """

@@ -84,7 +84,7 @@ T = TypeVar("T")
 
 
 class SqliteLetters(TransactionalLetters):
-    """Where dead letters are kept, searched, grouped, reviewed: one SQLite file."""
+    """A letter store in one SQLite file."""
 
     regroupings_at_once = 1_000
 
@@ -162,7 +162,7 @@ class SqliteLetters(TransactionalLetters):
             await self._db.write(lambda c: body_index.index_up_to(c, size))
 
     async def counts(self) -> dict[str, dict[State, int]]:
-        """How many letters of each state, by source."""
+        """Return the number of letters in each state, by source."""
         return await self._db.read(groups.counts)
 
     async def group_rules(self) -> dict[str, tuple[GroupRule, ...]]:
@@ -182,7 +182,7 @@ class SqliteLetters(TransactionalLetters):
 
     @property
     def sealing(self) -> Sealing:
-        """What letters and the audit are sealed with."""
+        """Return the keys that seal letters and the audit."""
         return self._db.sealing
 
     async def save_window(self, window: BrakeWindow, *, keep: int = KEPT) -> BrakeWindow:

@@ -63,7 +63,7 @@ _TROUBLES: Final = {trouble.value: trouble for trouble in Trouble}
 
 
 def row_of(seq: int, known: Known) -> Row:
-    """What is stored of a letter but for its contents, and for what few have."""
+    """Return the row of a letter without its contents and its rare fields."""
     head = known.head
     row = (
         seq,
@@ -108,7 +108,7 @@ def _error_name(error_type: str) -> str | bytes | None:
 
 
 def rare_of(head: LetterHead) -> Row:
-    """What few letters have: the rest of the row."""
+    """Return the rare fields of a letter: the rest of its row."""
     return stored(head.business_key), stored(head.trace_id)
 
 
@@ -256,7 +256,7 @@ def messages(
     connection: sqlite3.Connection, columns: str, select: str, values: Values
 ) -> list[tuple[Row, Message]]:
     """
-    What was sent, each with a row that begins with these columns: seq, id, others.
+    Return messages, each with a row that begins with these columns: seq, id, others.
 
     The select is as for `whole`, but needs to select nothing else than these and
     digest, rest and body.

@@ -77,7 +77,7 @@ class Misdated:
 
 
 def _ahead(rows: list[tuple[int, int, int]], now: int) -> list[tuple[int, int]]:
-    """Those that would last longer than their span, and by how much."""
+    """Return leases that would last longer than their span, and by how much."""
     return [(seq, until - span - now) for seq, until, span in rows if until - span - now > _SLACK]
 
 
@@ -266,7 +266,7 @@ class SqliteBroker:
 
     @property
     def sealing(self) -> Sealing:
-        """What the sums of mailboxes are made with."""
+        """Return the keys of the sums of mailboxes."""
         return self._db.sealing
 
     async def rekey(self) -> int:
@@ -274,7 +274,7 @@ class SqliteBroker:
         return await self._db.write(_rekey, patient=True)
 
     async def conflict(self, mailbox: str, *, attempts: int) -> str | None:
-        """None: mailboxes here have no limits of their own."""
+        """Return None: mailboxes of this engine have no limits of their own."""
         return None
 
     async def sweep(self, *, limit: int = 100, lease: float = 60.0) -> Swept:
@@ -367,7 +367,7 @@ def _reconcile(connection: sqlite3.Connection) -> list[Reconciled]:
 
 
 def _compared(connection: sqlite3.Connection) -> Iterator[tuple[int, Reconciled, dict[str, int]]]:
-    """Every mailbox: its number, how it was found, and what was counted of it."""
+    """Yield each mailbox: its number, its reconciliation and its counts."""
     sealing = sealing_of(connection)
     for box, name, key, sent, sent_marks, tally, real in connection.execute(_SUMS):
         numbers = {"sent": (sent, sent_marks), **_sums(tally)}

@@ -79,7 +79,7 @@ _receipts: Final = msgspec.json.Decoder(list[Receipt]).decode
 
 
 class NotAllOurs(Exception):
-    """Some deliveries of the batch are somebody else's by now."""
+    """Some deliveries of the batch now belong to another worker."""
 
 
 class Batch(Struct, frozen=True):
@@ -190,7 +190,7 @@ def _ack(connection: sqlite3.Connection, batch: Batch, now: int) -> None:
 def still_ours(
     connection: sqlite3.Connection, receipts: Sequence[Receipt], now: int, mailbox: int
 ) -> set[Receipt]:
-    """Those that are still ours."""
+    """Return the receipts that are still ours."""
     values = (_json(receipts), now, mailbox)
     (found,) = connection.execute(_LIST_OURS, values).fetchone()
     return set(_receipts(found))
@@ -236,7 +236,7 @@ WHERE leased = ? AND token = ?
 
 
 class Mailbox:
-    """What source and sink of one mailbox share: its row, made when first needed."""
+    """The row of one mailbox, created when first needed; source and sink share it."""
 
     def __init__(
         self,
@@ -262,11 +262,11 @@ class Mailbox:
         return self._id
 
     def forget(self) -> None:
-        """It was deleted; whoever uses it next makes it again."""
+        """Forget a deleted mailbox; its next use creates it again."""
         self._id = None
 
     def now(self) -> int:
-        """What time it is, as it is stored."""
+        """Return the time as it is stored."""
         return micros(self.db.clock.now())
 
 

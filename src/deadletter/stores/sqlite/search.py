@@ -207,13 +207,13 @@ class Window(Struct, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> Sql:
-        """What is true of every letter in it, but for its times."""
+        """Return the condition on letters of the window, except for times."""
         text = " OR ".join(f"({where})" for where, _ in self.arms)
         return f"({text})", [value for _, values in self.arms for value in values]
 
     @property
     def narrows(self) -> bool:
-        """Whether its condition is quickly judged of a letter that was found."""
+        """Return whether its condition is cheap to check on a letter that was found."""
         return self.index != _TEXTS
 
     @property
@@ -337,7 +337,7 @@ def size(
     end: Place | None = None,
     most: int,
 ) -> int:
-    """How many letters a window has, counted up to `most`."""
+    """Return the number of letters in a window, counted up to `most`."""
     text, values = window.select("1", start=start, end=end, in_order=False)
     counted = f"SELECT count(*) FROM ({text} LIMIT ?)"  # noqa: S608 -- as above
     (n,) = connection.execute(counted, [*values, most]).fetchone()
@@ -376,7 +376,7 @@ _Letters: TypeAlias = list[tuple[Place, DeadLetter]]
 
 
 class Reading(Struct, frozen=True):
-    """How a step reads: a stretch of an index, and what is true of all it wants."""
+    """One step of a search: a range of an index, and the condition on its letters."""
 
     connection: sqlite3.Connection
     window: Window

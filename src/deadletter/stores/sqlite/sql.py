@@ -233,7 +233,7 @@ _rows: Final = msgspec.json.Decoder(list[_Row]).decode
 
 
 class Claimed(Struct, frozen=True):
-    """What one claim got, as it was read; made into deliveries on another thread."""
+    """Rows of one claim, as read; another thread makes deliveries of them."""
 
     token: int
     rows: str  # JSON
@@ -335,7 +335,7 @@ def rows_of(messages: Sequence[Message]) -> list[MessageRow]:
 
 
 def read_claimed(connection: sqlite3.Connection, leased: int, token: int) -> Claimed:
-    """What was claimed under this token until then."""
+    """Read what was claimed under this token until then."""
     claim = (leased, token)
     rows, small, stories, some_large = connection.execute(_CLAIMED, claim).fetchone()
     large = connection.execute(_LARGE, claim) if some_large else ()

@@ -44,7 +44,7 @@ class Bell:
         self._rung = asyncio.Event()
 
     def question(self, now: int) -> tuple[str, tuple[int, ...]]:
-        """What to ask the file for the next message's time."""
+        """Return the query for the time of the next message."""
         return (_NEXT_SUSPECT if self.alone else _NEXT_DUE), (self.mailbox,)
 
     def ring(self) -> None:

@@ -206,7 +206,7 @@ class Writer:
         self._link.drop()
 
     def _has_more(self) -> bool:
-        """Whether to go on. If not, whoever comes next starts by themselves."""
+        """Return whether to continue. If not, the next caller starts the writer again."""
         with self._lock:
             self._is_busy = bool(self._waiting)
             return self._is_busy
@@ -278,7 +278,7 @@ class Writer:
         return Group([self._waiting.popleft() for _ in range(count)])
 
     def _may_run_there(self, jobs: Iterable[Job]) -> bool:
-        """Whether these may run on an event loop."""
+        """Return whether these may run on an event loop."""
         if self._off_until and time.monotonic() < self._off_until:
             return False
         return all(job.brief for job in jobs)
@@ -300,7 +300,7 @@ class Writer:
         self._off_until = ended + _OFF if ended - began > _LONG else 0.0
 
     def _may_finish_here(self, group: Group) -> bool:
-        """Whether a commit is so quick that handing it over would take longer."""
+        """Return whether a commit here takes less time than handing it to the thread."""
         return (
             self._usual < _QUICK
             and self._alone < _COPIED

@@ -181,7 +181,7 @@ class BullMQ:
 
 async def _ended(client: Client, events: str, id: bytes, since: int) -> CopyState:
     """
-    How a job ended that is not there any more, as the events tell it.
+    Return how a deleted job ended, by the events of its queue.
 
     They have to begin with its being put back, and what comes after another job of that
     id was added does not count.
