@@ -170,7 +170,7 @@ async def office(app: App) -> Replay:
         SystemClock(),
         SystemDice(),
         engine.ledger,
-        postman=engine.postman,
+        atomic_replay=engine.atomic_replay,
     )
 
 

@@ -178,7 +178,12 @@ async def _through_office(source: PostMailbox[Any, Any], kept: Kept, body: bytes
         letters, changes = Letters(store, post.clock), Changes(body=body)
         await letters.edit(kept.id, changes, BY, revision=kept.head.revision)
     replay = Replay(
-        store, engine.broker, post.clock, post.dice, engine.ledger, postman=engine.postman
+        store,
+        engine.broker,
+        post.clock,
+        post.dice,
+        engine.ledger,
+        atomic_replay=engine.atomic_replay,
     )
     elsewhere = None if source.name == kept.head.source else source.name
     campaign = await replay.begin([kept.id], BY, query=f"id:{kept.id}", to=elsewhere)

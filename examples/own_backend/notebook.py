@@ -23,6 +23,8 @@ from deadletter.core.topology import check_deletion, check_name, validate
 from deadletter.kit import ErrorTable, NoOptions, UrlForm
 from deadletter.ports import (
     Acked,
+    AtomicBurial,
+    AtomicReplay,
     Broker,
     Clock,
     Dice,
@@ -31,13 +33,11 @@ from deadletter.ports import (
     Features,
     Ledger,
     LetterStore,
-    Postman,
     QueueInfo,
     QueueOptions,
     Released,
     Settlement,
     Swept,
-    Undertaker,
 )
 
 # 1. Tell the truth: what is claimed here, the contract tests hold you to.
@@ -377,8 +377,8 @@ class NotebookEngine:
     features = FEATURES
     letters: LetterStore | None = None
     ledger: Ledger | None = None
-    undertaker: Undertaker | None = None
-    postman: Postman | None = None
+    atomic_burial: AtomicBurial | None = None
+    atomic_replay: AtomicReplay | None = None
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.broker: Broker = NotebookBroker(Notebook(path, clock))

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import Any, TypeVar
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import Engine
 from deadletter.server.app import build
 from deadletter.server.auth.keys import mint
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.listener import HttpServer, listen, url_of
 from deadletter.server.startup import opened_place
 from deadletter.settings import Serve, Settings
@@ -27,7 +27,7 @@ class Served:
     def __init__(self, engine_url: str, loop: asyncio.AbstractEventLoop) -> None:
         self.engine_url = engine_url
         self.url = ""
-        self.place: Place
+        self.place: ServerContext
         self._loop = loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -40,7 +40,7 @@ class Served:
 
     def token(self, role: Role, *sources: str, name: str = "anna") -> str:
         """A token for somebody of this role."""
-        return self.run(_token(self.place, Pass(name=name, role=role, sources=sources)))
+        return self.run(_token(self.place, Identity(name=name, role=role, sources=sources)))
 
 
 @contextmanager
@@ -102,11 +102,11 @@ async def _listening(server: Served, access: str) -> AsyncIterator[None]:
                 await task
 
 
-async def _keep(place: Place, letters: tuple[DeadLetter, ...]) -> None:
+async def _keep(place: ServerContext, letters: tuple[DeadLetter, ...]) -> None:
     await place.store.keep(letters)
 
 
-async def _token(place: Place, to: Pass) -> str:
+async def _token(place: ServerContext, to: Identity) -> str:
     assert place.access is not None
     kept, shown = mint(to, at=place.clock.now(), by="test")
     await place.access.add_token(kept)

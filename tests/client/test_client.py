@@ -10,7 +10,7 @@ from msgspec import structs
 from client.serving import Served, beside, served
 from deadletter.client import Client
 from deadletter.client.client import Happening
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import CampaignState, Outcome, unsent
 from deadletter.core.errors import ConfigError, Conflict, NotFound, QueryError, Refused
 from deadletter.core.letter import AuditEntry, Changes, GroupStatus, State
@@ -285,7 +285,7 @@ async def test_tokens_are_made_listed_and_revoked(tmp_path: Path) -> None:
     with served(f"sqlite:///{tmp_path}/office.db", access="on") as server:
         root = server.token(Role.ADMIN, name="root")
         async with Client(server.url, token=root) as client:
-            to = Pass(name="ci", role=Role.OPERATOR, sources=("orders",))
+            to = Identity(name="ci", role=Role.OPERATOR, sources=("orders",))
             end = datetime.now(UTC) + timedelta(days=3)
             made = await client.tokens.issue(to, expires_at=end, reason="new")
             listed = {one.name: one for one in await client.tokens.list()}

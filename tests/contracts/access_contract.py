@@ -6,16 +6,16 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from deadletter.core.access import Answer, Pass, Role, Session, Token
+from deadletter.core.access import Answer, Identity, Role, Session, Token
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.ports import AccessStore, Engine, Guards
 from deadletter.testing.fakes import START, FakeClock
 
-ANNA = Pass(name="anna", role=Role.OPERATOR, sources=("orders", "mails"))
+ANNA = Identity(name="anna", role=Role.OPERATOR, sources=("orders", "mails"))
 HOUR = timedelta(hours=1)
 
 
-def a_token(id: str = "t1", *, to: Pass = ANNA, expires_at: datetime | None = None) -> Token:
+def a_token(id: str = "t1", *, to: Identity = ANNA, expires_at: datetime | None = None) -> Token:
     """A token whose hash follows from its id."""
     return Token(
         id=id,
@@ -76,14 +76,14 @@ class AccessContract:
         assert await access.token("") is None
 
     async def test_an_unlimited_token_is_kept_as_such(self, access: AccessStore) -> None:
-        token = a_token(to=Pass(name="root", role=Role.ADMIN))
+        token = a_token(to=Identity(name="root", role=Role.ADMIN))
         await access.add_token(token)
 
         assert await access.token(token.hash) == token
 
     async def test_odd_names_are_kept_as_they_are(self, access: AccessStore) -> None:
         odd = "a\x00b ü \U0001f4ee 'x' \"y\""
-        token = a_token(to=Pass(name=odd, role=Role.READER, sources=(odd, "b")))
+        token = a_token(to=Identity(name=odd, role=Role.READER, sources=(odd, "b")))
         await access.add_token(replace(token, created_by=odd))
 
         assert await access.tokens() == [replace(token, created_by=odd)]
@@ -106,7 +106,7 @@ class AccessContract:
     async def test_tokens_are_listed_by_name(self, access: AccessStore) -> None:
         names = ["bo", "anna", "Zoe", "anna"]
         for number, name in enumerate(names):
-            await access.add_token(a_token(f"t{number}", to=Pass(name=name, role=Role.READER)))
+            await access.add_token(a_token(f"t{number}", to=Identity(name=name, role=Role.READER)))
 
         found = [(token.to.name, token.id) for token in await access.tokens()]
 

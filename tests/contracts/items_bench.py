@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from deadletter.ports import Engine, ItemStore, Lends
+from deadletter.ports import Engine, ItemStore, KeepsItems
 from deadletter.queue_server.model import (
     Completion,
     DeadItem,
@@ -49,7 +49,7 @@ class ItemsBench:
     handed, without any queue, and names its engine class as `driver`.
     """
 
-    driver: type[Lends]
+    driver: type[KeepsItems]
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -57,7 +57,7 @@ class ItemsBench:
 
     @pytest.fixture
     def store(self, engine: Engine) -> ItemStore:
-        assert isinstance(engine, Lends)
+        assert isinstance(engine, KeepsItems)
         return engine.items
 
     async def pass_time(self, clock: FakeClock, seconds: float) -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec import structs
 
 from contracts.side_by_side import SideBySide
-from deadletter.ports import Engine, ItemStore, Lends, SweepResult
+from deadletter.ports import Engine, ItemStore, KeepsItems, SweepResult
 from deadletter.queue_server.model import (
     SOURCE_MEMORY,
     Completion,
@@ -226,7 +226,7 @@ class ItemsMachine(SideBySide):
 
 
 def _items(engine: Engine) -> ItemStore:
-    assert isinstance(engine, Lends)
+    assert isinstance(engine, KeepsItems)
     return engine.items
 
 

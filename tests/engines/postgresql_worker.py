@@ -21,11 +21,11 @@ async def main(url: str, mailbox: str) -> None:
     engine = await open_database(url, SystemClock())
     source = engine.broker.source(mailbox)
     deliveries = await source.receive(limit=10, wait=10.0, lease=LEASE)
-    assert engine.undertaker is not None
+    assert engine.atomic_burial is not None
     burials = [
         Burial(one, a_letter(one.message.body, message_id=one.message.id)) for one in deliveries
     ]
-    await engine.undertaker.bury(burials)
+    await engine.atomic_burial.bury(burials)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

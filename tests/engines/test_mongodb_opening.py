@@ -278,7 +278,7 @@ async def test_mongodb_can_be_the_office_of_another_engine(url: str) -> None:
     paired = Paired(queue, office)
 
     assert paired.letters is office.letters
-    assert paired.undertaker is None
+    assert paired.atomic_burial is None
     await paired.close()
 
 

@@ -5,9 +5,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from deadletter.brokers.nats.messages import Arrival, are_in_order, arrival
-from deadletter.brokers.nats.streams import Place
+from deadletter.brokers.nats.streams import MailboxNames
 
-PLACE = Place("dlq.orders", "dlq-orders", "dlq-worker", "dlq-book.of.orders", own=True)
+PLACE = MailboxNames("dlq.orders", "dlq-orders", "dlq-worker", "dlq-book.of.orders", own=True)
 HEAD = "$JS.ACK.dlq-orders.dlq-worker."
 
 

@@ -135,7 +135,7 @@ async def test_a_missing_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_the_engine_keeps_no_letters_and_states_its_durability(nats_server: Server) -> None:
     engine = await nats.open_engine(fresh(nats_server.url), clock=SystemClock(), dice=SeededDice())
 
-    assert (engine.letters, engine.ledger, engine.undertaker) == (None, None, None)
+    assert (engine.letters, engine.ledger, engine.atomic_burial) == (None, None, None)
     assert engine.features.durability is Durability.KILL_SAFE
     assert not engine.features.fences
     await engine.close()

@@ -108,8 +108,8 @@ async def test_a_key_set_later_is_used_once_somebody_accepts_what_is_there(engin
     # Everything goes on with the new key, and with the next one; also copies, which
     # the database makes by itself.
     await send_and_handle(engine)
-    assert engine.postman is not None
-    await engine.postman.send_back(a_campaign().id, limit=5)
+    assert engine.atomic_replay is not None
+    await engine.atomic_replay.send_back(a_campaign().id, limit=5)
     assert not await findings(engine)
     use(engine, OTHER_KEY, KEY)
     await send_and_handle(engine)
@@ -123,15 +123,15 @@ async def test_a_key_set_later_is_used_once_somebody_accepts_what_is_there(engin
 async def test_copies_are_known_before_and_after_a_key_is_set(engine: Engine) -> None:
     letters = await furnish(engine)
     use(engine, KEY)
-    assert engine.postman is not None
+    assert engine.atomic_replay is not None
     assert engine.letters is not None
-    await engine.postman.send_back(a_campaign().id, limit=5)
+    await engine.atomic_replay.send_back(a_campaign().id, limit=5)
     found = await findings(engine)
     assert "mailbox orders" not in found
 
     await sealed_anew(engine)
     await engine.letters.plan_replay(a_campaign("c-2"), [letters["first"]])
-    await engine.postman.send_back("c-2", limit=5)
+    await engine.atomic_replay.send_back("c-2", limit=5)
 
     assert not await findings(engine)
 

@@ -229,8 +229,8 @@ async def _listeners(engine: PostgresqlEngine) -> int:
 
 
 async def _bury(engine: PostgresqlEngine, deliveries: Any) -> None:
-    assert engine.undertaker is not None
-    kept = await engine.undertaker.bury(
+    assert engine.atomic_burial is not None
+    kept = await engine.atomic_burial.bury(
         [Burial(one, a_letter(one.message.body, message_id=one.message.id)) for one in deliveries]
     )
     assert None not in kept

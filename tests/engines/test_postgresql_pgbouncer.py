@@ -9,10 +9,10 @@ import pytest
 from deadletter.ports import LetterStore
 from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
 from deadletter.stores.postgresql.letters import PostgresqlLetters
+from deadletter.testing.atomic_replay_contract import AtomicBurialContract, AtomicReplayContract
 from deadletter.testing.fakes import FakeClock
 from deadletter.testing.ledger_contract import LedgerContract
 from deadletter.testing.letters_contract import LetterStoreContract
-from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
 from engines.postgresql_time import ToldTime, told_database, told_time, within
 from servers import Missing, Server
@@ -62,7 +62,7 @@ class _Bounced:
         await self.time.tell()
 
 
-class TestBounced(_Bounced, QueueContract, UndertakerContract, PostmanContract):
+class TestBounced(_Bounced, QueueContract, AtomicBurialContract, AtomicReplayContract):
     driver = PostgresqlEngine
     at_once = 0.15
 

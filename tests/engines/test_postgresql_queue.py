@@ -6,8 +6,8 @@ import pytest
 
 from contracts.queue_damage import DamageContract
 from deadletter.stores.postgresql.engine import PostgresqlEngine, open_database
+from deadletter.testing.atomic_replay_contract import AtomicBurialContract, AtomicReplayContract
 from deadletter.testing.fakes import FakeClock
-from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import ClockContract, OptionsContract
 from engines.postgresql_time import ToldTime, told_database, told_time
@@ -36,9 +36,9 @@ class TestPostgresql(_Told, QueueContract, ClockContract, DamageContract, Option
     pass
 
 
-class TestPostgresqlBurials(_Told, UndertakerContract):
+class TestPostgresqlBurials(_Told, AtomicBurialContract):
     pass
 
 
-class TestPostgresqlPostman(_Told, PostmanContract):
+class TestPostgresqlPostman(_Told, AtomicReplayContract):
     pass

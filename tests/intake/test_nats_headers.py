@@ -2,7 +2,7 @@
 
 import pytest
 
-from deadletter.brokers.nats.headers import Slip, block_of, pack, read_block
+from deadletter.brokers.nats.headers import MessageExtras, block_of, pack, read_block
 from deadletter.core.errors import Refused
 from deadletter.core.message import Headers, Lineage, Message
 from deadletter.core.signing import Keys
@@ -20,7 +20,12 @@ def kept(raw: bytes) -> Message:
     """The message of a letter, drained from a stream."""
     headers, odd = read_block(raw)
     found = Found(
-        kind="nats", place="DLQ", id="DLQ/1", body=b"body", headers=headers, raw=pack(Slip(odd))
+        kind="nats",
+        place="DLQ",
+        id="DLQ/1",
+        body=b"body",
+        headers=headers,
+        raw=pack(MessageExtras(odd)),
     )
     return letter_of(found, START, KEYS).message
 

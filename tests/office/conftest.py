@@ -44,5 +44,5 @@ def replay(
     clock: FakeClock,
     dice: SeededDice,
 ) -> Replay:
-    postman = engine.postman if request.param == "in one" else None
-    return Replay(store, engine.broker, clock, dice, engine.ledger, postman=postman)
+    atomic_replay = engine.atomic_replay if request.param == "in one" else None
+    return Replay(store, engine.broker, clock, dice, engine.ledger, atomic_replay=atomic_replay)

@@ -138,7 +138,7 @@ async def _replayed(engine: Engine, mailbox: str) -> dict[str, Message]:
         SystemClock(),
         SystemDice(),
         engine.ledger,
-        postman=engine.postman,
+        atomic_replay=engine.atomic_replay,
     )
     await replay.plan(f"source:{mailbox}")
     # Nobody confirms anything here, which the next letter of a key would wait for.

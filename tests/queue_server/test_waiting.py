@@ -122,14 +122,14 @@ async def test_a_lease_that_runs_out_wakes_who_waits() -> None:
 @in_virtual_time
 async def test_a_dead_letter_move_wakes_who_waits_for_the_dead_queue() -> None:
     async with lending(DEAD, MORTAL) as rig:
-        undertaker = rig.lease("undertaker", queue="dead", within=900.0)
+        atomic_burial = rig.lease("atomic_burial", queue="dead", within=900.0)
         await rig.produce(b"dead")
         item = await rig.leased("consumer")
         before = rig.clock.monotonic()
 
         await rig.lending.retry("jobs", RetryBatch(0, (ItemRetry(item.id),)))
 
-        dead = (await undertaker).items[0]
+        dead = (await atomic_burial).items[0]
         assert rig.clock.monotonic() == before
         assert (dead.payload, dead.source_id) == (b"dead", item.id)
 
@@ -137,11 +137,11 @@ async def test_a_dead_letter_move_wakes_who_waits_for_the_dead_queue() -> None:
 @in_virtual_time
 async def test_an_item_that_dies_by_an_expired_lease_wakes_clients_of_the_dead_queue() -> None:
     async with lending(DEAD, MORTAL) as rig:
-        undertaker = rig.lease("undertaker", queue="dead", within=900.0)
+        atomic_burial = rig.lease("atomic_burial", queue="dead", within=900.0)
         await rig.produce(b"dead")
         item = await rig.leased("crashed")
 
-        dead = (await undertaker).items[0]
+        dead = (await atomic_burial).items[0]
 
         assert item.lease_deadline is not None
         assert rig.clock.now() - item.lease_deadline < timedelta(milliseconds=50)

@@ -50,7 +50,7 @@ async def test_a_worker_whose_broker_is_away_gives_signs_of_life() -> None:
             handler=asyncio.sleep,  # type: ignore[arg-type]  # never called
             options=WorkerOptions(),
             broker=engine.broker,
-            undertaker=None,
+            atomic_burial=None,
             letters=await rig.app.letters(),
             ledger=None,
             gate=ExclusiveGate(),

@@ -47,7 +47,7 @@ async def test_a_copy_that_expired_and_is_failed_settles_its_replay(tmp_path: Pa
         sweep = Sweep(
             broker=engine.broker,
             letters=store,
-            undertaker=engine.undertaker,
+            atomic_burial=engine.atomic_burial,
             ledger=None,
             policies={"orders": policy},
             gate=ExclusiveGate(),

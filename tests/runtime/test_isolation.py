@@ -16,7 +16,7 @@ from deadletter.core.failure.capture import capture
 from deadletter.core.failure.rules import DEFAULT
 from deadletter.core.message import Delivery, Lineage, Message
 from deadletter.runtime.attempt import TimeLimitExceeded
-from deadletter.runtime.deliveries import HandlerNote, Held
+from deadletter.runtime.deliveries import ClaimedDelivery, HandlerNote
 from deadletter.runtime.handlers import Context
 from deadletter.runtime.isolation import OrphanGuard, ProcessRunner
 from deadletter.runtime.isolation_wire import WorkerLost
@@ -92,7 +92,7 @@ async def test_a_handler_may_print_what_it_likes(capfd: pytest.CaptureFixture[st
 
 
 async def test_signs_of_life_reach_the_worker() -> None:
-    held = Held(delivery(), 0.0)
+    held = ClaimedDelivery(delivery(), 0.0)
     started = time.monotonic()
     Context(held, SystemClock()).enter()
     async with running("beats") as runner:
@@ -103,7 +103,7 @@ async def test_signs_of_life_reach_the_worker() -> None:
 
 async def test_notes_and_what_is_returned_reach_whoever_wants_them() -> None:
     noted: list[HandlerNote] = []
-    held = Held(delivery(), 0.0)
+    held = ClaimedDelivery(delivery(), 0.0)
     held.on_note = lambda held, note: noted.append(note)
     message = msgspec.structs.replace(held.delivery.message, reply_to=None)
     given = msgspec.structs.replace(held.delivery, message=message)

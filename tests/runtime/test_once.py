@@ -11,7 +11,7 @@ from deadletter.core.failure import Ack, Bury, Continue, Decision, Fail, Reason,
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import LedgerState
 from deadletter.runtime.availability import Availability, RuntimeContext
-from deadletter.runtime.deliveries import Held
+from deadletter.runtime.deliveries import ClaimedDelivery
 from deadletter.runtime.idempotency import Once, keyed, ledger_key
 from deadletter.stores.memory.ledger import MemoryLedger
 from deadletter.testing.fakes import START, FakeClock, SeededDice, eventually
@@ -41,14 +41,14 @@ class Desk:
         self.finished.append(len(outcomes))
         return await self._ledger.finish(outcomes, ttl=ttl)
 
-    async def claimed(self, *ids: str) -> list[Held]:
-        batch = [Held(_delivery(name), 0.0) for name in ids]
-        ran: list[Held] = []
+    async def claimed(self, *ids: str) -> list[ClaimedDelivery]:
+        batch = [ClaimedDelivery(_delivery(name), 0.0) for name in ids]
+        ran: list[ClaimedDelivery] = []
         await self.once.start(batch, self.availability, run=ran.extend, skip=_never)
         assert ran == batch
         return ran
 
-    async def state(self, held: Held) -> LedgerState | None:
+    async def state(self, held: ClaimedDelivery) -> LedgerState | None:
         (state,) = await self._ledger.look([ledger_key("orders", held.delivery)])
         return state
 
@@ -95,7 +95,7 @@ async def test_a_claim_is_finished_once_and_let_go() -> None:
 async def test_keys_that_were_never_claimed_are_not_finished() -> None:
     desk = Desk()
     (claimed,) = await desk.claimed("a")
-    stranger = Held(_delivery("b"), 0.0)
+    stranger = ClaimedDelivery(_delivery("b"), 0.0)
 
     await desk.once.finish([(stranger, Ack()), (claimed, Ack())], desk.availability)
 

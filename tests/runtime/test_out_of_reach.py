@@ -42,9 +42,9 @@ def office_away(request: pytest.FixtureRequest) -> Callable[[Any], Away]:
 
     def away(engine: Any) -> Away:
         if request.param == "one engine":
-            office = engine.undertaker = Away(engine.undertaker, "bury")
+            office = engine.atomic_burial = Away(engine.atomic_burial, "bury")
         else:
-            engine.undertaker = None
+            engine.atomic_burial = None
             office = engine.letters = Away(engine.letters, "keep")
         return office
 

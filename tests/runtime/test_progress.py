@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deadletter.core.errors import Unavailable
-from deadletter.runtime.availability import EVERY, Calls, Hopeless, NoProgress, Progress
+from deadletter.runtime.availability import EVERY, Calls, NoProgress, Progress, RestartFailed
 from deadletter.testing.virtual_time import VirtualClock
 from dlq_rig import virtually
 
@@ -73,7 +73,7 @@ async def test_a_worker_that_stays_stalled_starts_again_and_then_ends() -> None:
     _, second = await watched.after(61)
 
     assert isinstance(first, NoProgress)
-    assert isinstance(second, Hopeless)
+    assert isinstance(second, RestartFailed)
 
 
 @virtually

@@ -9,7 +9,7 @@ import pytest
 
 from deadletter.core.message import Delivery, Message
 from deadletter.runtime.attempt import Running
-from deadletter.runtime.deliveries import Held, InterruptReason
+from deadletter.runtime.deliveries import ClaimedDelivery, InterruptReason
 from deadletter.testing.fakes import eventually
 from rig import Rig
 
@@ -17,15 +17,17 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 mark: ContextVar[str] = ContextVar("mark", default="none")
 
 
-def held(name: str) -> Held:
+def held(name: str) -> ClaimedDelivery:
     message = Message(id=name, body=b"", sent_at=NOW)
-    one = Held(Delivery(message=message, mailbox="orders", attempt=1), 0.0)
+    one = ClaimedDelivery(Delivery(message=message, mailbox="orders", attempt=1), 0.0)
     one.begin(0.0)
     return one
 
 
-async def run(names: str, attempt: Callable[[str], Awaitable[None]]) -> tuple[Running, list[Held]]:
-    async def attempted(one: Held) -> None:
+async def run(
+    names: str, attempt: Callable[[str], Awaitable[None]]
+) -> tuple[Running, list[ClaimedDelivery]]:
+    async def attempted(one: ClaimedDelivery) -> None:
         await attempt(one.delivery.message.id)
 
     running, batch = Running(attempted), [held(name) for name in names]
@@ -67,7 +69,7 @@ async def test_pending_fetches_go_out_before_handlers_run() -> None:
 async def test_after_the_end_none_is_started() -> None:
     seen: list[str] = []
 
-    async def attempt(one: Held) -> None:
+    async def attempt(one: ClaimedDelivery) -> None:
         seen.append(one.delivery.message.id)
 
     running, batch = Running(attempt), [held("a"), held("b")]

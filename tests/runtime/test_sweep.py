@@ -53,7 +53,7 @@ class World:
         return Sweep(
             broker=self.engine.broker,
             letters=self.office,  # type: ignore[arg-type]
-            undertaker=None,
+            atomic_burial=None,
             ledger=self.engine.ledger,
             policies={"orders": policy},
             gate=ExclusiveGate(),

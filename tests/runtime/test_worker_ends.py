@@ -62,7 +62,7 @@ def worker(engine: Engine, source: Odd, events: list[Event], started: asyncio.Ev
         options=WorkerOptions(lease=3600, grace=3600),
         broker=engine.broker,
         letters=engine.letters,
-        undertaker=None,
+        atomic_burial=None,
         ledger=None,
         gate=ExclusiveGate(),
         clock=SystemClock(),

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from deadletter.core.errors import Unavailable
-from deadletter.ports import Broker, Ledger, LetterStore, Postman, Undertaker
+from deadletter.ports import AtomicBurial, AtomicReplay, Broker, Ledger, LetterStore
 from deadletter.testing.virtual_time import Process, VirtualLoop
 from simulation.trace import Trace
 
@@ -135,14 +135,14 @@ def far_ledger(ledger: Ledger, wire: Wire) -> Ledger:
     return cast(Ledger, _Far(ledger, "ledger", wire))
 
 
-def far_undertaker(undertaker: Undertaker, wire: Wire) -> Undertaker:
-    """An undertaker at the other end of a wire; the office is where it works."""
-    return cast(Undertaker, _Far(undertaker, "office", wire))
+def far_undertaker(atomic_burial: AtomicBurial, wire: Wire) -> AtomicBurial:
+    """Atomic burial at the other end of a wire, beside the office."""
+    return cast(AtomicBurial, _Far(atomic_burial, "office", wire))
 
 
-def far_postman(postman: Postman, wire: Wire) -> Postman:
-    """A postman at the other end of a wire; the office is where he works."""
-    return cast(Postman, _Far(postman, "office", wire))
+def far_postman(atomic_replay: AtomicReplay, wire: Wire) -> AtomicReplay:
+    """Atomic replay at the other end of a wire, beside the office."""
+    return cast(AtomicReplay, _Far(atomic_replay, "office", wire))
 
 
 class _Far:

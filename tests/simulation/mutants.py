@@ -19,12 +19,12 @@ from deadletter.runtime import settlement as settle
 from deadletter.runtime.attempt import Attempts
 from deadletter.runtime.availability import Availability
 from deadletter.runtime.brake_gate import BrakeGate
-from deadletter.runtime.deliveries import ExclusiveGate, Held, LeaseKeeper
+from deadletter.runtime.deliveries import ClaimedDelivery, ExclusiveGate, LeaseKeeper
 from deadletter.runtime.idempotency import Once, ledger_key
 from deadletter.runtime.outcomes import Finished, Keep
 from deadletter.runtime.settlement import Settler
 from deadletter.runtime.worker import Worker
-from deadletter.stores.memory.queue import Box, Row
+from deadletter.stores.memory.queue import MemoryMailbox, Row
 
 Mutant = Callable[[MonkeyPatch], None]
 
@@ -70,10 +70,10 @@ def attempts_in_memory(patch: MonkeyPatch) -> None:
 
 
 def no_fencing(patch: MonkeyPatch) -> None:
-    def ours(self: Box, delivery: Delivery, now: object) -> Row | None:
+    def ours(self: MemoryMailbox, delivery: Delivery, now: object) -> Row | None:
         return self.rows.get(delivery.receipt[0])
 
-    patch.setattr(Box, "ours", ours)
+    patch.setattr(MemoryMailbox, "ours", ours)
 
 
 def no_renewal(patch: MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def suspects_in_company(patch: MonkeyPatch) -> None:
 
 
 def acks_what_it_hands_back(patch: MonkeyPatch) -> None:
-    def hand_back(self: Attempts, held: Held) -> None:
+    def hand_back(self: Attempts, held: ClaimedDelivery) -> None:
         self._settler.add(Finished(held=held, decision=Ack(), history=None))
 
     patch.setattr(Attempts, "hand_back", hand_back)
@@ -185,12 +185,12 @@ def wrong_reason(patch: MonkeyPatch) -> None:
 
 
 def counts_twice(patch: MonkeyPatch) -> None:
-    def settled(self: Box, settlement: Settlement, now: Any) -> bool:
+    def settled(self: MemoryMailbox, settlement: Settlement, now: Any) -> bool:
         self.tally[Fate.HANDLED] += 1
         return original(self, settlement, now)
 
-    original = Box.settle
-    patch.setattr(Box, "settle", settled)
+    original = MemoryMailbox.settle
+    patch.setattr(MemoryMailbox, "settle", settled)
 
 
 def dies_of_a_full_batch(patch: MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ class Operator:
             place.clock,
             place.dice,
             place.ledger,
-            postman=place.postman,
+            atomic_replay=place.atomic_replay,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

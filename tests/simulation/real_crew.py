@@ -45,7 +45,7 @@ def crew(place: Place) -> Sequence[Looping]:
             options=options(place),
             broker=place.broker,
             letters=place.letters,
-            undertaker=place.undertaker,
+            atomic_burial=place.atomic_burial,
             ledger=place.ledger,
             gate=gate,
             clock=place.clock,
@@ -57,7 +57,7 @@ def crew(place: Place) -> Sequence[Looping]:
     sweep = Sweep(
         broker=place.broker,
         letters=place.letters,
-        undertaker=place.undertaker,
+        atomic_burial=place.atomic_burial,
         ledger=place.ledger,
         policies=dict.fromkeys(mailboxes, POLICY),
         gate=gate,

@@ -11,7 +11,7 @@ from deadletter.testing.virtual_time import (
     Deadlock,
     Process,
     SeededDice,
-    Spinning,
+    TimeStandsStill,
     VirtualClock,
     run_virtual,
 )
@@ -77,7 +77,7 @@ def test_a_loop_that_never_sleeps_is_found_out() -> None:
         while True:  # noqa: ASYNC110 -- that is what is wrong with it
             await asyncio.sleep(0)
 
-    with pytest.raises(Spinning, match="time stands still"):
+    with pytest.raises(TimeStandsStill, match="time stands still"):
         run_virtual(main())
 
 

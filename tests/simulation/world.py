@@ -17,15 +17,15 @@ from msgspec import Struct
 
 from deadletter.core.events import Event
 from deadletter.ports import (
+    AtomicBurial,
+    AtomicReplay,
     Broker,
     Clock,
     Dice,
     Engine,
     Ledger,
     LetterStore,
-    Postman,
     QueueOptions,
-    Undertaker,
 )
 from deadletter.testing.virtual_time import Process, SeededDice, VirtualClock
 from simulation.claims import Claims
@@ -63,8 +63,8 @@ class Place(Struct, frozen=True, kw_only=True):
 
     broker: Broker
     letters: LetterStore
-    undertaker: Undertaker | None  # where the engine has one, and the plan wants it
-    postman: Postman | None
+    atomic_burial: AtomicBurial | None  # where the engine has one, and the plan wants it
+    atomic_replay: AtomicReplay | None
     ledger: Ledger
     clock: Clock
     dice: Dice
@@ -222,8 +222,8 @@ class World:
         return Place(
             broker=far_broker(self.engine.broker, wire),
             letters=far_letters(self.engine.letters, wire),
-            undertaker=self._undertaker(wire),
-            postman=self._postman(wire),
+            atomic_burial=self._atomic_burial(wire),
+            atomic_replay=self._atomic_replay(wire),
             ledger=far_ledger(self.engine.ledger, wire),
             clock=machine.clock,
             dice=SeededDice(f"{process.name} {self.plan.seed}", machine.clock),
@@ -232,15 +232,15 @@ class World:
             plan=self.plan,
         )
 
-    def _undertaker(self, wire: Wire) -> Undertaker | None:
-        if not self.plan.together or self.engine.undertaker is None:
+    def _atomic_burial(self, wire: Wire) -> AtomicBurial | None:
+        if not self.plan.together or self.engine.atomic_burial is None:
             return None
-        return far_undertaker(self.engine.undertaker, wire)
+        return far_undertaker(self.engine.atomic_burial, wire)
 
-    def _postman(self, wire: Wire) -> Postman | None:
-        if not self.plan.together or self.engine.postman is None:
+    def _atomic_replay(self, wire: Wire) -> AtomicReplay | None:
+        if not self.plan.together or self.engine.atomic_replay is None:
             return None
-        return far_postman(self.engine.postman, wire)
+        return far_postman(self.engine.atomic_replay, wire)
 
     async def _send(self) -> None:
         for parcel in sorted(self.plan.parcels, key=lambda parcel: parcel.at):

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from damages import KEY, findings, furnish, sealed_anew, use
 from deadletter.core.campaign import Outcome
 from deadletter.stores.memory.campaigns import Campaigns
+from deadletter.stores.memory.letter_table import LetterTable, StoredLetter
 from deadletter.stores.memory.letters import MemoryLetters
-from deadletter.stores.memory.letters_shelf import OnShelf, Shelf
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.testing.letters_contract import LetterStoreContract
 from deadletter.wiring.engines import opened
@@ -23,32 +23,32 @@ class TestMemoryLetters(LetterStoreContract):
         return MemoryLetters(clock=clock, dice=SeededDice())
 
 
-def _swap_body(shelf: Shelf, first: OnShelf, second: OnShelf) -> None:
+def _swap_body(shelf: LetterTable, first: StoredLetter, second: StoredLetter) -> None:
     first.letter = replace(first.letter, message=second.letter.message)
     first.known = replace(first.known, digest=second.known.digest)
 
 
-def _empty_history(shelf: Shelf, first: OnShelf, second: OnShelf) -> None:
+def _empty_history(shelf: LetterTable, first: StoredLetter, second: StoredLetter) -> None:
     first.known = replace(first.known, history="")
 
 
-def _delete(shelf: Shelf, first: OnShelf, second: OnShelf) -> None:
+def _delete(shelf: LetterTable, first: StoredLetter, second: StoredLetter) -> None:
     del shelf.by_id[first.head.id], shelf.by_seq[first.seq]
     shelf.tally["kept"] -= 1
 
 
-def _count_death(shelf: Shelf, first: OnShelf, second: OnShelf) -> None:
+def _count_death(shelf: LetterTable, first: StoredLetter, second: StoredLetter) -> None:
     shelf.groups["f-1"] = replace(shelf.groups["f-1"], total=99)
 
 
-def _cut_audit(shelf: Shelf, first: OnShelf, second: OnShelf) -> None:
+def _cut_audit(shelf: LetterTable, first: StoredLetter, second: StoredLetter) -> None:
     del shelf.entries[0]
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)])
 @pytest.mark.parametrize("damage", [_swap_body, _empty_history, _delete, _count_death, _cut_audit])
 async def test_damage_in_memory_is_noticed(
-    damage: Callable[[Shelf, OnShelf, OnShelf], None], keys: tuple[bytes, ...]
+    damage: Callable[[LetterTable, StoredLetter, StoredLetter], None], keys: tuple[bytes, ...]
 ) -> None:
     async with opened("memory://") as engine:
         use(engine, *keys)

@@ -4,13 +4,13 @@ import pytest
 
 from deadletter.core.errors import ConfigError
 from deadletter.stores.memory import MemoryEngine, open_engine
+from deadletter.testing.atomic_replay_contract import AtomicBurialContract, AtomicReplayContract
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import ClockContract
 
 
-class TestMemory(QueueContract, ClockContract, UndertakerContract, PostmanContract):
+class TestMemory(QueueContract, ClockContract, AtomicBurialContract, AtomicReplayContract):
     driver = MemoryEngine
 
     @pytest.fixture

@@ -7,13 +7,15 @@ import pytest
 
 from contracts.queue_damage import DamageContract
 from deadletter.stores.sqlite import SqliteEngine, open_engine
+from deadletter.testing.atomic_replay_contract import AtomicBurialContract, AtomicReplayContract
 from deadletter.testing.fakes import FakeClock, SeededDice
-from deadletter.testing.postman_contract import PostmanContract, UndertakerContract
 from deadletter.testing.queue_contract import QueueContract
 from deadletter.testing.queue_options import ClockContract
 
 
-class TestSqlite(QueueContract, ClockContract, DamageContract, UndertakerContract, PostmanContract):
+class TestSqlite(
+    QueueContract, ClockContract, DamageContract, AtomicBurialContract, AtomicReplayContract
+):
     driver = SqliteEngine
 
     @pytest.fixture

@@ -11,7 +11,7 @@ from deadletter.ports import Durability
 from deadletter.settings import OfficeDurability, load_settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.wiring.engines import opened
-from deadletter.wiring.serving import footing
+from deadletter.wiring.serving import serving_engine
 
 REFUSED = r"is kill-safe only: a power cut may lose .* must be power-safe: use .*"
 
@@ -84,7 +84,7 @@ async def test_the_settings_may_accept_it(weak: str, tmp_path: Path) -> None:
 async def test_a_server_refuses_it_too(weak: str) -> None:
     def ground(**environ: str) -> object:
         settings = load_settings(environ={"DLQ_URL": weak, **environ})
-        return footing(settings, clock=SystemClock(), dice=SystemDice())
+        return serving_engine(settings, clock=SystemClock(), dice=SystemDice())
 
     with pytest.raises(ConfigError, match=REFUSED):
         async with ground():  # type: ignore[attr-defined]

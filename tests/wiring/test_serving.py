@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from deadletter.core.errors import ConfigError
-from deadletter.ports import Engine, Guards, Lends
+from deadletter.ports import Engine, Guards, KeepsItems
 from deadletter.settings import Access, Serve, Settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.wiring import serving
 from deadletter.wiring.engines import Paired, open_engine
-from deadletter.wiring.serving import Footing, footing
+from deadletter.wiring.serving import OpenEngine, serving_engine
 
 TIME_AND_CHANCE: Any = {"clock": SystemClock(), "dice": SystemDice()}
 
@@ -28,7 +28,7 @@ async def whole() -> AsyncIterator[Any]:
 
 def bare(engine: Any, **more: Any) -> Any:
     """The same without items and tokens, as MongoDB is; or with some of it."""
-    ports = ("features", "broker", "letters", "ledger", "undertaker", "postman")
+    ports = ("features", "broker", "letters", "ledger", "atomic_burial", "atomic_replay")
     closed: list[bool] = []
 
     async def close() -> None:
@@ -43,15 +43,15 @@ def databases(folder: Path) -> list[str]:
     return [file.name for file in folder.glob("*.db")]
 
 
-async def stood_on(settings: Settings) -> Footing:
-    async with footing(settings, **TIME_AND_CHANCE) as ground:
+async def stood_on(settings: Settings) -> OpenEngine:
+    async with serving_engine(settings, **TIME_AND_CHANCE) as ground:
         return ground
 
 
 async def test_an_engine_that_keeps_everything_is_enough(tmp_path: Path) -> None:
     ground = await stood_on(Settings(url=f"sqlite:///{tmp_path}/office.db"))
 
-    assert isinstance(ground.engine, Lends)
+    assert isinstance(ground.engine, KeepsItems)
     assert ground.items is ground.engine.items
     assert isinstance(ground.engine, Guards)
     assert ground.access is ground.engine.access
@@ -78,7 +78,7 @@ async def test_an_office_without_tokens_has_them_in_a_file(
     file = tmp_path / "access.db"
     settings = Settings(url="mongodb://x", access=Access(store=f"sqlite:///{file}"))
 
-    async with footing(settings, **TIME_AND_CHANCE) as ground:
+    async with serving_engine(settings, **TIME_AND_CHANCE) as ground:
         assert ground.items is None
         assert ground.access is not None
         assert await ground.access.tokens() == []
@@ -106,7 +106,7 @@ async def test_a_store_that_cannot_keep_tokens_is_refused_and_all_is_closed(
 async def test_of_two_engines_the_one_that_can_keeps_items_and_tokens(whole: Any) -> None:
     paired: Any = Paired(bare(whole), whole)
 
-    assert isinstance(paired, Lends)
+    assert isinstance(paired, KeepsItems)
     assert isinstance(paired, Guards)
     assert paired.items is whole.items
     assert paired.access is whole.access
@@ -124,5 +124,5 @@ async def test_of_two_that_can_items_are_with_messages_and_tokens_with_letters(w
 async def test_of_two_that_cannot_nobody_does(whole: Any) -> None:
     paired: Any = Paired(bare(whole), bare(whole))
 
-    assert not isinstance(paired, Lends)
+    assert not isinstance(paired, KeepsItems)
     assert not isinstance(paired, Guards)

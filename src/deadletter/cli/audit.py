@@ -9,7 +9,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.query.fields import duration
 from deadletter.core.seals import ACCEPTED
 from deadletter.core.text import clean
-from deadletter.office.audit import Wanted, anchor, append_anchor, head, newest
+from deadletter.office.audit import AuditFilter, anchor, append_anchor, head, newest
 from deadletter.ports import Examining, Reconciles
 
 from .app import ExitCode
@@ -41,7 +41,7 @@ async def audit(
         since: Only entries of the last 24h, 7d or another time.
         limit: The most entries to list.
     """
-    wanted = Wanted(
+    wanted = AuditFilter(
         target=target,
         actor=by,
         action=action,
@@ -56,7 +56,7 @@ async def audit(
     if not found:
         desk.tell(
             "Nobody has done anything yet."
-            if wanted == Wanted()
+            if wanted == AuditFilter()
             else "The audit has no such entry."
         )
         return

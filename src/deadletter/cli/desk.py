@@ -294,7 +294,7 @@ class Desk:
 @contextmanager
 def _explained() -> Iterator[None]:
     """Add to errors of a connection what the user can do about them."""
-    from deadletter.client.connection import Stranger, Unreachable  # noqa: PLC0415 -- an extra
+    from deadletter.client.connection import Unauthenticated, Unreachable  # noqa: PLC0415 -- an extra
 
     try:
         yield
@@ -302,7 +302,7 @@ def _explained() -> Iterator[None]:
         raise Unavailable(
             f"{error}; `dlq serve` starts one, --server or DLQ_SERVER names another"
         ) from error
-    except Stranger as error:
+    except Unauthenticated as error:
         raise Refused(
             f"{error}; yours is in DLQ_TOKEN, or in the file that DLQ_TOKEN_FILE names"
         ) from error

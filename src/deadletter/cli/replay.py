@@ -25,9 +25,9 @@ from .app import ExitCode
 from .desk import AtDesk, Desk
 from .options import AtMost, Flag, FreeText, Reason, Seconds, Yes, choose
 from .replay_care import (
-    Caring,
     Presume,
-    Treated,
+    StepOptions,
+    VerdictOptions,
     Waiting,
     how_it_went,
     presumption,
@@ -119,9 +119,9 @@ for command in (status, report, pause, cancel):
 
 Rate = Annotated[float | None, Parameter(validator=Number(gt=0, lte=FASTEST))]
 Cap = Annotated[int, Parameter(validator=Number(gte=1, lte=HIGHEST_CAP))]
-AT_ONCE = Caring()
+AT_ONCE = StepOptions()
 KEY_PATIENCE = 15.0  # seconds that letters of a key wait for the one before them
-NAMED_NONE = Treated()
+NAMED_NONE = VerdictOptions()
 
 
 @app.default
@@ -135,8 +135,8 @@ async def replay(
     through: str | None = None,
     presume: Presume = None,
     cap: Cap = CAP,
-    how: Caring = AT_ONCE,
-    treated: Treated = NAMED_NONE,
+    how: StepOptions = AT_ONCE,
+    treated: VerdictOptions = NAMED_NONE,
     wait: Seconds = None,
     unconfirmed: Flag = False,
     reason: Reason = "",
@@ -206,7 +206,7 @@ async def plan(
     to: str | None = None,
     through: str | None = None,
     cap: Cap = CAP,
-    treated: Treated = NAMED_NONE,
+    treated: VerdictOptions = NAMED_NONE,
     per_letter: Annotated[bool, Parameter(name="--letters", negative="")] = False,
     desk: AtDesk,
 ) -> None:
@@ -252,8 +252,8 @@ async def start(
     through: str | None = None,
     presume: Presume = None,
     cap: Cap = CAP,
-    how: Caring = AT_ONCE,
-    treated: Treated = NAMED_NONE,
+    how: StepOptions = AT_ONCE,
+    treated: VerdictOptions = NAMED_NONE,
     reason: Reason = "",
     expect: int | None = None,
     yes: Yes = False,

@@ -77,7 +77,7 @@ _LONG: Final = 10.0  # seconds without an outcome, until somebody should have a 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Caring:
+class StepOptions:
     """
     Options for sending letters in steps.
 
@@ -102,7 +102,7 @@ class Caring:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Treated:
+class VerdictOptions:
     """
     Options that leave letters out or send them by verdict, and their order.
 
@@ -120,7 +120,7 @@ class Treated:
     include: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     no_key_order: Flag = False
 
-    def care(self, how: Caring | None = None) -> Care:
+    def care(self, how: StepOptions | None = None) -> Care:
         """The same as a value, together with how carefully letters are sent."""
         skip = tuple(_verdict(word) for word in self.skip)
         include = tuple(_verdict(word) for word in self.include)

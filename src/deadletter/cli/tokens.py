@@ -11,12 +11,12 @@ from msgspec import structs
 from rich.console import RenderableType
 from rich.table import Table
 
-from deadletter.core.access import IssuedToken, Pass, Role, TokenView
+from deadletter.core.access import Identity, IssuedToken, Role, TokenView
 from deadletter.core.errors import NotFound
 from deadletter.core.letter import By
 from deadletter.server.auth.keys import Keys, view
 from deadletter.server.auth.keys import issued as issued_token
-from deadletter.wiring.serving import footing
+from deadletter.wiring.serving import serving_engine
 
 from .desk import AtDesk, Desk
 from .options import Reason, Yes
@@ -70,7 +70,7 @@ async def create(
         days: Days until it expires (default: never).
         reason: Why; recorded in the audit.
     """
-    to = Pass(name=name, role=role, sources=source)
+    to = Identity(name=name, role=role, sources=source)
     expires_at = desk.clock.now() + timedelta(days=days) if days else None
     async with opened_tokens(desk, make=True) as tokens:
         issued = await tokens.issue(to, desk.by(reason), expires_at=expires_at)
@@ -148,7 +148,7 @@ class TokensProtocol(Protocol):
     async def list(self) -> Sequence[TokenView]:
         """Return all tokens, by name."""
 
-    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+    async def issue(self, to: Identity, by: By, *, expires_at: datetime | None) -> IssuedToken:
         """Create a token and return it; its secret is not stored."""
 
     async def revoke(self, id: str, by: By) -> None:
@@ -165,7 +165,7 @@ async def opened_tokens(desk: Desk, *, make: bool = False) -> AsyncIterator[Toke
         return
     # Also while the server does not require tokens.
     serve = structs.replace(desk.settings.serve, access="on")
-    async with footing(
+    async with serving_engine(
         structs.replace(desk.settings, serve=serve),
         url=desk.given_url,
         office=desk.given_office,
@@ -187,7 +187,7 @@ class _LocalTokens:
     async def list(self) -> Sequence[TokenView]:
         return [view(token) for token in await self._keys.list()]
 
-    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+    async def issue(self, to: Identity, by: By, *, expires_at: datetime | None) -> IssuedToken:
         return issued_token(*await self._keys.issue(to, by, expires_at=expires_at))
 
     async def revoke(self, id: str, by: By) -> None:
@@ -203,7 +203,7 @@ class _RemoteTokens:
     async def list(self) -> Sequence[TokenView]:
         return await self._tokens.list()
 
-    async def issue(self, to: Pass, by: By, *, expires_at: datetime | None) -> IssuedToken:
+    async def issue(self, to: Identity, by: By, *, expires_at: datetime | None) -> IssuedToken:
         return await self._tokens.issue(to, expires_at=expires_at, reason=by.reason)
 
     async def revoke(self, id: str, by: By) -> None:

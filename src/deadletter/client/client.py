@@ -10,7 +10,7 @@ import httpx
 import msgspec
 from msgspec import Struct, structs
 
-from deadletter.core.access import IssuedToken, Pass, TokenView
+from deadletter.core.access import Identity, IssuedToken, TokenView
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry, GroupStatus, State
@@ -172,7 +172,7 @@ class Tokens:
         return await self._connection.get(f"{API}/tokens", list[TokenView])
 
     async def issue(
-        self, to: Pass, *, expires_at: datetime | None = None, reason: str = ""
+        self, to: Identity, *, expires_at: datetime | None = None, reason: str = ""
     ) -> IssuedToken:
         """
         Make a token. It is shown in this answer and never again.

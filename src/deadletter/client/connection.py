@@ -42,13 +42,13 @@ class Unreachable(Unavailable):
     """Nobody answers there, or the connection broke off."""
 
 
-class Stranger(Refused):
+class Unauthenticated(Refused):
     """The server does not know who asks: there is no token, or it is not good."""
 
 
 _BY_STATUS: Final[dict[int, type[DeadLetterError]]] = {
     400: ConfigError,
-    401: Stranger,
+    401: Unauthenticated,
     403: Refused,
     404: NotFound,
     409: Conflict,

@@ -22,7 +22,7 @@ class Role(StrEnum):
 RANK: Final = {Role.READER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 
-class Pass(Struct, frozen=True, kw_only=True):
+class Identity(Struct, frozen=True, kw_only=True):
     """
     The identity and rights behind a token or session.
 
@@ -57,7 +57,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
     id: str
     hash: str
-    to: Pass
+    to: Identity
     created_at: datetime
     created_by: str
     expires_at: datetime | None = None
@@ -91,7 +91,7 @@ class Session(Struct, frozen=True, kw_only=True):
     """A session of the console, stored with the hash of its secret only."""
 
     hash: str
-    to: Pass
+    to: Identity
     token_id: str  # the token it was opened with: revoked with it
     csrf: str
     created_at: datetime

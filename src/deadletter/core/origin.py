@@ -172,7 +172,7 @@ class Found(Struct, frozen=True, kw_only=True):
         return b""
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class DeathReport(Struct, frozen=True, kw_only=True):
     """The facts that one dialect reports about a death; empty fields are not reported."""
 
     dialect: str

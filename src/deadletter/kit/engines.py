@@ -11,7 +11,7 @@ from msgspec import structs
 
 from deadletter.core.errors import ConfigError, DeadLetterError, PartlySent, Unavailable
 from deadletter.core.message import Message
-from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker
 from deadletter.ports.engine import Ledger
 from deadletter.ports.features import Features
 from deadletter.ports.letters import LetterStore
@@ -22,8 +22,8 @@ class MailboxEngine:
 
     letters: LetterStore | None = None
     ledger: Ledger | None = None
-    undertaker: Undertaker | None = None
-    postman: Postman | None = None
+    atomic_burial: AtomicBurial | None = None
+    atomic_replay: AtomicReplay | None = None
 
     def __init__(self, broker: Broker, features: Features) -> None:
         self.broker = broker

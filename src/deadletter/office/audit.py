@@ -22,7 +22,7 @@ class Read(Protocol):
         """Return up to `limit` entries with a number greater than `after`, oldest first."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class AuditFilter(Struct, frozen=True, kw_only=True):
     """A filter of entries; None matches everything."""
 
     target: str | None = None
@@ -40,7 +40,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         )
 
 
-async def newest(read: Read, wanted: Wanted, limit: int) -> list[AuditEntry]:
+async def newest(read: Read, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
     """Return up to `limit` matching entries, newest first."""
     found: list[AuditEntry] = []
     end = await _last(read)

@@ -27,7 +27,7 @@ from deadletter.ports import (
     Engine,
     LetterStore,
     LocksFile,
-    Overruled,
+    OperatorLimits,
     QueueInfo,
     Timed,
 )
@@ -248,7 +248,7 @@ async def _limits(broker: Broker, queues: Sequence[QueueInfo]) -> Check:
         problem = await broker.conflict(queue.options.name, attempts=1)
         if problem is not None:
             return Check("limits", Health.FAIL, f"{problem}.")
-    if isinstance(broker, Overruled):
+    if isinstance(broker, OperatorLimits):
         try:
             problems = await broker.overruled()
         except DeadLetterError as error:  # they cannot be seen

@@ -404,7 +404,7 @@ class Office:
             clock,
             dice,
             engine.ledger,
-            postman=engine.postman,
+            atomic_replay=engine.atomic_replay,
             ring=self.ring,
             fits=fits,
             ways=servers,

@@ -31,6 +31,7 @@ from deadletter.core.query.ast import Node
 from deadletter.core.text import many
 from deadletter.intake.dialects import origin_of
 from deadletter.ports import (
+    AtomicReplay,
     Clock,
     Dice,
     KeyRing,
@@ -39,7 +40,6 @@ from deadletter.ports import (
     LetterStore,
     Outlet,
     Posted,
-    Postman,
     WaysBack,
 )
 
@@ -84,7 +84,7 @@ class Replay(Campaigns):
         dice: Dice,
         ledger: Ledger | None = None,
         *,
-        postman: Postman | None = None,
+        atomic_replay: AtomicReplay | None = None,
         ring: KeyRing | None = None,
         fits: Fits | None = None,
         ways: WaysBack | None = None,
@@ -94,7 +94,7 @@ class Replay(Campaigns):
         self._broker = broker
         self._dice = dice
         self._ledger = ledger
-        self._postman = postman
+        self._atomic_replay = atomic_replay
         self._ring = ring or KeyRing(store)
         self._fits = fits
         self._ways = ways
@@ -349,8 +349,8 @@ class Replay(Campaigns):
         pace = Pace(rate or campaign.rate, self._clock.monotonic)
         keyed = bool(campaign.counts.get(Outcome.WAITING))
         watch = Watch(campaign, look, self._clock.monotonic, patience)
-        postman = None if route.is_foreign else self._postman
-        portion = Portion() if postman is None else Portion(postman.at_once)
+        atomic_replay = None if route.is_foreign else self._atomic_replay
+        portion = Portion() if atomic_replay is None else Portion(atomic_replay.at_once)
         while not stop.is_set():
             if (wait := pace.wait()) and watch.gone < unsent(campaign):
                 await until(stop, wait)
@@ -479,8 +479,8 @@ class Replay(Campaigns):
         looked_at, leave_out = (0, None)
         if not route.is_foreign:
             looked_at, leave_out = await self._processed(campaign, limit)
-        if self._postman is not None and not route.is_foreign:
-            posted = await self._postman.send_back(
+        if self._atomic_replay is not None and not route.is_foreign:
+            posted = await self._atomic_replay.send_back(
                 campaign.id, limit=limit, leave_out=leave_out, keys=started
             )
         else:

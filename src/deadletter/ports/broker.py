@@ -243,7 +243,7 @@ class Reconnecting(Protocol):
 
 
 @runtime_checkable
-class Overruled(Protocol):
+class OperatorLimits(Protocol):
     """A broker whose operators can limit mailboxes by rules outside of our control."""
 
     async def overruled(self) -> Sequence[str]:
@@ -288,7 +288,7 @@ class Burial(Struct, frozen=True):
     letter: DeadLetter
 
 
-class Undertaker(Protocol):
+class AtomicBurial(Protocol):
     """
     Burial in one transaction: keeps letters only of deliveries that are still ours.
 
@@ -318,7 +318,7 @@ class Posted(Struct, frozen=True):
     refused: int = 0  # letters that the target server rejected
 
 
-class Postman(Protocol):
+class AtomicReplay(Protocol):
     """
     Replay in one transaction: takes letters of a campaign, sends their copies and records it.
 

@@ -21,7 +21,7 @@ from deadletter.queue_server.model import (
     RetryBatch,
 )
 
-from .broker import Broker, Postman, Undertaker
+from .broker import AtomicBurial, AtomicReplay, Broker
 from .features import Features
 from .letters import LetterStore
 
@@ -336,8 +336,8 @@ class Engine(Protocol):
     broker: Broker
     letters: LetterStore | None
     ledger: Ledger | None
-    undertaker: Undertaker | None  # if mailboxes and office are one
-    postman: Postman | None  # as above
+    atomic_burial: AtomicBurial | None  # if mailboxes and office are one
+    atomic_replay: AtomicReplay | None  # as above
 
     async def close(self) -> None:
         """Finish work in progress and close everything."""
@@ -371,7 +371,7 @@ def loss_of(engine: Engine) -> str | None:
 
 
 @runtime_checkable
-class Lends(Protocol):
+class KeepsItems(Protocol):
     """An engine that also keeps the items of the queue server."""
 
     items: ItemStore

@@ -19,13 +19,13 @@ from litestar.handlers import ASGIRouteHandler
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 from msgspec import UNSET, Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.ports import ItemStore, LetterStore
-from deadletter.server.auth.guards import admit, caller, check_seen, check_uses, door
+from deadletter.server.auth.guards import admit, authenticator, caller, check_seen, check_uses
 from deadletter.server.auth.hosts import Connection
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 
 from . import administration, limits, wire
 from .administration import AuditedChange, reason_of
@@ -64,7 +64,7 @@ from .wire import (
 )
 
 
-async def check_queues(who: Pass, request: WireMessage, store: ItemStore) -> None:
+async def check_queues(who: Identity, request: WireMessage, store: ItemStore) -> None:
     """
     Reject calls about queues that the caller may not see.
 
@@ -348,13 +348,13 @@ class QueueServer:
         gone.add_done_callback(lambda _: waiting.cancel())
         known = await caller(connection)
         try:
-            with door(connection).watching(known, waiting.cancel):
+            with authenticator(connection).watching(known, waiting.cancel):
                 return lease_reply(request.queue_name, await waiting)
         except asyncio.CancelledError:
             if gone.done():
                 raise ClientGone from None
             if waiting.cancelled():
-                await door(connection).caller(connection)  # raises what is wrong
+                await authenticator(connection).caller(connection)  # raises what is wrong
                 raise TryAgain("the caller could not be identified; try again") from None
             raise
         finally:
@@ -387,7 +387,7 @@ async def _send(
 Lifespan: TypeAlias = Callable[[Litestar], AbstractAsyncContextManager[None]]
 
 
-def queue_server_routes(place: Place) -> tuple[list[ASGIRouteHandler], list[Lifespan]]:
+def queue_server_routes(place: ServerContext) -> tuple[list[ASGIRouteHandler], list[Lifespan]]:
     """Return the routes and their lifespans; none if the engine has no item store."""
     if place.items is None:
         return [], []
@@ -396,7 +396,7 @@ def queue_server_routes(place: Place) -> tuple[list[ASGIRouteHandler], list[Life
     return [queue_server(place, service)], [service_lifespan(place, service)]
 
 
-def queue_server(place: Place, service: QueueService) -> ASGIRouteHandler:
+def queue_server(place: ServerContext, service: QueueService) -> ASGIRouteHandler:
     """Return the route of everything under /v1; access is checked inside."""
     server = QueueServer(service, place.store)
 
@@ -407,7 +407,7 @@ def queue_server(place: Place, service: QueueService) -> ASGIRouteHandler:
     return answer
 
 
-def service_lifespan(place: Place, service: QueueService) -> Lifespan:
+def service_lifespan(place: ServerContext, service: QueueService) -> Lifespan:
     """
     Run the service for the lifespan of an app, or until it has to stop.
 

@@ -26,7 +26,7 @@ from deadletter.ports import Fate
 
 from .availability import RuntimeContext
 from .brake_gate import BrakeGate
-from .deliveries import HandlerNote, Held, InterruptReason
+from .deliveries import ClaimedDelivery, HandlerNote, InterruptReason
 from .handlers import Context, Handler, encode, encode_result
 from .outcomes import Finished
 from .registration import CauseOf, WorkerOptions
@@ -53,9 +53,9 @@ class Attempts:
         settler: Settler,
         brake_gate: BrakeGate,
         context: RuntimeContext,
-        on_ended: Callable[[Held], None],
+        on_ended: Callable[[ClaimedDelivery], None],
         keeps_results: bool = False,
-        on_note: Callable[[Held, HandlerNote], None] | None = None,
+        on_note: Callable[[ClaimedDelivery, HandlerNote], None] | None = None,
     ) -> None:
         self.stuck = 0  # slots held by threads that overstayed their time limit
         self._mailbox = mailbox
@@ -77,7 +77,7 @@ class Attempts:
         """Return whether there may be no room in this process for any handler."""
         return self._starvation.is_running
 
-    async def run(self, held: Held) -> None:
+    async def run(self, held: ClaimedDelivery) -> None:
         """Run the handler on one delivery. Never raises."""
         delivery = held.delivery
         if held.interrupted is not None:
@@ -109,26 +109,26 @@ class Attempts:
         else:
             self._succeeded(held, answer, result)
 
-    def skip(self, held: Held, decision: Decision, fate: Fate) -> None:
+    def skip(self, held: ClaimedDelivery, decision: Decision, fate: Fate) -> None:
         """Settle a delivery whose handler need not run."""
         if isinstance(decision, Bury):
             self._refuse(held, decision)
             return
         self._end(held, Finished(held=held, decision=decision, fate=fate))
 
-    def reject(self, held: Held, error: Exception) -> None:
+    def reject(self, held: ClaimedDelivery, error: Exception) -> None:
         """Settle a delivery whose key could not be read, as one that has failed."""
         held.begin(self._clock.monotonic())
         text = f"the function that reads the key raised {described(error)}"
         self._policy_failed(held.delivery, text)
         self._decide(held, error)
 
-    def hand_back(self, held: Held) -> None:
+    def hand_back(self, held: ClaimedDelivery) -> None:
         """Give back a delivery that was never started, at once and uncharged."""
         released = Retry(0.0, charged=False)
         self._settler.add(Finished(held=held, decision=released, history=None))
 
-    def overdue(self, held: Held) -> None:
+    def overdue(self, held: ClaimedDelivery) -> None:
         """The time limit of a running handler is over."""
         is_lost = held.interrupted is InterruptReason.LOST
         if not self._options.on_threads:
@@ -152,7 +152,9 @@ class Attempts:
         else:
             self._decide(held, self._too_long(), at_least=self._options.lease)
 
-    def _succeeded(self, held: Held, answer: Message | None, result: bytes | None) -> None:
+    def _succeeded(
+        self, held: ClaimedDelivery, answer: Message | None, result: bytes | None
+    ) -> None:
         if self._is_over(held):
             return
         self._brake_gate.succeeded(held.delivery.message.id)
@@ -167,7 +169,7 @@ class Attempts:
             ),
         )
 
-    def _failed(self, held: Held, error: BaseException) -> None:
+    def _failed(self, held: ClaimedDelivery, error: BaseException) -> None:
         if self._is_over(held):
             return
         if held.interrupted is None:
@@ -181,7 +183,7 @@ class Attempts:
                 mark(late, span)
             self._decide(held, late)
 
-    def _is_over(self, held: Held) -> bool:
+    def _is_over(self, held: ClaimedDelivery) -> bool:
         """Return whether this end comes too late to matter."""
         if not held.running:  # a thread that was given up on, back at last
             self.stuck -= 1
@@ -193,7 +195,9 @@ class Attempts:
             return True
         return False
 
-    def _decide(self, held: Held, error: BaseException, *, at_least: float = 0.0) -> None:
+    def _decide(
+        self, held: ClaimedDelivery, error: BaseException, *, at_least: float = 0.0
+    ) -> None:
         if is_wreck(error):
             self._starvation.start()
         policy, delivery = self._options.policy, held.delivery
@@ -275,7 +279,7 @@ class Attempts:
             )
         )
 
-    def _refuse(self, held: Held, decision: Decision) -> None:
+    def _refuse(self, held: ClaimedDelivery, decision: Decision) -> None:
         """Settle a delivery that must not be run at all."""
         if not isinstance(decision, Bury | Fail):
             self.skip(held, decision, Fate.IGNORED)
@@ -303,7 +307,7 @@ class Attempts:
             f"the handler ran longer than its time limit of {self._options.time_limit:g} seconds"
         )
 
-    def _end(self, held: Held, finished: Finished | None) -> None:
+    def _end(self, held: ClaimedDelivery, finished: Finished | None) -> None:
         if finished is not None:
             self._settler.add(finished)
         self._on_ended(held)
@@ -314,7 +318,7 @@ class Attempts:
 # for something keeps the task for itself, and another task goes on with the rest: to
 # a handler it looks as if it had been started alone.
 
-Attempt: TypeAlias = Callable[[Held], Coroutine[Any, Any, None]]
+Attempt: TypeAlias = Callable[[ClaimedDelivery], Coroutine[Any, Any, None]]
 
 _TURNS: Final = 6  # of an event loop, in which what is to be sent out has been
 
@@ -324,13 +328,13 @@ class Running:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._ready: deque[Held] = deque()
+        self._ready: deque[ClaimedDelivery] = deque()
         self._is_going = False  # a task is there that will take the next
         self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself forgets them
         self._loop = asyncio.get_running_loop()
 
-    def start(self, batch: Sequence[Held]) -> None:
+    def start(self, batch: Sequence[ClaimedDelivery]) -> None:
         """
         Run these, some turns of the event loop later.
 
@@ -344,7 +348,7 @@ class Running:
         self._is_over = True
         self._ready.clear()
 
-    def _soon(self, batch: Sequence[Held], turns: int) -> None:
+    def _soon(self, batch: Sequence[ClaimedDelivery], turns: int) -> None:
         if turns:
             self._loop.call_soon(self._soon, batch, turns - 1)
         elif not self._is_over:

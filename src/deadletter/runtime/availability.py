@@ -138,7 +138,7 @@ class NoProgress(Exception):
     """The loop receives nothing, and has to start again."""
 
 
-class Hopeless(Exception):
+class RestartFailed(Exception):
     """Starting the loop again did not help: the process has to end."""
 
 
@@ -148,7 +148,7 @@ class Progress:
 
     Such a worker has lost its connection to the broker without noticing. `run` first
     reports it and makes the connections anew, then raises `NoProgress` so that the loop
-    starts again, then `Hopeless` so that the process ends. Time is counted in checks, so
+    starts again, then `RestartFailed` so that the process ends. Time is counted in checks, so
     that a process that was paused is not affected.
     """
 
@@ -189,7 +189,7 @@ class Progress:
         return None
 
     async def run(self) -> None:
-        """Check regularly until cancelled; raises `NoProgress` or `Hopeless`."""
+        """Check regularly until cancelled; raises `NoProgress` or `RestartFailed`."""
         self._looks = self._waiting = 0
         while True:
             await asyncio.sleep(EVERY)
@@ -220,4 +220,4 @@ class Progress:
     def _give_up(self) -> None:
         why = self.complaint() or "stalled"
         self._restarts += 1
-        raise Hopeless(why) if self._restarts > 1 else NoProgress(why)
+        raise RestartFailed(why) if self._restarts > 1 else NoProgress(why)

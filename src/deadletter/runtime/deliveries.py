@@ -44,7 +44,7 @@ class HandlerNote(Struct, frozen=True, tag="noted"):
     line: str | None = None
 
 
-class Held:
+class ClaimedDelivery:
     """
     One claimed delivery.
 
@@ -66,7 +66,7 @@ class Held:
         self.interrupted: InterruptReason | None = None
         self.stoppable = stoppable  # a thread is not: it runs on, and has its slot
         self.task: asyncio.Task[None] | None = None
-        self.on_note: Callable[[Held, HandlerNote], None] | None = None
+        self.on_note: Callable[[ClaimedDelivery, HandlerNote], None] | None = None
 
     def note(self, noted: HandlerNote) -> None:
         """Pass on a note of the handler; may be called from any thread."""
@@ -98,14 +98,14 @@ class LeaseKeeper:
     def __init__(
         self,
         source: Source,
-        held: Collection[Held],
+        held: Collection[ClaimedDelivery],
         *,
         calls: Calls,
         clock: Clock,
         lease: float,
         time_limit: float | None,
         heartbeat: float | None,
-        on_overdue: Callable[[Held], None],
+        on_overdue: Callable[[ClaimedDelivery], None],
     ) -> None:
         self._source = source
         self._held = held
@@ -154,7 +154,7 @@ class LeaseKeeper:
             if not mine:
                 held.interrupt(InterruptReason.LOST)
 
-    def _is_alive(self, held: Held, now: float) -> bool:
+    def _is_alive(self, held: ClaimedDelivery, now: float) -> bool:
         if not held.begun or not held.running:  # waiting to start, or to be settled
             return True
         if held.interrupted in (InterruptReason.TIMED_OUT, InterruptReason.LOST):

@@ -42,10 +42,10 @@ from deadletter.ports import PROCESS_KEYS, Acked, Clock, Dice, Fate, Released, S
 
 from .availability import Availability, RuntimeContext
 from .deliveries import (
+    ClaimedDelivery,
     CorruptionCheck,
     ExclusiveGate,
     Heartbeat,
-    Held,
     InterruptReason,
     LeaseKeeper,
     Trust,
@@ -389,7 +389,7 @@ class DLQConsumer:
 
     async def _work(self, deliveries: Sequence[Delivery], lease: float) -> None:
         now = self._clock.monotonic()
-        waiting = deque(Held(delivery, now) for delivery in deliveries)
+        waiting = deque(ClaimedDelivery(delivery, now) for delivery in deliveries)
         holding = set(waiting)
         async with self._keeping(holding, lease):
             try:
@@ -399,7 +399,7 @@ class DLQConsumer:
             finally:
                 await self._hand_back(waiting)
 
-    async def _next(self, waiting: deque[Held], holding: set[Held]) -> None:
+    async def _next(self, waiting: deque[ClaimedDelivery], holding: set[ClaimedDelivery]) -> None:
         held = waiting[0]
         with ExitStack() as stack:
             if not held.delivery.suspect:
@@ -446,7 +446,7 @@ class DLQConsumer:
             stopping.cancel()
 
     @asynccontextmanager
-    async def _keeping(self, holding: set[Held], lease: float) -> AsyncIterator[None]:
+    async def _keeping(self, holding: set[ClaimedDelivery], lease: float) -> AsyncIterator[None]:
         """Extend the leases of what is held meanwhile."""
         if lease <= 0 or not holding:
             yield
@@ -467,7 +467,7 @@ class DLQConsumer:
         finally:
             keeping.cancel()
 
-    async def _hand_back(self, waiting: Iterable[Held]) -> None:
+    async def _hand_back(self, waiting: Iterable[ClaimedDelivery]) -> None:
         """Give back what was not started, at once and uncharged."""
         unstarted = [
             Released(held.delivery, charged=False)

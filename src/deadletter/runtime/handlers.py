@@ -19,7 +19,7 @@ from deadletter.core.errors import ConfigError, Malformed, Unavailable
 from deadletter.core.message import Delivery, Message
 from deadletter.ports import Clock, Source
 
-from .deliveries import HandlerNote, Held
+from .deliveries import ClaimedDelivery, HandlerNote
 from .watchdog import end_if_wrecked, guard_this_thread
 
 Handler: TypeAlias = Callable[[Delivery], Awaitable[object]]
@@ -146,7 +146,7 @@ class Context:
 
     __slots__ = ("_clock", "_held", "keeps_results")
 
-    def __init__(self, held: Held, clock: Clock, *, keeps_results: bool = False) -> None:
+    def __init__(self, held: ClaimedDelivery, clock: Clock, *, keeps_results: bool = False) -> None:
         self.keeps_results = keeps_results  # somebody can see what a handler returns
         self._held = held
         self._clock = clock

@@ -17,7 +17,7 @@ from deadletter.core.policy import id_conflict
 from deadletter.ports import Fate, Ledger, LedgerClaim, LedgerKey, LedgerState
 
 from .availability import Availability
-from .deliveries import Held
+from .deliveries import ClaimedDelivery
 from .registration import KeyOf
 
 BUSY_PAUSE = 5.0  # seconds until a key that somebody else is working on is tried again
@@ -40,15 +40,15 @@ class Once:
         self._lease = lease
         self._ttl = ttl
         self._bodies_may_differ = bodies_may_differ
-        self._claims: dict[Held, LedgerClaim] = {}
+        self._claims: dict[ClaimedDelivery, LedgerClaim] = {}
 
     async def start(
         self,
-        batch: Sequence[Held],
+        batch: Sequence[ClaimedDelivery],
         availability: Availability,
         *,
-        run: Callable[[Sequence[Held]], None],
-        skip: Callable[[Held, Decision, Fate], None],
+        run: Callable[[Sequence[ClaimedDelivery]], None],
+        skip: Callable[[ClaimedDelivery, Decision, Fate], None],
     ) -> None:
         """Claim the keys of a batch and run what is ours to run."""
         keys = self._keys([held.delivery for held in batch])
@@ -71,7 +71,7 @@ class Once:
         run(mine)
 
     async def finish(
-        self, ended: Sequence[tuple[Held, Decision]], availability: Availability
+        self, ended: Sequence[tuple[ClaimedDelivery, Decision]], availability: Availability
     ) -> None:
         """Record how the work ended, before the broker forgets the messages."""
         outcomes = [
@@ -103,7 +103,7 @@ class Once:
         by_body = not self._bodies_may_differ
         return [ledger_key(self._mailbox, one, by_body=by_body) for one in deliveries]
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: ClaimedDelivery) -> None:
         """Let go of a claim whose delivery is somebody else's by now."""
         self._claims.pop(held, None)
 

@@ -40,7 +40,7 @@ from .isolation_wire import (
     Hello,
     Ready,
     Request,
-    Unfit,
+    UnusableHandler,
     WorkerLost,
     frame,
     length,
@@ -166,7 +166,7 @@ class ProcessRunner:
                 self._idle.append(child)
         if isinstance(answer, Done):
             return _value(answer)
-        if isinstance(answer, Ready | Unfit | Beat | HandlerNote):
+        if isinstance(answer, Ready | UnusableHandler | Beat | HandlerNote):
             raise WorkerLost(f"the handler's process answered {answer!r}")
         raise revive(answer)
 
@@ -226,7 +226,7 @@ class ProcessRunner:
         if isinstance(answer, Ready):
             return child
         child.kill()
-        text = answer.text if isinstance(answer, Unfit) else "it gave no answer"
+        text = answer.text if isinstance(answer, UnusableHandler) else "it gave no answer"
         raise ConfigError(f"the handler cannot be isolated: {text}")
 
 

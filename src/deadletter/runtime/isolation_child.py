@@ -27,7 +27,7 @@ from deadletter.core.errors import ConfigError
 from deadletter.core.message import Delivery
 from deadletter.output import drain, never_block
 
-from .deliveries import HandlerNote, Held
+from .deliveries import ClaimedDelivery, HandlerNote
 from .handlers import JSON, Context, encode, encode_result, is_async, typed
 from .isolation_wire import (
     LENGTH,
@@ -38,7 +38,7 @@ from .isolation_wire import (
     Hello,
     Ready,
     Request,
-    Unfit,
+    UnusableHandler,
     describe,
     frame,
     length,
@@ -106,7 +106,7 @@ class Line:
         return b"".join(chunks)
 
 
-class Remote(Held):
+class Remote(ClaimedDelivery):
     """A delivery held by a worker elsewhere, who hears of our signs of life."""
 
     __slots__ = ("_line",)
@@ -134,7 +134,7 @@ def serve(line: Line) -> None:
                     try:
                         run = _runnable(request, runner)
                     except BaseException as error:  # noqa: BLE001 -- modules may do anything
-                        line.send(Unfit(_why_unfit(request, error)))
+                        line.send(UnusableHandler(_why_unfit(request, error)))
                         return
                     line.send(Ready())
                 case Ask(delivery, wants_result) if run is not None:

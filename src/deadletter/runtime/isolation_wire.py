@@ -47,7 +47,7 @@ class Ready(Struct, frozen=True, tag="ready"):
     """The handler is loaded."""
 
 
-class Unfit(Struct, frozen=True, tag="unfit"):
+class UnusableHandler(Struct, frozen=True, tag="unfit"):
     """The handler cannot be run as it was asked for; `text` says what to change."""
 
     text: str
@@ -64,7 +64,7 @@ class Done(Struct, frozen=True, tag="done"):
     content_type: str | None = None
 
 
-class Signalled(Struct, frozen=True, tag="signalled"):
+class HandlerSignal(Struct, frozen=True, tag="signalled"):
     """The handler had a say in its own fate."""
 
     decision: Decision
@@ -84,7 +84,7 @@ class Failed(Struct, frozen=True, tag="failed", kw_only=True):
 
 
 Request: TypeAlias = Hello | Ask
-Answer: TypeAlias = Ready | Unfit | Beat | HandlerNote | Done | Signalled | Failed
+Answer: TypeAlias = Ready | UnusableHandler | Beat | HandlerNote | Done | HandlerSignal | Failed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
@@ -153,10 +153,10 @@ class WorkerLost(DeadLetterError):
     dlq_trouble = Trouble.WORKER_LOST
 
 
-def describe(error: BaseException) -> Failed | Signalled:
+def describe(error: BaseException) -> Failed | HandlerSignal:
     """Return what the other side needs to raise this error again."""
     if isinstance(error, Signal):
-        return Signalled(error.decision, _sendable(text_of(error)))
+        return HandlerSignal(error.decision, _sendable(text_of(error)))
     seen = capture(error, _NO_RULES)
     told = None
     causes = [cause for how, cause in lineage(error) if how != "holding"]
@@ -165,9 +165,9 @@ def describe(error: BaseException) -> Failed | Signalled:
     return _told(error, told, stack=seen.stack, frame=seen.frame)
 
 
-def revive(told: Failed | Signalled) -> Exception:
+def revive(told: Failed | HandlerSignal) -> Exception:
     """Return the error to raise here for one that was raised there."""
-    if isinstance(told, Signalled):
+    if isinstance(told, HandlerSignal):
         if isinstance(told.decision, Ack):
             return Ignore(told.text)
         return Signal(told.decision, told.text)

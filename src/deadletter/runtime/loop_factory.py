@@ -13,7 +13,7 @@ from deadletter.core.events import Observer
 from deadletter.core.message import Delivery
 from deadletter.ports import PROCESS_KEYS, Clock, Dice, Engine, KeyRing, LetterStore, QueueOptions
 
-from .deliveries import ExclusiveGate, Held
+from .deliveries import ClaimedDelivery, ExclusiveGate
 from .dlq_consumer import DLQConsumer
 from .handlers import Context, Handler, around, as_async, is_async, started_threads, typed, wrap
 from .isolation import OrphanGuard, ProcessRunner
@@ -48,7 +48,7 @@ class LoopFactory:
         self._letters = letters
         # Only where the office is the engine's own.
         is_own = letters is engine.letters
-        self._undertaker = engine.undertaker if is_own else None
+        self._atomic_burial = engine.atomic_burial if is_own else None
         self._handlers = handlers
         self._letter_handlers = letter_handlers
         self._idle = idle
@@ -83,7 +83,7 @@ class LoopFactory:
             Sweep(
                 broker=self._engine.broker,
                 letters=self._letters,
-                undertaker=self._undertaker,
+                atomic_burial=self._atomic_burial,
                 ledger=self._engine.ledger,
                 policies=policies,
                 gate=gate,
@@ -141,7 +141,7 @@ class LoopFactory:
             options=options,
             broker=self._engine.broker,
             letters=self._letters,
-            undertaker=self._undertaker,
+            atomic_burial=self._atomic_burial,
             ledger=self._engine.ledger,
             gate=gate,
             clock=self._clock,
@@ -201,7 +201,7 @@ def _with_dead_queue(registration: Registration, queues: dict[str, QueueOptions]
 async def call_handler(function: Callable[..., Any], delivery: Delivery, clock: Clock) -> Any:
     """Return what a handler returns for one delivery; whatever it raises is raised."""
     handler = typed(function)
-    Context(Held(delivery, clock.monotonic()), clock).enter()
+    Context(ClaimedDelivery(delivery, clock.monotonic()), clock).enter()
     if is_async(function):
         return await handler(delivery)
     return await asyncio.to_thread(handler, delivery)

@@ -30,7 +30,7 @@ from deadletter.core.redact import redact
 from deadletter.output import dropped_note
 from deadletter.ports import Clock
 
-from .availability import Hopeless
+from .availability import RestartFailed
 from .deliveries import Heartbeat
 from .health import DEPTH_THRESHOLD, OUTPUT, Complaint, Depth, Exposition, HealthServer
 from .lifeline import end_with_supervisor
@@ -165,7 +165,7 @@ class KeptAlive:
             if was_cancelled():
                 raise asyncio.CancelledError from error
             end_if_wrecked(error)
-            if isinstance(error, Hopeless):
+            if isinstance(error, RestartFailed):
                 raise
             return _why(error)  # whatever it was: it may not end the others
         finally:
@@ -528,7 +528,7 @@ class LoopGroup:
         """Run a loop, and again whenever it dies before its time."""
         try:
             ended_well = await member.alive.run(self._stop)
-        except Hopeless as error:
+        except RestartFailed as error:
             ended_well = False
             name, text = member.loop.name, f"the process ends: {error}"
             self._observe(LoopDied(mailbox="", loop=name, text=text))

@@ -37,17 +37,17 @@ from deadletter.core.message import Delivery, Message, bad_news, error_reply
 from deadletter.core.policy import DLQPolicy
 from deadletter.core.signing import Keys
 from deadletter.intake.dialects import fenced
-from deadletter.ports import Broker, Burial, Fate, Kept, LetterStore, Source, Undertaker
+from deadletter.ports import AtomicBurial, Broker, Burial, Fate, Kept, LetterStore, Source
 
 from .availability import Availability
-from .deliveries import Held
+from .deliveries import ClaimedDelivery
 from .handlers import encode
 
 
 class Finished(Struct, frozen=True, kw_only=True):
     """An attempt that has ended, and what is to become of its delivery."""
 
-    held: Held
+    held: ClaimedDelivery
     decision: Decision
     seconds: float = 0.0
     failure: Failure | None = None
@@ -194,14 +194,14 @@ AT_ONCE: Final[Patience] = _AtOnce()
 def keeper(
     source: Source,
     letters: LetterStore,
-    undertaker: Undertaker | None,
+    atomic_burial: AtomicBurial | None,
     *,
     lease: float,
     patience: Patience,
 ) -> Keep:
     """Return the safest way there is to keep letters of one mailbox's deliveries."""
-    if undertaker is not None:
-        keep = partial(bisect_rejected, undertaker.bury)
+    if atomic_burial is not None:
+        keep = partial(bisect_rejected, atomic_burial.bury)
         return lambda burials: patience.retry_until_available("office", partial(keep, burials))
 
     async def in_turn(burials: Sequence[Burial]) -> Sequence[Answer]:

@@ -28,6 +28,7 @@ from deadletter.core.signing import Keys
 from deadletter.ports import (
     PROCESS_KEYS,
     Acked,
+    AtomicBurial,
     Broker,
     Fate,
     Kept,
@@ -39,11 +40,10 @@ from deadletter.ports import (
     Settlement,
     Source,
     TakesNotes,
-    Undertaker,
 )
 
 from .availability import Availability, RuntimeContext
-from .deliveries import HandlerNote, Held
+from .deliveries import ClaimedDelivery, HandlerNote
 from .idempotency import Once
 from .outcomes import (
     Finished,
@@ -76,7 +76,7 @@ class Notes:
         """Gather notes on the running loop; `wake` is set when there are any."""
         self._loop, self._wake = asyncio.get_running_loop(), wake
 
-    def add(self, held: Held, noted: HandlerNote) -> None:
+    def add(self, held: ClaimedDelivery, noted: HandlerNote) -> None:
         """Tell of a note, and have it written; from any thread."""
         loop = self._loop
         if loop is None:
@@ -94,7 +94,7 @@ class Notes:
             with suppress(BackendError):
                 await self._takes.note(self._mailbox, notes)
 
-    def _add(self, held: Held, noted: HandlerNote) -> None:
+    def _add(self, held: ClaimedDelivery, noted: HandlerNote) -> None:
         delivery = held.delivery
         self._observe(
             HandlerNoted(
@@ -164,12 +164,12 @@ class Settler:
         source: Source,
         broker: Broker,
         letters: LetterStore,
-        undertaker: Undertaker | None,
+        atomic_burial: AtomicBurial | None,
         policy: DLQPolicy,
         once: Once | None,
         availability: Availability,
         context: RuntimeContext,
-        on_settled: Callable[[Held], None],
+        on_settled: Callable[[ClaimedDelivery], None],
         lease: float,
         consumer: str,
         version: str,
@@ -189,7 +189,7 @@ class Settler:
         self._consumer = consumer
         self._version = version
         self._keys = keys
-        self._keep = keeper(source, letters, undertaker, lease=lease, patience=availability)
+        self._keep = keeper(source, letters, atomic_burial, lease=lease, patience=availability)
         self._waiting: list[Finished] = []
         self._notes = Notes(source.mailbox, broker, context.observe)
         self._wake = asyncio.Event()
@@ -203,7 +203,7 @@ class Settler:
             self._wake.set()
         self._waiting.append(finished)
 
-    def note(self, held: Held, noted: HandlerNote) -> None:
+    def note(self, held: ClaimedDelivery, noted: HandlerNote) -> None:
         """Have a note of a running handler written before it is settled."""
         self._notes.add(held, noted)
 
@@ -240,7 +240,7 @@ class Settler:
             else:
                 self._let_go(batch[0].held, error)
 
-    def _let_go(self, held: Held, error: Exception) -> None:
+    def _let_go(self, held: ClaimedDelivery, error: Exception) -> None:
         """Leave a delivery to its lease: it comes back when that runs out."""
         self._observe(
             OutOfReach(

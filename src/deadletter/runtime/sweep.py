@@ -24,6 +24,7 @@ from deadletter.core.text import format_duration
 from deadletter.ports import (
     PROCESS_KEYS,
     Acked,
+    AtomicBurial,
     Broker,
     Clock,
     Dice,
@@ -35,11 +36,10 @@ from deadletter.ports import (
     LetterStore,
     ReplaySettled,
     Swept,
-    Undertaker,
 )
 
 from .availability import Calls
-from .deliveries import ExclusiveGate, Heartbeat, Held, Trust
+from .deliveries import ClaimedDelivery, ExclusiveGate, Heartbeat, Trust
 from .idempotency import ledger_key, ledger_state
 from .outcomes import (
     AT_ONCE,
@@ -139,7 +139,7 @@ class Sweep:
         *,
         broker: Broker,
         letters: LetterStore,
-        undertaker: Undertaker | None,
+        atomic_burial: AtomicBurial | None,
         ledger: Ledger | None,
         policies: Mapping[str, DLQPolicy],
         gate: ExclusiveGate,
@@ -153,7 +153,7 @@ class Sweep:
         self.heartbeat = Heartbeat(clock)
         self._broker = broker
         self._letters = letters
-        self._undertaker = undertaker
+        self._atomic_burial = atomic_burial
         self._ledger = ledger
         self._policies = policies
         self._gate = gate
@@ -259,7 +259,7 @@ class Sweep:
         decision = doom(delivery, policy, now)
         failure = refusal(delivery, decision, now)
         return Finished(
-            held=Held(delivery, monotonic),
+            held=ClaimedDelivery(delivery, monotonic),
             decision=decision,
             failure=failure,
             history=refused_history(delivery, failure, now),
@@ -268,7 +268,7 @@ class Sweep:
 
     async def _keep(
         self, mailbox: str, ended: Sequence[Finished], policy: DLQPolicy, now: datetime
-    ) -> dict[Held, Kept]:
+    ) -> dict[ClaimedDelivery, Kept]:
         """Keep the letters of those that are given up, and copy them."""
         burials = {
             finished.held: burial_of(finished, now=now, consumer=self.name, version=self._version)
@@ -278,7 +278,7 @@ class Sweep:
         keep = keeper(
             self._broker.source(mailbox),
             self._letters,
-            self._undertaker,
+            self._atomic_burial,
             lease=LEASE,
             patience=AT_ONCE,
         )

@@ -18,6 +18,7 @@ from deadletter.core.message import Delivery
 from deadletter.core.signing import Keys
 from deadletter.ports import (
     PROCESS_KEYS,
+    AtomicBurial,
     Broker,
     Clock,
     Dice,
@@ -25,17 +26,16 @@ from deadletter.ports import (
     LetterStore,
     Reconnecting,
     Source,
-    Undertaker,
 )
 
 from .attempt import Attempts, Running
 from .availability import Availability, Progress, RuntimeContext
 from .brake_gate import BrakeGate, BrakeLog
 from .deliveries import (
+    ClaimedDelivery,
     CorruptionCheck,
     ExclusiveGate,
     Heartbeat,
-    Held,
     InterruptReason,
     LeaseKeeper,
     Trust,
@@ -152,7 +152,7 @@ class Worker:
         options: WorkerOptions,
         broker: Broker,
         letters: LetterStore,
-        undertaker: Undertaker | None,
+        atomic_burial: AtomicBurial | None,
         ledger: Ledger | None,
         gate: ExclusiveGate,
         clock: Clock,
@@ -167,7 +167,7 @@ class Worker:
         self._gate = gate
         self._clock = clock
         self._observe = observe
-        self._held: dict[Held, None] = {}  # in the order they were claimed
+        self._held: dict[ClaimedDelivery, None] = {}  # in the order they were claimed
         self._opening: set[asyncio.Task[None]] = set()
         self._running = 0
         self._bytes = 0
@@ -193,7 +193,7 @@ class Worker:
             source=source,
             broker=broker,
             letters=letters,
-            undertaker=undertaker,
+            atomic_burial=atomic_burial,
             policy=options.policy,
             once=self._once,
             availability=self._availability,
@@ -313,7 +313,7 @@ class Worker:
         batch = []
         for delivery in deliveries:
             size += len(delivery.message.body)
-            held = Held(delivery, now, stoppable=not self._options.on_threads)
+            held = ClaimedDelivery(delivery, now, stoppable=not self._options.on_threads)
             self._held[held] = None
             batch.append(held)
         self._bytes += size
@@ -328,7 +328,7 @@ class Worker:
             self._opening.add(task := asyncio.create_task(opening))
             task.add_done_callback(self._opening.discard)
 
-    def _has_key(self, held: Held, key_of: KeyOf) -> bool:
+    def _has_key(self, held: ClaimedDelivery, key_of: KeyOf) -> bool:
         try:
             held.delivery = keyed(held.delivery, key_of)
         except Exception as error:  # noqa: BLE001 -- not our function
@@ -336,7 +336,7 @@ class Worker:
             return False
         return True
 
-    async def _open(self, once: Once, batch: Sequence[Held]) -> None:
+    async def _open(self, once: Once, batch: Sequence[ClaimedDelivery]) -> None:
         try:
             await once.start(
                 batch, self._availability, run=self._handlers.start, skip=self._attempts.skip
@@ -426,21 +426,21 @@ class Worker:
             return 0 if self._held else 1
         return max(1, min(room, int(spare / max(self._typical, 1.0))))
 
-    def _ended(self, held: Held) -> None:
+    def _ended(self, held: ClaimedDelivery) -> None:
         held.running = False
         self._running -= 1
         self._bytes -= len(held.delivery.message.body)
         self._gate.leave()
         self._changed.set()
 
-    def _forget_unstarted(self, batch: Sequence[Held]) -> None:
+    def _forget_unstarted(self, batch: Sequence[ClaimedDelivery]) -> None:
         """Leave to their leases those whose keys were never claimed."""
         for held in batch:
             if held.running and held.task is None:
                 self._ended(held)
                 self._settled(held)
 
-    def _settled(self, held: Held) -> None:
+    def _settled(self, held: ClaimedDelivery) -> None:
         self._held.pop(held, None)
         self._changed.set()
 
@@ -459,7 +459,7 @@ class Worker:
     async def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock.monotonic()
         for delivery in deliveries:
-            held = Held(delivery, now)
+            held = ClaimedDelivery(delivery, now)
             held.running = False
             self._held[held] = None
             self._attempts.hand_back(held)

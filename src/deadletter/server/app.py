@@ -29,9 +29,9 @@ from deadletter.system import process_name
 from . import health
 from .api import archive, audit, events, groups, letters, moves, queues, replays
 from .auth import routes as auth
-from .context import Place
+from .context import ServerContext
 from .idempotency import answers_of, middleware, seen_before
-from .problems import HANDLERS, MEDIA_TYPE, Asked, problem_of
+from .problems import HANDLERS, MEDIA_TYPE, AnswerInstead, problem_of
 from .search import dependencies as searching
 
 
@@ -46,7 +46,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
         if name not in known:
             near = get_close_matches(name[:40], known, 1)
             hint = f" Did you mean {near[0]}?" if near else f" Known: {_told(known)}."
-            raise Asked(400, "parameter", f"there is no parameter {name[:40]!r}.{hint}")
+            raise AnswerInstead(400, "parameter", f"there is no parameter {name[:40]!r}.{hint}")
 
 
 @cache
@@ -73,7 +73,7 @@ class Json(Response[Any]):
         return encode_document(content)
 
 
-class Entrance:
+class HostGuard:
     """
     An application that checks the host of a request before another one answers it.
 
@@ -113,7 +113,7 @@ API: Final = "/api/v1"
 _TOPICS: Final = (letters, moves, groups, replays, queues, audit, archive, events)
 
 
-def build(place: Place) -> Litestar:
+def build(place: ServerContext) -> Litestar:
     """Everything that is served, over one open engine."""
     sender = ReplaySender(
         place.office.replays.sender,
@@ -150,7 +150,7 @@ def build(place: Place) -> Litestar:
         openapi_config=None,
         logging_config=None,
     )
-    app.asgi_handler = Entrance(app.asgi_handler, only_local=place.access is None)
+    app.asgi_handler = HostGuard(app.asgi_handler, only_local=place.access is None)
     return app
 
 

@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from deadletter.core.access import Pass
+from deadletter.core.access import Identity
 from deadletter.core.events import Observer
 from deadletter.office.batches import Turn
 from deadletter.office.office import Office
@@ -19,7 +19,7 @@ from deadletter.ports import AccessStore, Clock, Dice, Engine, ItemStore, Letter
 from deadletter.runtime.health import Complaint
 from deadletter.settings import Settings
 
-from .problems import Asked
+from .problems import AnswerInstead
 
 # How much of the server each caller's searches may take.
 # Costly searches take turns, step by step, so that a plain list never waits for them.
@@ -89,15 +89,15 @@ class SearchShares:
             )
 
 
-def _later(detail: str, seconds: int) -> Asked:
-    return Asked(429, "search-limit", detail, {"Retry-After": str(seconds)})
+def _later(detail: str, seconds: int) -> AnswerInstead:
+    return AnswerInstead(429, "search-limit", detail, {"Retry-After": str(seconds)})
 
 
 def _content() -> Sequence[Complaint]:
     return ()
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ServerContext(Struct, frozen=True, kw_only=True):
     """
     One open engine, as requests use it.
 
@@ -124,5 +124,5 @@ class Place(Struct, frozen=True, kw_only=True):
     metrics: CollectorRegistry = msgspec.field(default_factory=CollectorRegistry)
 
 
-Here: TypeAlias = NamedDependency[Place]  # as `place`
-Who: TypeAlias = NamedDependency[Pass]  # as `who`
+Here: TypeAlias = NamedDependency[ServerContext]  # as `place`
+Who: TypeAlias = NamedDependency[Identity]  # as `who`

@@ -37,7 +37,7 @@ from deadletter.output import dropped_lines, dropped_note
 from deadletter.runtime.health import DEPTH_THRESHOLD, Complaint
 from deadletter.server.auth.guards import admit
 
-from .context import Here, Place
+from .context import Here, ServerContext
 
 METRICS_AGE: Final = 5.0  # seconds until metrics are computed again
 
@@ -45,7 +45,7 @@ METRICS_AGE: Final = 5.0  # seconds until metrics are computed again
 class Meter:
     """The numbers of one place, asked for at most every few seconds."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerContext) -> None:
         self._clock = place.clock
         broker = place.engine.broker
         adds_up = partial(mismatch, broker) if broker.features.tallies else None
@@ -134,7 +134,7 @@ class Office(Struct, frozen=True):
 class Probe:
     """Asks the office, at most once a second however many ask us."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServerContext) -> None:
         self._place = place
         self._asking = asyncio.Lock()
         self._asked: float | None = None
@@ -297,7 +297,7 @@ def _of_unsettled(office: Office) -> Check:
     )
 
 
-def _probe(request: Request[Any, Any, Any], place: Place) -> Probe:
+def _probe(request: Request[Any, Any, Any], place: ServerContext) -> Probe:
     state = request.app.state
     if "probe" not in state:
         state.probe = Probe(place)

@@ -16,14 +16,14 @@ from litestar.middleware import DefineMiddleware
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
-from deadletter.core.access import Answer, Pass
+from deadletter.core.access import Answer, Identity
 from deadletter.core.errors import BackendError
 from deadletter.core.text import encode_document
 from deadletter.ports import Clock, Guards
 from deadletter.server.auth.guards import caller
 
-from .context import Place
-from .problems import MEDIA_TYPE, Asked, problem_of
+from .context import ServerContext
+from .problems import MEDIA_TYPE, AnswerInstead, problem_of
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = frozenset({"POST", "PATCH"})  # the others may be sent twice anyway
@@ -72,7 +72,7 @@ class AnswersInMemory:
         self._answers.pop(key, None)
 
 
-def answers_of(place: Place) -> Answers:
+def answers_of(place: ServerContext) -> Answers:
     """Return the store of answers: shared by all servers of an office, if possible."""
     if place.access is not None:
         return place.access
@@ -92,8 +92,8 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
         return None
     if not (1 <= len(given) <= _LONGEST and given.isascii() and given.isprintable()):
         detail = f"an idempotency key has 1 to {_LONGEST} plain characters"
-        raise Asked(400, "idempotency-key", detail)
-    place: Place = request.app.state.place
+        raise AnswerInstead(400, "idempotency-key", detail)
+    place: ServerContext = request.app.state.place
     who = (await caller(request)).who
     claim = Answer(
         key=_digest(given.encode(), *_rights(who)),
@@ -106,10 +106,10 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
         return None
     if known.request != claim.request:
         detail = "this idempotency key was used for another request: take a new one"
-        raise Asked(422, "idempotency-key", detail)
+        raise AnswerInstead(422, "idempotency-key", detail)
     if known.status is None:
         detail = "the same request is being worked on: ask again soon"
-        raise Asked(409, "in-progress", detail, {"retry-after": "1"})
+        raise AnswerInstead(409, "in-progress", detail, {"retry-after": "1"})
     return Response(
         known.body,
         status_code=known.status,
@@ -118,7 +118,7 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
     )
 
 
-class Remember:
+class AnswerKeeper:
     """Middleware that keeps the answer to what was claimed, before it is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -152,11 +152,11 @@ class Remember:
                     await scope["litestar_app"].state.answers.drop_answer(claim.key)
 
 
-middleware: Final = DefineMiddleware(Remember)
+middleware: Final = DefineMiddleware(AnswerKeeper)
 
 
 async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
-    place: Place = scope["litestar_app"].state.place
+    place: ServerContext = scope["litestar_app"].state.place
     answers: Answers = scope["litestar_app"].state.answers
     start: Any = held[0]
     body = b"".join(one.get("body", b"") for one in held)  # type: ignore[misc]
@@ -186,7 +186,7 @@ async def _print(request: Request[Any, Any, Any]) -> str:
     )
 
 
-def _rights(who: Pass) -> list[bytes]:
+def _rights(who: Identity) -> list[bytes]:
     """Return what identifies a caller: the same name with another token is another caller."""
     told = (who.principal, who.name, who.role, *sorted(who.sources))
     return [part.encode("utf-8", "surrogatepass") for part in told]

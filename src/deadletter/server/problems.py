@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None = None  # of an error that only the log tells about
 
 
-class Asked(HTTPException):
+class AnswerInstead(HTTPException):
     """An answer other than the one asked for, that no error of the core stands for."""
 
     def __init__(
@@ -105,7 +105,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
 
 
 def _too_deep(request: Request[Any, Any, Any], _: RecursionError) -> Response[bytes]:
-    return answer(request, Asked(400, "too-deep", "this is nested too deeply"))
+    return answer(request, AnswerInstead(400, "too-deep", "this is nested too deeply"))
 
 
 HANDLERS: Final[ExceptionHandlersMap] = {

@@ -8,7 +8,7 @@ from litestar import Request
 from litestar.di import NamedDependency, Provide
 from litestar.params import PathParameter, QueryParameter
 
-from deadletter.core.access import Pass
+from deadletter.core.access import Identity
 from deadletter.core.query import Node, is_costly, parse
 from deadletter.core.query.parse import MAX_TEXT
 from deadletter.office.batches import AT_ONCE, Patience, Turn
@@ -16,8 +16,8 @@ from deadletter.office.letters import LetterCount
 from deadletter.ports import Page
 from deadletter.server.auth.guards import caller
 
-from .context import Here, Place
-from .problems import Asked
+from .context import Here, ServerContext
+from .problems import AnswerInstead
 
 T = TypeVar("T")
 
@@ -33,7 +33,9 @@ class Searching:
     caller's share, and takes turns with other costly ones.
     """
 
-    def __init__(self, place: Place, request: Request[Any, Any, Any], who: Pass) -> None:
+    def __init__(
+        self, place: ServerContext, request: Request[Any, Any, Any], who: Identity
+    ) -> None:
         self._letters = place.office.letters
         self._shares = place.searches
         self._patience = Patience(seconds=place.settings.serve.search_seconds)
@@ -96,7 +98,7 @@ class Searching:
             await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
                 return await doing
-            raise Asked(_GONE, "client-gone", "the client did not wait for the answer")
+            raise AnswerInstead(_GONE, "client-gone", "the client did not wait for the answer")
         finally:
             for task in (doing, leaving):
                 task.cancel()

@@ -20,7 +20,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from msgspec import Struct, structs
 
-from deadletter.core.access import Pass
+from deadletter.core.access import Identity
 from deadletter.core.events import Observer
 from deadletter.observe.logs import Log, line
 from deadletter.office.preflight import Fits
@@ -33,7 +33,7 @@ from deadletter.settings import Settings
 from deadletter.wiring.chores import chores
 
 from .app import build
-from .context import Place
+from .context import ServerContext
 from .listener import HttpServer, allow_many_connections, check_binding, listen, url_of
 from .startup import opened_place
 
@@ -98,7 +98,7 @@ def _fields(scope: Any, path: str, status: int, size: int, seconds: float) -> di
     }
     if client:
         fields["client"] = client[0]
-    if isinstance(who, Pass):
+    if isinstance(who, Identity):
         fields["actor"] = line(who.name)
     if trace := _trace(scope["headers"]):
         fields["trace_id"] = trace
@@ -164,7 +164,7 @@ async def serve(
             return await Server(place, listener, log, deadline).run(listening)
 
 
-async def _first_token(place: Place) -> str | None:
+async def _first_token(place: ServerContext) -> str | None:
     # Made when it can be told: one that nobody has seen would lock everybody out.
     if place.access is None:
         return None
@@ -176,7 +176,7 @@ class Server:
 
     def __init__(
         self,
-        place: Place,
+        place: ServerContext,
         listener: socket.socket,
         log: Log | None,
         deadline: EndDeadline | None = None,

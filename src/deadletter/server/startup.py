@@ -22,9 +22,9 @@ from deadletter.ports import Clock, Dice, KeyRing
 from deadletter.server.auth.hosts import is_local
 from deadletter.settings import Serve, Settings
 from deadletter.wiring.foreign import Ways
-from deadletter.wiring.serving import footing
+from deadletter.wiring.serving import serving_engine
 
-from .context import Place, SearchShares
+from .context import SearchShares, ServerContext
 from .listener import check_binding, listen
 
 
@@ -38,16 +38,16 @@ async def opened_place(
     dice: Dice,
     observe: Observer,
     fits: Fits | None = None,
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[ServerContext]:
     """
     Open the engine of the settings for requests, and close it afterwards.
 
     Plans check bodies with `fits`, where the handlers are known.
     """
-    async with footing(settings, url=url, office=office, clock=clock, dice=dice) as ground:
+    async with serving_engine(settings, url=url, office=office, clock=clock, dice=dice) as ground:
         engine, letters = ground.engine, ground.letters
         registry = CollectorRegistry()
-        yield Place(
+        yield ServerContext(
             engine=engine,
             store=letters,
             office=Office(
@@ -145,14 +145,14 @@ def _bound(host: str, port: int, whom: str) -> Check:
     return Check("listening", Health.OK, f"{host}:{port}, for {whom}.")
 
 
-def _lending(place: Place) -> Check:
+def _lending(place: ServerContext) -> Check:
     if place.items is not None:
         return Check("queue server", Health.OK, "this engine keeps its items.")
     text = "this engine keeps no items: memory, SQLite and PostgreSQL do."
     return Check("queue server", Health.WARN, text)
 
 
-async def _access(place: Place) -> Check:
+async def _access(place: ServerContext) -> Check:
     if place.access is None:
         text = "off: whoever is on this machine may do everything."
         return Check("access", Health.WARN, text)

@@ -136,7 +136,7 @@ class Deadlock(Exception):
     """Everybody waits, and nobody will ever come."""
 
 
-class Spinning(Exception):
+class TimeStandsStill(Exception):
     """Something runs on and on without ever letting time pass."""
 
 
@@ -196,7 +196,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._ready or self._stopping:  # type: ignore[attr-defined]
             if self._spins > _PATIENCE:
                 self._spins = 0
-                raise Spinning(
+                raise TimeStandsStill(
                     f"{_PATIENCE:,} callbacks ran at {self._now:.3f} s and time stands "
                     "still: look for a loop that never sleeps"
                 )

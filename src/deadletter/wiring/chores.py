@@ -148,7 +148,7 @@ def chores(
     if access is not None:
         loops.append(every(TIDY_EVERY, "tidying", access.tidy))
     # Elsewhere a burial takes two steps, which is for those who know the policies.
-    if engine.undertaker is not None:
+    if engine.atomic_burial is not None:
         sweeping = _sweeping(engine, letters, clock=clock, dice=dice, observe=observe)
         loops.append(every(SWEEP_EVERY, "sweep", sweeping))
     loops.append(every(REGROUP_EVERY, "regroup", office.groups.regroup))
@@ -247,7 +247,7 @@ def _sweeping(
         sweep = Sweep(
             broker=engine.broker,
             letters=letters,
-            undertaker=engine.undertaker,
+            atomic_burial=engine.atomic_burial,
             ledger=engine.ledger,
             policies=policies,
             gate=gate,

@@ -14,6 +14,8 @@ from deadletter.core.redact import redact, sqlite_file, unreadable
 from deadletter.core.signing import keys_of
 from deadletter.ports import (
     AccessStore,
+    AtomicBurial,
+    AtomicReplay,
     Broker,
     Clock,
     Dice,
@@ -22,15 +24,13 @@ from deadletter.ports import (
     Examining,
     Guards,
     ItemStore,
+    KeepsItems,
     KeyRing,
     Ledger,
-    Lends,
     LetterStore,
     LocksFile,
-    Postman,
     Reconciles,
     Sealed,
-    Undertaker,
     loss_of,
 )
 from deadletter.settings import OFFICE, OfficeDurability, Settings, load_settings
@@ -94,13 +94,13 @@ class Paired:
         self.letters: LetterStore | None = office.letters
         self.ledger: Ledger | None = queue.ledger or office.ledger
         # Claims here and letters there cannot be one transaction.
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        self.atomic_burial: AtomicBurial | None = None
+        self.atomic_replay: AtomicReplay | None = None
         for engine in (queue, office):
             if isinstance(engine, LocksFile):
                 self.lock_problem = engine.lock_problem
         for engine in (office, queue):
-            if isinstance(engine, Lends):
+            if isinstance(engine, KeepsItems):
                 self.items = engine.items
         for engine in (queue, office):
             if isinstance(engine, Guards):

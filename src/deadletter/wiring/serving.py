@@ -9,13 +9,22 @@ from msgspec import Struct
 from deadletter.core.errors import ConfigError
 from deadletter.core.failure.classify import Rule, rules_from_toml
 from deadletter.core.redact import redact
-from deadletter.ports import AccessStore, Clock, Dice, Engine, Guards, ItemStore, Lends, LetterStore
+from deadletter.ports import (
+    AccessStore,
+    Clock,
+    Dice,
+    Engine,
+    Guards,
+    ItemStore,
+    KeepsItems,
+    LetterStore,
+)
 from deadletter.settings import Settings
 
 from .engines import open_engine
 
 
-class Footing(Struct, frozen=True, kw_only=True):
+class OpenEngine(Struct, frozen=True, kw_only=True):
     """An open engine, and where it or another keeps items and tokens."""
 
     engine: Engine
@@ -25,7 +34,7 @@ class Footing(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def footing(
+async def serving_engine(
     settings: Settings,
     *,
     url: str | None = None,
@@ -33,7 +42,7 @@ async def footing(
     clock: Clock,
     dice: Dice,
     make: bool = True,
-) -> AsyncIterator[Footing]:
+) -> AsyncIterator[OpenEngine]:
     """
     The engine of the settings, or the one at `url`, open.
 
@@ -52,10 +61,10 @@ async def footing(
         )
         stack.push_async_callback(engine.close)
         assert engine.letters is not None  # none is opened without
-        yield Footing(
+        yield OpenEngine(
             engine=engine,
             letters=engine.letters,
-            items=engine.items if isinstance(engine, Lends) else None,
+            items=engine.items if isinstance(engine, KeepsItems) else None,
             access=await _access(stack, engine, settings, clock, dice),
         )
 

@@ -7,7 +7,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import open_engine
 from queue_server.wire.wire_rig import REQUESTS, running
 from server.conftest import place_of, token
@@ -17,14 +17,14 @@ WORKING = {"queue.produce", "queue.lease", "queue.complete", "queue.retry"}
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place() -> AsyncIterator[ServerContext]:
     engine = await open_engine("memory://")
     yield place_of(engine, guarded=True)
     await engine.close()
 
 
 @pytest.fixture
-async def http(place: Place) -> AsyncIterator[httpx.AsyncClient]:
+async def http(place: ServerContext) -> AsyncIterator[httpx.AsyncClient]:
     async with running(build(place)) as url, httpx.AsyncClient(base_url=url) as http:
         yield http
 
@@ -34,7 +34,9 @@ def allowed(role: Role) -> set[str]:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_each_role_may_do_its_own(http: httpx.AsyncClient, place: Place, role: Role) -> None:
+async def test_each_role_may_do_its_own(
+    http: httpx.AsyncClient, place: ServerContext, role: Role
+) -> None:
     headers = {"authorization": f"Bearer {await token(place, role)}"}
 
     codes = {

@@ -12,7 +12,7 @@ from deadletter.core.errors import Unavailable
 from deadletter.core.letter import AuditEntry
 from deadletter.queue_server.administration import LONGEST
 from deadletter.queue_server.routes import CALLS
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import open_engine
 from queue_server.wire.wire_rig import Served, served_by
 from server.conftest import place_of, token
@@ -30,7 +30,7 @@ async def http(served: Served) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def guarded(url: str) -> AsyncIterator[Place]:
+async def guarded(url: str) -> AsyncIterator[ServerContext]:
     """A place on each engine that asks for tokens."""
     engine = await open_engine(url)
     yield place_of(engine, guarded=True)
@@ -44,7 +44,7 @@ async def called(http: httpx.AsyncClient, name: str, /, *, reason: str = "", **f
     return answer.json()
 
 
-async def acts(place: Place) -> list[AuditEntry]:
+async def acts(place: ServerContext) -> list[AuditEntry]:
     return list(await place.store.audit(limit=1000))
 
 
@@ -119,7 +119,7 @@ async def test_producing_leasing_and_settling_is_no_administration(
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_each_role_leaves_its_name_where_it_may_act_and_nothing_elsewhere(
-    guarded: Place, role: Role
+    guarded: ServerContext, role: Role
 ) -> None:
     assert guarded.items is not None
     shown = await token(guarded, role, name="anna")

@@ -58,7 +58,7 @@ class Crowd:
 
     async def bury(self) -> None:
         while not self.is_over:
-            items = await self._lease("dead", 50, "undertaker")
+            items = await self._lease("dead", 50, "atomic_burial")
             if items:
                 await self._wire.complete(*items, queue="dead")
                 self.dead.update(item["bytes"] for item in items)

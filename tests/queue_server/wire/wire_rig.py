@@ -21,7 +21,7 @@ import deadletter.queue_server.routes
 from deadletter.core.events import Event
 from deadletter.ports import ItemStore
 from deadletter.queue_server.routes import queue_server_routes
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.listener import Connection
 
 PROTO = Path(deadletter.queue_server.routes.__file__).parent / "querator.proto"
@@ -162,7 +162,7 @@ class Wire:
 class Served:
     """A running server: what it stands on and what it observed."""
 
-    def __init__(self, place: Place, url: str, events: list[Event]) -> None:
+    def __init__(self, place: ServerContext, url: str, events: list[Event]) -> None:
         assert place.items is not None
         self.place = place
         self.store: ItemStore = place.items
@@ -198,7 +198,7 @@ async def running(app: Litestar) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def served_by(place: Place, events: list[Event]) -> AsyncIterator[Served]:
+async def served_by(place: ServerContext, events: list[Event]) -> AsyncIterator[Served]:
     """The queue server alone, without the rest of the app, which takes long to make."""
     routes, lifespan = queue_server_routes(place)
     app = Litestar(

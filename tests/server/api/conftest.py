@@ -8,7 +8,7 @@ from litestar.testing import AsyncTestClient
 
 from deadletter.core.access import Role
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from server.conftest import token
 
 Api = AsyncTestClient[Litestar]
@@ -16,14 +16,14 @@ Caller = Callable[..., Awaitable[dict[str, str]]]
 
 
 @pytest.fixture
-async def door(guarded: Place) -> AsyncIterator[Api]:
+async def guarded_api(guarded: ServerContext) -> AsyncIterator[Api]:
     """The same API where a token is asked for."""
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 
 
 @pytest.fixture
-def caller(guarded: Place) -> Caller:
+def caller(guarded: ServerContext) -> Caller:
     """The headers of somebody with this role, limited to these sources."""
 
     async def headers(role: Role, *sources: str, name: str = "") -> dict[str, str]:

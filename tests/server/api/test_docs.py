@@ -10,7 +10,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from docs.reading import ROOT, blocks, commands
 from office.making import BY, make_letter, make_letters
 from queue_server.wire.wire_rig import running
@@ -28,7 +28,9 @@ cd "$PLACE"
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_every_command_on_the_page_is_answered(guarded: Place, tmp_path: Path) -> None:
+async def test_every_command_on_the_page_is_answered(
+    guarded: ServerContext, tmp_path: Path
+) -> None:
     now = guarded.clock.now()
     letters = make_letters(3, now=now)
     fixed = make_letter(9, error_type="builtins.KeyError", now=now)

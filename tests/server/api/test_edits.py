@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from deadletter.core.letter import State
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.api.conftest import Api
 
 
-async def kept(place: Place, **different: Any) -> str:
+async def kept(place: ServerContext, **different: Any) -> str:
     letter = make_letter(**{"body": b'{"amount": "4z"}', **different})
     await place.store.keep([letter])
     return f"/api/v1/letters/{letter.id}"
@@ -27,7 +27,7 @@ async def kept(place: Place, **different: Any) -> str:
     ],
 )
 async def test_a_body_is_given_as_bytes_as_text_or_as_json(
-    api: Api, place: Place, change: dict[str, Any], body: bytes
+    api: Api, place: ServerContext, change: dict[str, Any], body: bytes
 ) -> None:
     path = await kept(place)
 
@@ -39,7 +39,9 @@ async def test_a_body_is_given_as_bytes_as_text_or_as_json(
     assert b64decode(now["body"]) == body
 
 
-async def test_edits_keep_the_original_and_show_the_difference(api: Api, place: Place) -> None:
+async def test_edits_keep_the_original_and_show_the_difference(
+    api: Api, place: ServerContext
+) -> None:
     path = await kept(place)
     change = {"json": {"amount": 42}, "key": "k", "reason": "amount was text"}
 
@@ -54,14 +56,14 @@ async def test_edits_keep_the_original_and_show_the_difference(api: Api, place: 
     assert "reveal" in entry.action  # of reading the original; the edit is before it
 
 
-async def test_an_unedited_letter_is_its_own_original(api: Api, place: Place) -> None:
+async def test_an_unedited_letter_is_its_own_original(api: Api, place: ServerContext) -> None:
     path = await kept(place)
 
     assert b64decode((await api.get(f"{path}/original")).json()["body"]) == (b'{"amount": "4z"}')
     assert (await api.get(f"{path}/diff")).json() == []
 
 
-async def test_one_must_say_what_one_has_seen(api: Api, place: Place) -> None:
+async def test_one_must_say_what_one_has_seen(api: Api, place: ServerContext) -> None:
     path = await kept(place)
 
     answer = await api.patch(path, json={"text": "x"})
@@ -70,7 +72,7 @@ async def test_one_must_say_what_one_has_seen(api: Api, place: Place) -> None:
     assert "If-Match" in answer.json()["detail"]
 
 
-async def test_edits_of_an_outdated_revision_are_rejected(api: Api, place: Place) -> None:
+async def test_edits_of_an_outdated_revision_are_rejected(api: Api, place: ServerContext) -> None:
     path = await kept(place)
 
     for tag in ['"7"', "0", 'W/"0"', "nonsense"]:
@@ -80,7 +82,7 @@ async def test_edits_of_an_outdated_revision_are_rejected(api: Api, place: Place
         assert answer.headers["etag"] == '"0"'
 
 
-async def test_of_two_who_edit_at_once_one_is_told(api: Api, place: Place) -> None:
+async def test_of_two_who_edit_at_once_one_is_told(api: Api, place: ServerContext) -> None:
     path = await kept(place)
     seen = {"if-match": '"0"'}
 
@@ -89,7 +91,7 @@ async def test_of_two_who_edit_at_once_one_is_told(api: Api, place: Place) -> No
     assert [answer.status_code for answer in answers] == [200, 412]
 
 
-async def test_a_letter_that_is_not_open_is_not_edited(api: Api, place: Place) -> None:
+async def test_a_letter_that_is_not_open_is_not_edited(api: Api, place: ServerContext) -> None:
     path = await kept(place, state=State.CLOSED)
 
     answer = await api.patch(path, json={"text": "x"}, headers={"if-match": "*"})
@@ -97,7 +99,7 @@ async def test_a_letter_that_is_not_open_is_not_edited(api: Api, place: Place) -
     assert answer.status_code == 409
 
 
-async def test_an_edit_nobody_can_mean_is_refused(api: Api, place: Place) -> None:
+async def test_an_edit_nobody_can_mean_is_refused(api: Api, place: ServerContext) -> None:
     path = await kept(place)
 
     for change in [

@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 from deadletter.core.access import Role
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter, make_letters
 from server.api.conftest import Api, Caller
 
 
-async def test_groups_come_largest_first_with_their_share(api: Api, place: Place) -> None:
+async def test_groups_come_largest_first_with_their_share(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(3))
     await place.store.keep([make_letter(9, error_type="builtins.KeyError")])
 
@@ -20,7 +20,7 @@ async def test_groups_come_largest_first_with_their_share(api: Api, place: Place
     assert one.json() == groups[0]
 
 
-async def test_groups_go_on_where_the_page_before_ended(api: Api, place: Place) -> None:
+async def test_groups_go_on_where_the_page_before_ended(api: Api, place: ServerContext) -> None:
     names = [f"1-{n:03}" for n in range(7)]
     await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
 
@@ -38,7 +38,7 @@ async def test_groups_go_on_where_the_page_before_ended(api: Api, place: Place) 
     assert "not a valid cursor" in nowhere.text
 
 
-async def test_group_decisions_are_kept(api: Api, place: Place) -> None:
+async def test_group_decisions_are_kept(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
@@ -56,7 +56,7 @@ async def test_group_decisions_are_kept(api: Api, place: Place) -> None:
     )
 
 
-async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
+async def test_a_snoozed_group_is_not_listed(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     path = f"/api/v1/groups/{letter.head.fingerprint}/standing"
@@ -69,7 +69,7 @@ async def test_a_snoozed_group_is_not_listed(api: Api, place: Place) -> None:
     assert len(snoozed["groups"]) == 1
 
 
-async def test_invalid_standings_are_rejected(api: Api, place: Place) -> None:
+async def test_invalid_standings_are_rejected(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
 
@@ -86,27 +86,29 @@ async def test_invalid_standings_are_rejected(api: Api, place: Place) -> None:
         assert answer.status_code == 400
 
 
-async def test_groups_of_others_do_not_exist(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_groups_of_others_do_not_exist(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     theirs, ours = make_letter(1, source="mails"), make_letter(2)
     await guarded.store.keep([theirs, ours])
     somebody = await caller(Role.OPERATOR, "orders")
 
-    listed = (await door.get("/api/v1/groups", headers=somebody)).json()["groups"]
+    listed = (await guarded_api.get("/api/v1/groups", headers=somebody)).json()["groups"]
     assert [(group["source"], group["share"]) for group in listed] == [("orders", 1.0)]
     asked = {"source": "mails"}
-    nothing = await door.get("/api/v1/groups", params=asked, headers=somebody)
+    nothing = await guarded_api.get("/api/v1/groups", params=asked, headers=somebody)
     assert nothing.json() == {"groups": [], "after": None}
     name = theirs.head.fingerprint
     for answer in (
-        await door.get(f"/api/v1/groups/{name}", headers=somebody),
-        await door.put(
+        await guarded_api.get(f"/api/v1/groups/{name}", headers=somebody),
+        await guarded_api.put(
             f"/api/v1/groups/{name}/standing", json={"status": "muted"}, headers=somebody
         ),
     ):
         assert answer.status_code == 404
 
 
-async def test_groups_are_merged_split_and_put_back(api: Api, place: Place) -> None:
+async def test_groups_are_merged_split_and_put_back(api: Api, place: ServerContext) -> None:
     names = ("f-1", "f-2")
     await place.store.keep([make_letter(n, fingerprint=f) for n, f in enumerate(names)])
     first, second = (f"/api/v1/groups/{name}" for name in names)

@@ -6,7 +6,7 @@ import pytest
 
 from deadletter.core.letter import By, State
 from deadletter.ports import Move
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import BY, make_letter
 from server.api.conftest import Api
 
@@ -24,7 +24,7 @@ DEEP = "[" * 100_000
     ],
 )
 async def test_endlessly_nested_bodies_are_client_errors(
-    api: Api, place: Place, method: str, path: str, body: str
+    api: Api, place: ServerContext, method: str, path: str, body: str
 ) -> None:
     letter = make_letter()
     await place.store.keep([letter])
@@ -35,17 +35,17 @@ async def test_endlessly_nested_bodies_are_client_errors(
     assert "deep" in answer.json()["detail"]
 
 
-async def test_large_bodies_of_unauthenticated_callers_are_rejected(door: Api) -> None:
+async def test_large_bodies_of_unauthenticated_callers_are_rejected(guarded_api: Api) -> None:
     """The one body that is read of anybody is a short one."""
     body = '{"token": "' + "x" * 200_000 + '"}'
 
-    answer = await door.post("/api/v1/session", content=body, headers=JSON)
+    answer = await guarded_api.post("/api/v1/session", content=body, headers=JSON)
 
     assert answer.status_code == 413
     assert "send less" in answer.json()["detail"]
 
 
-async def test_a_letter_named_twice_is_one_letter(api: Api, place: Place) -> None:
+async def test_a_letter_named_twice_is_one_letter(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     ids = [letter.id, letter.id.upper()]
@@ -68,7 +68,7 @@ async def test_a_letter_named_twice_is_one_letter(api: Api, place: Place) -> Non
     ],
 )
 async def test_any_of_several_revisions_will_do(
-    api: Api, place: Place, tags: str, status: int
+    api: Api, place: ServerContext, tags: str, status: int
 ) -> None:
     letter = make_letter()
     await place.store.keep([letter])
@@ -82,7 +82,7 @@ async def test_any_of_several_revisions_will_do(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_letter_purged_meanwhile_is_gone_not_broken(
-    api: Api, place: Place, monkeypatch: pytest.MonkeyPatch, when: str
+    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     letter = make_letter()
     await place.store.keep([letter])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deadletter.core.access import Answer, Role
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.idempotency import AnswersInMemory
 from deadletter.testing.fakes import FakeClock
 from office.making import make_letter, make_letters
@@ -14,7 +14,9 @@ from server.api.conftest import Api, Caller
 KEY = {"idempotency-key": "k-1"}
 
 
-async def test_the_answer_is_given_again_and_nothing_is_done_twice(api: Api, place: Place) -> None:
+async def test_the_answer_is_given_again_and_nothing_is_done_twice(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep(make_letters(2))
     wish = {"query": "*"}
 
@@ -28,7 +30,7 @@ async def test_the_answer_is_given_again_and_nothing_is_done_twice(api: Api, pla
     assert len(await place.office.replays.sender.latest()) == 1
 
 
-async def test_the_key_of_another_request_is_refused(api: Api, place: Place) -> None:
+async def test_the_key_of_another_request_is_refused(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(2))
     await api.post("/api/v1/letters/review", json={"query": "*"}, headers=KEY)
 
@@ -41,7 +43,7 @@ async def test_the_key_of_another_request_is_refused(api: Api, place: Place) -> 
         assert "another request" in answer.json()["detail"]
 
 
-async def test_failed_requests_can_be_sent_again(api: Api, place: Place) -> None:
+async def test_failed_requests_can_be_sent_again(api: Api, place: ServerContext) -> None:
     wish = {"query": "*"}
     refused = await api.post("/api/v1/letters/review", json=wish, headers=KEY)
     await place.store.keep(make_letters(1))
@@ -52,7 +54,7 @@ async def test_failed_requests_can_be_sent_again(api: Api, place: Place) -> None
 
 
 async def test_keys_of_two_callers_have_nothing_to_do_with_each_other(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     letter = make_letter()
     await guarded.store.keep([letter])
@@ -61,16 +63,16 @@ async def test_keys_of_two_callers_have_nothing_to_do_with_each_other(
     path, wish = f"/api/v1/letters/{letter.id}/notes", {"text": "seen"}
 
     for somebody in (anna, otto):
-        answer = await door.post(path, json=wish, headers=somebody | KEY)
+        answer = await guarded_api.post(path, json=wish, headers=somebody | KEY)
         assert "idempotency-replayed" not in answer.headers
 
     reader = await caller(Role.READER)
-    assert (await door.post(path, json=wish, headers=reader | KEY)).status_code == 403
+    assert (await guarded_api.post(path, json=wish, headers=reader | KEY)).status_code == 403
     assert len(await guarded.store.audit(target=letter.id)) == 2
 
 
 async def test_a_request_that_is_being_worked_on_is_not_started_again(
-    api: Api, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await place.store.keep(make_letters(1))
     answers: Any = api.app.state.answers
@@ -111,7 +113,9 @@ async def test_in_memory_the_oldest_answers_make_room(monkeypatch: pytest.Monkey
     assert await answers.begin_answer(claims[0]) is None
 
 
-async def test_an_edit_whose_answer_was_lost_can_be_sent_again(api: Api, place: Place) -> None:
+async def test_an_edit_whose_answer_was_lost_can_be_sent_again(
+    api: Api, place: ServerContext
+) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     path = f"/api/v1/letters/{letter.id}"
@@ -128,14 +132,14 @@ async def test_an_edit_whose_answer_was_lost_can_be_sent_again(api: Api, place: 
 
 
 async def test_a_token_is_made_once_and_shown_once(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     assert guarded.access is not None
     admin = await caller(Role.ADMIN)
 
     async def asked(key: str, name: str) -> Any:
         headers = admin | {"idempotency-key": key}
-        return await door.post("/api/v1/tokens", json={"name": name}, headers=headers)
+        return await guarded_api.post("/api/v1/tokens", json={"name": name}, headers=headers)
 
     first, again = await asked("k-1", "ci"), await asked("k-1", "ci")
     other, new = await asked("k-1", "cd"), await asked("k-2", "ci")
@@ -152,13 +156,13 @@ async def test_a_token_is_made_once_and_shown_once(
 
 
 async def test_a_token_that_was_refused_may_be_asked_for_again(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     admin = await caller(Role.ADMIN) | KEY
     wish = {"name": "ci", "expires_at": "2001-01-01T00:00:00Z"}
 
-    refused = await door.post("/api/v1/tokens", json=wish, headers=admin)
-    once_more = await door.post("/api/v1/tokens", json=wish, headers=admin)
+    refused = await guarded_api.post("/api/v1/tokens", json=wish, headers=admin)
+    once_more = await guarded_api.post("/api/v1/tokens", json=wish, headers=admin)
 
     assert (refused.status_code, once_more.status_code) == (400, 400)
     assert "idempotency-replayed" not in once_more.headers

@@ -11,14 +11,16 @@ from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.ports import BodyIndexing
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.wiring.engines import opened
 from office.making import make_letter, make_letters
 from server.api.conftest import Api, Caller
 from server.conftest import place_of, token
 
 
-async def test_a_search_is_paged_by_where_the_last_page_ended(api: Api, place: Place) -> None:
+async def test_a_search_is_paged_by_where_the_last_page_ended(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep(make_letters(5))
 
     first = (await api.get("/api/v1/letters", params={"limit": 3})).json()
@@ -30,7 +32,9 @@ async def test_a_search_is_paged_by_where_the_last_page_ended(api: Api, place: P
     assert rest["after"] is None
 
 
-async def test_the_search_language_is_the_one_of_the_command(api: Api, place: Place) -> None:
+async def test_the_search_language_is_the_one_of_the_command(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep([make_letter(1), make_letter(2, source="mails")])
 
     found = await api.get("/api/v1/letters", params={"query": "source:mails"})
@@ -56,7 +60,7 @@ async def test_invalid_page_parameters_are_rejected_with_a_reason(api: Api) -> N
         assert answer.json()["detail"]
 
 
-async def test_a_letter_is_shown_with_its_secrets_masked(api: Api, place: Place) -> None:
+async def test_a_letter_is_shown_with_its_secrets_masked(api: Api, place: ServerContext) -> None:
     letter = make_letter(
         body=b'{"order": 1, "password": "hunter2hunter2"}',
         headers={"authorization": "Bearer abcdefabcdef"},
@@ -86,13 +90,17 @@ SECRETS = [
 
 @pytest.mark.parametrize("query", SECRETS)
 async def test_masked_values_cannot_be_guessed_by_searching(
-    door: Api, guarded: Place, caller: Caller, query: str
+    guarded_api: Api, guarded: ServerContext, caller: Caller, query: str
 ) -> None:
     await guarded.store.keep([make_letter(body=b'{"user": {"token": "secret-1"}}')])
     params = {"query": query}
 
-    refused = await door.get("/api/v1/letters", params=params, headers=await caller(Role.READER))
-    answered = await door.get("/api/v1/letters", params=params, headers=await caller(Role.OPERATOR))
+    refused = await guarded_api.get(
+        "/api/v1/letters", params=params, headers=await caller(Role.READER)
+    )
+    answered = await guarded_api.get(
+        "/api/v1/letters", params=params, headers=await caller(Role.OPERATOR)
+    )
 
     assert refused.status_code == 400
     assert "is masked for you" in refused.json()["detail"]
@@ -101,14 +109,14 @@ async def test_masked_values_cannot_be_guessed_by_searching(
 
 
 async def test_words_of_readers_are_looked_for_in_errors_only(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     letter = make_letter(body=b'{"user": {"token": "secret-1"}}')
     await guarded.store.keep([letter])
 
     async def found(role: Role, query: str) -> int:
         headers = await caller(role)
-        answer = await door.get("/api/v1/letters", params={"query": query}, headers=headers)
+        answer = await guarded_api.get("/api/v1/letters", params={"query": query}, headers=headers)
         return len(answer.json()["heads"])
 
     said = letter.head.error_text.split()[0].upper()
@@ -128,12 +136,12 @@ async def test_an_index_of_bodies_tells_readers_nothing(tmp_path: Path) -> None:
         await store.index_bodies(1_000)
         while await store.index_texts():
             pass
-        async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as door:
+        async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as guarded_api:
 
             async def seen(role: Role, word: str) -> tuple[int, int]:
                 headers = {"authorization": f"Bearer {await token(place, role)}"}
                 asked = {"query": f"{word} OR {word}"}
-                answer = await door.get("/api/v1/letters", params=asked, headers=headers)
+                answer = await guarded_api.get("/api/v1/letters", params=asked, headers=headers)
                 return len(answer.json()["heads"]), answer.json()["looked_at"]
 
             assert await seen(Role.READER, "secret-1") == (0, 0)
@@ -141,7 +149,7 @@ async def test_an_index_of_bodies_tells_readers_nothing(tmp_path: Path) -> None:
             assert await seen(Role.OPERATOR, "secret-1") == (1, 1)
 
 
-async def test_the_beginning_of_an_id_is_enough(api: Api, place: Place) -> None:
+async def test_the_beginning_of_an_id_is_enough(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
 
@@ -151,7 +159,7 @@ async def test_the_beginning_of_an_id_is_enough(api: Api, place: Place) -> None:
 
 
 async def test_the_whole_message_is_given_to_operators_and_that_is_audited(
-    api: Api, place: Place
+    api: Api, place: ServerContext
 ) -> None:
     letter = make_letter(body=b"\x00\xff secret", headers={"a": b"\xfe"})
     await place.store.keep([letter])
@@ -164,7 +172,7 @@ async def test_the_whole_message_is_given_to_operators_and_that_is_audited(
     assert (entry.action, entry.actor) == ("reveal", "local")
 
 
-async def test_a_body_is_saved_and_never_shown(api: Api, place: Place) -> None:
+async def test_a_body_is_saved_and_never_shown(api: Api, place: ServerContext) -> None:
     hostile = b"<script>alert(1)</script>"
     letter = make_letter(body=hostile, content_type="text/html")
     await place.store.keep([letter])
@@ -179,7 +187,7 @@ async def test_a_body_is_saved_and_never_shown(api: Api, place: Place) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_timeline_tells_attempts_and_acts_in_order(api: Api, place: Place) -> None:
+async def test_a_timeline_tells_attempts_and_acts_in_order(api: Api, place: ServerContext) -> None:
     letter = make_letter(now=place.clock.now())
     await place.store.keep([letter])
     await place.office.letters.review([letter.id], By("anna", "seen"))
@@ -191,7 +199,7 @@ async def test_a_timeline_tells_attempts_and_acts_in_order(api: Api, place: Plac
     assert told["moments"][-1]["act"]["reason"] == "seen"
 
 
-async def test_odd_text_can_be_told(api: Api, place: Place) -> None:
+async def test_odd_text_can_be_told(api: Api, place: ServerContext) -> None:
     letter = make_letter(message_id="m-\udfff", key="half a pair: \ud800")
     await place.store.keep([letter])
 
@@ -204,31 +212,33 @@ async def test_odd_text_can_be_told(api: Api, place: Place) -> None:
 
 
 async def test_letters_of_others_are_as_if_they_did_not_exist(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     theirs, ours = make_letter(1, source="mails"), make_letter(2)
     await guarded.store.keep([theirs, ours])
     somebody = await caller(Role.ADMIN, "orders")
     nowhere = "a" * 24
 
-    found = (await door.get("/api/v1/letters", headers=somebody)).json()
+    found = (await guarded_api.get("/api/v1/letters", headers=somebody)).json()
     assert [head["id"] for head in found["heads"]] == [ours.id]
     for path in ("", "/timeline", "/message", "/body", "/original", "/diff"):
-        one = await door.get(f"/api/v1/letters/{theirs.id}{path}", headers=somebody)
-        none = await door.get(f"/api/v1/letters/{nowhere}{path}", headers=somebody)
+        one = await guarded_api.get(f"/api/v1/letters/{theirs.id}{path}", headers=somebody)
+        none = await guarded_api.get(f"/api/v1/letters/{nowhere}{path}", headers=somebody)
         assert one.status_code == none.status_code == 404
         assert one.text.replace(theirs.id, nowhere) == none.text
     sneaky = {"query": f"id:{theirs.id} OR source:mails"}
-    found = (await door.get("/api/v1/letters", params=sneaky, headers=somebody)).json()
+    found = (await guarded_api.get("/api/v1/letters", params=sneaky, headers=somebody)).json()
     assert found["heads"] == []
 
 
-async def test_readers_do_not_see_what_is_masked(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_readers_do_not_see_what_is_masked(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     letter = make_letter()
     await guarded.store.keep([letter])
     reader = await caller(Role.READER)
 
     for path in ("message", "body", "original"):
-        answer = await door.get(f"/api/v1/letters/{letter.id}/{path}", headers=reader)
+        answer = await guarded_api.get(f"/api/v1/letters/{letter.id}/{path}", headers=reader)
         assert answer.status_code == 403
         assert answer.headers["content-type"] == "application/problem+json"

@@ -15,7 +15,7 @@ from deadletter.core.letter import AuditEntry
 from deadletter.ports import Engine
 from deadletter.server.api.events import Counted, Live, last_act
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import eventually
 from office.making import BY, make_letter, make_letters
 from queue_server.wire.wire_rig import running
@@ -23,7 +23,7 @@ from server.api.conftest import Caller
 
 
 @pytest.fixture
-async def live(place: Place) -> AsyncIterator[Live]:
+async def live(place: ServerContext) -> AsyncIterator[Live]:
     live = Live(place.store, every=0.01)
     yield live
     await live.close()
@@ -34,7 +34,7 @@ async def heard(listener: asyncio.Queue[Any], count: int) -> list[Any]:
         return [await listener.get() for _ in range(count)]
 
 
-async def test_letters_acts_and_replays_are_told(live: Live, place: Place) -> None:
+async def test_letters_acts_and_replays_are_told(live: Live, place: ServerContext) -> None:
     letter = make_letter()
     async with live.listening() as listener:
         await place.store.keep([letter])
@@ -51,7 +51,7 @@ async def test_letters_acts_and_replays_are_told(live: Live, place: Place) -> No
     assert isinstance(replay, Campaign)
 
 
-async def test_earlier_events_are_not_streamed(live: Live, place: Place) -> None:
+async def test_earlier_events_are_not_streamed(live: Live, place: ServerContext) -> None:
     old = make_letter()
     await place.store.keep([old])
     await place.office.letters.note([old.id], "old", BY)
@@ -71,7 +71,7 @@ async def test_the_store_is_not_polled_without_listeners(live: Live) -> None:
     await eventually(lambda: not live.is_looking)
 
 
-async def test_all_listeners_share_one_look(live: Live, place: Place) -> None:
+async def test_all_listeners_share_one_look(live: Live, place: ServerContext) -> None:
     async with live.listening() as one:
         looking = live._looking
         async with live.listening() as two:
@@ -81,7 +81,7 @@ async def test_all_listeners_share_one_look(live: Live, place: Place) -> None:
 
 
 async def test_a_listener_that_is_too_slow_is_sent_away(
-    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deadletter.server.api.events._WAITING", 2)
     letters = make_letters(3)
@@ -96,7 +96,7 @@ async def test_a_listener_that_is_too_slow_is_sent_away(
 
 
 async def test_a_store_out_of_reach_ends_nothing(
-    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letter = make_letter()
     failures = 0
@@ -118,7 +118,7 @@ async def test_a_store_out_of_reach_ends_nothing(
 
 
 @pytest.mark.parametrize("acts", [0, 1, 2, 5, 16, 17])
-async def test_the_end_of_the_audit_is_found(place: Place, acts: int) -> None:
+async def test_the_end_of_the_audit_is_found(place: ServerContext, acts: int) -> None:
     for number in range(acts):
         await place.store.record("test", str(number), BY)
 
@@ -142,7 +142,7 @@ async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[
                 event = {}
 
 
-async def test_events_are_heard_over_the_wire_and_resumed(place: Place) -> None:
+async def test_events_are_heard_over_the_wire_and_resumed(place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     async with running(build(place)) as url:
@@ -164,7 +164,7 @@ async def test_events_are_heard_over_the_wire_and_resumed(place: Place) -> None:
 
 
 async def test_listeners_hear_of_their_own_letters_only(
-    guarded: Place, caller: Caller, engine: Engine
+    guarded: ServerContext, caller: Caller, engine: Engine
 ) -> None:
     anna = await caller(Role.READER, "orders")
     async with running(build(guarded)) as url:
@@ -184,7 +184,7 @@ async def test_listeners_hear_of_their_own_letters_only(
     assert rest == []
 
 
-async def test_a_listener_that_missed_events_gets_all_of_them(place: Place) -> None:
+async def test_a_listener_that_missed_events_gets_all_of_them(place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     for _ in range(1_100):
@@ -201,7 +201,7 @@ async def test_a_listener_that_missed_events_gets_all_of_them(place: Place) -> N
 
 
 async def test_listeners_are_sent_away_when_nobody_looks_any_more(
-    live: Live, place: Place, monkeypatch: pytest.MonkeyPatch
+    live: Live, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(**_: Any) -> Any:
         raise ValueError("a mistake of ours")

@@ -4,7 +4,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.core.letter import State
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter, make_letters
 from server.api.conftest import Api, Caller
 
@@ -20,7 +20,7 @@ from server.api.conftest import Api, Caller
     ],
 )
 async def test_a_letter_moves(
-    api: Api, place: Place, verb: str, before: State, after: State
+    api: Api, place: ServerContext, verb: str, before: State, after: State
 ) -> None:
     letter = make_letter(state=before)
     await place.store.keep([letter])
@@ -36,7 +36,7 @@ async def test_a_letter_moves(
 
 @pytest.mark.parametrize("verb", ["close", "reopen", "discard"])
 async def test_a_letter_that_waits_moves_only_if_asked_for(
-    api: Api, place: Place, verb: str
+    api: Api, place: ServerContext, verb: str
 ) -> None:
     letter, other = (make_letter(1, state=State.REPLAYING), make_letter(2, state=State.REPLAYING))
     await place.store.keep([letter, other])
@@ -51,7 +51,7 @@ async def test_a_letter_that_waits_moves_only_if_asked_for(
     assert (one.json()["moved"], both.json()["moved"]) == (1, 1)
 
 
-async def test_a_letter_that_cannot_move_says_why(api: Api, place: Place) -> None:
+async def test_a_letter_that_cannot_move_says_why(api: Api, place: ServerContext) -> None:
     letter = make_letter(state=State.CLOSED)
     await place.store.keep([letter])
 
@@ -62,7 +62,7 @@ async def test_a_letter_that_cannot_move_says_why(api: Api, place: Place) -> Non
 
 
 async def test_many_move_by_a_search_and_those_that_do_not_are_counted(
-    api: Api, place: Place
+    api: Api, place: ServerContext
 ) -> None:
     letters = make_letters(3)
     await place.store.keep(letters)
@@ -75,7 +75,7 @@ async def test_many_move_by_a_search_and_those_that_do_not_are_counted(
     assert (await place.office.letters.counts())["mails"] == {State.PENDING: 1}
 
 
-async def test_many_are_named_one_by_one(api: Api, place: Place) -> None:
+async def test_many_are_named_one_by_one(api: Api, place: ServerContext) -> None:
     letters = make_letters(2)
     await place.store.keep(letters)
     ids = [letter.id for letter in letters] + ["a" * 24]
@@ -86,7 +86,7 @@ async def test_many_are_named_one_by_one(api: Api, place: Place) -> None:
     assert answer.json()["skipped"] == {"no longer there": 1}
 
 
-async def test_another_number_than_expected_changes_nothing(api: Api, place: Place) -> None:
+async def test_another_number_than_expected_changes_nothing(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(3))
 
     answer = await api.post("/api/v1/letters/discard", json={"query": "*", "expect": 2})
@@ -98,7 +98,7 @@ async def test_another_number_than_expected_changes_nothing(api: Api, place: Pla
 
 @pytest.mark.parametrize("verb", ["discard", "purge"])
 async def test_irreversible_moves_require_the_number_of_letters(
-    api: Api, place: Place, verb: str
+    api: Api, place: ServerContext, verb: str
 ) -> None:
     await place.store.keep(make_letters(1))
     wish = {"query": "*", "reason": "tidy"}
@@ -126,7 +126,7 @@ async def test_a_choice_nobody_can_mean_is_refused(api: Api) -> None:
         assert answer.json()["detail"]
 
 
-async def test_purging_takes_a_reason(api: Api, place: Place) -> None:
+async def test_purging_takes_a_reason(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
     path = f"/api/v1/letters/{letter.id}/purge"
@@ -138,7 +138,7 @@ async def test_purging_takes_a_reason(api: Api, place: Place) -> None:
     assert (await api.get(f"/api/v1/letters/{letter.id}")).status_code == 404
 
 
-async def test_a_note_is_written_for_whoever_looks_next(api: Api, place: Place) -> None:
+async def test_a_note_is_written_for_whoever_looks_next(api: Api, place: ServerContext) -> None:
     letter = make_letter()
     await place.store.keep([letter])
 
@@ -149,17 +149,19 @@ async def test_a_note_is_written_for_whoever_looks_next(api: Api, place: Place) 
 
 
 async def test_letters_of_others_are_not_touched_and_not_told_of(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     theirs, ours = make_letter(1, source="mails"), make_letter(2)
     await guarded.store.keep([theirs, ours])
     somebody = await caller(Role.OPERATOR, "orders")
 
-    by_search = await door.post("/api/v1/letters/review", json={"query": "*"}, headers=somebody)
-    by_name = await door.post(
+    by_search = await guarded_api.post(
+        "/api/v1/letters/review", json={"query": "*"}, headers=somebody
+    )
+    by_name = await guarded_api.post(
         "/api/v1/letters/close", json={"ids": [theirs.id, ours.id]}, headers=somebody
     )
-    alone = await door.post(f"/api/v1/letters/{theirs.id}/close", json={}, headers=somebody)
+    alone = await guarded_api.post(f"/api/v1/letters/{theirs.id}/close", json={}, headers=somebody)
 
     assert by_search.json()["asked"] == 1
     assert by_name.json() == {"asked": 2, "moved": 1, "skipped": {"no longer there": 1}}
@@ -167,11 +169,13 @@ async def test_letters_of_others_are_not_touched_and_not_told_of(
     assert (await guarded.office.letters.get(theirs.id)).head.state is State.PENDING
 
 
-async def test_the_audit_names_who_it_was(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_the_audit_names_who_it_was(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     letter = make_letter()
     await guarded.store.keep([letter])
 
-    await door.post(
+    await guarded_api.post(
         f"/api/v1/letters/{letter.id}/review",
         json={"reason": "seen"},
         headers=await caller(Role.OPERATOR, name="anna"),

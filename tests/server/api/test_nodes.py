@@ -5,7 +5,7 @@ from typing import Any
 from deadletter.core.failure import Trouble
 from deadletter.core.letter import State
 from deadletter.profiles.pipeline import DlqMessage, import_
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import eventually
 from office.making import NOW, make_letter
 from server.api.conftest import Api
@@ -13,7 +13,7 @@ from server.api.conftest import Api
 PATH = "/admin/dlq/node-7/replay"
 
 
-async def in_pipeline(place: Place, count: int, node: str = "node-7") -> None:
+async def in_pipeline(place: ServerContext, count: int, node: str = "node-7") -> None:
     await place.store.keep(
         [
             import_(
@@ -34,7 +34,7 @@ async def in_pipeline(place: Place, count: int, node: str = "node-7") -> None:
     )
 
 
-async def received(place: Place, topic: str, count: int) -> set[bytes]:
+async def received(place: ServerContext, topic: str, count: int) -> set[bytes]:
     got: set[bytes] = set()
 
     async def all_there() -> bool:
@@ -47,7 +47,9 @@ async def received(place: Place, topic: str, count: int) -> set[bytes]:
     return got
 
 
-async def test_letters_of_a_node_go_back_to_its_topic_unwrapped(api: Api, place: Place) -> None:
+async def test_letters_of_a_node_go_back_to_its_topic_unwrapped(
+    api: Api, place: ServerContext
+) -> None:
     await in_pipeline(place, 2)
     await in_pipeline(place, 2, node="node-8")
 
@@ -59,7 +61,9 @@ async def test_letters_of_a_node_go_back_to_its_topic_unwrapped(api: Api, place:
     assert (await place.office.letters.counts())["prod.node-8"] == {State.PENDING: 2}
 
 
-async def test_letters_of_the_nodes_own_topic_are_its_as_well(api: Api, place: Place) -> None:
+async def test_letters_of_the_nodes_own_topic_are_its_as_well(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep([make_letter(1, source="prod.node-7"), make_letter(2)])
 
     answer = await api.post(PATH, json={"dry_run": True})
@@ -67,7 +71,7 @@ async def test_letters_of_the_nodes_own_topic_are_its_as_well(api: Api, place: P
     assert answer.json()["plan"]["sources"] == {"prod.node-7": 1}
 
 
-async def test_the_bounds_of_the_request_are_kept(api: Api, place: Place) -> None:
+async def test_the_bounds_of_the_request_are_kept(api: Api, place: ServerContext) -> None:
     await in_pipeline(place, 3)
 
     async def planned(**wish: Any) -> Any:
@@ -78,7 +82,7 @@ async def test_the_bounds_of_the_request_are_kept(api: Api, place: Place) -> Non
     assert (await place.office.letters.counts())["prod.node-7"] == {State.PENDING: 3}
 
 
-async def test_a_dry_run_leaves_nothing_behind(api: Api, place: Place) -> None:
+async def test_a_dry_run_leaves_nothing_behind(api: Api, place: ServerContext) -> None:
     await in_pipeline(place, 2)
     before = await place.store.audit(limit=100)
 
@@ -92,7 +96,7 @@ async def test_a_dry_run_leaves_nothing_behind(api: Api, place: Place) -> None:
     assert await place.store.audit(limit=100) == before
 
 
-async def test_a_dry_run_shows_the_search_that_is_replayed(api: Api, place: Place) -> None:
+async def test_a_dry_run_shows_the_search_that_is_replayed(api: Api, place: ServerContext) -> None:
     await in_pipeline(place, 1)
     own = "(consumer:node-7 OR source:[node-7,*.node-7]) is:[pending,reviewed]"
 
@@ -107,7 +111,7 @@ async def test_a_dry_run_shows_the_search_that_is_replayed(api: Api, place: Plac
     assert sent.json()["replay"]["query"] == own
 
 
-async def test_a_node_where_nothing_died(api: Api, place: Place) -> None:
+async def test_a_node_where_nothing_died(api: Api, place: ServerContext) -> None:
     await in_pipeline(place, 1)
 
     for node in ["node-9", "node*", "*"]:
@@ -116,7 +120,7 @@ async def test_a_node_where_nothing_died(api: Api, place: Place) -> None:
         assert answer.status_code == 404
 
 
-async def test_a_number_that_was_not_expected_sends_nothing(api: Api, place: Place) -> None:
+async def test_a_number_that_was_not_expected_sends_nothing(api: Api, place: ServerContext) -> None:
     await in_pipeline(place, 2)
 
     answer = await api.post(PATH, json={"expect": 1})

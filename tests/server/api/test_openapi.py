@@ -39,8 +39,8 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-async def test_the_openapi_document_needs_no_token(door: Api) -> None:
-    answer = await door.get("/api/openapi.json")
+async def test_the_openapi_document_needs_no_token(guarded_api: Api) -> None:
+    answer = await guarded_api.get("/api/openapi.json")
 
     assert answer.status_code == 200
     assert answer.json()["openapi"].startswith("3.1")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from deadletter.core.access import Role
 from deadletter.core.campaign import CampaignState
 from deadletter.ports import QueueOptions
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter
 from office.test_archive import archive_of
 from server.api.conftest import Api, Caller
@@ -21,7 +21,7 @@ TOKENS = "/api/v1/tokens"
 
 
 @pytest.fixture
-async def two_mailboxes(guarded: Place) -> None:
+async def two_mailboxes(guarded: ServerContext) -> None:
     """Letters of two mailboxes, one of which is no business of our caller."""
     broker = guarded.engine.broker
     for name in ("mails", "mails-dlq", "orders-dlq"):
@@ -34,10 +34,14 @@ async def two_mailboxes(guarded: Place) -> None:
 class TestReplays:
     """Whose a replay is."""
 
-    async def test_one_of_others_is_answered_like_none(self, door: Api, caller: Caller) -> None:
+    async def test_one_of_others_is_answered_like_none(
+        self, guarded_api: Api, caller: Caller
+    ) -> None:
         boss = await caller(Role.OPERATOR, name="boss")
         own = await caller(Role.OPERATOR, "mails", name="mailer")
-        made = await door.post(f"{REPLAYS}/plan", json={"query": "source:orders"}, headers=boss)
+        made = await guarded_api.post(
+            f"{REPLAYS}/plan", json={"query": "source:orders"}, headers=boss
+        )
         theirs = made.json()["replay"]["id"]
         nobodys = theirs[:-4] + ("0000" if theirs[-4:] != "0000" else "1111")
 
@@ -46,22 +50,22 @@ class TestReplays:
             for name in (theirs, nobodys, theirs[:13], "ffffffff"):
                 path = f"{REPLAYS}/{name}{action}"
                 given: dict[str, Any] = {"json": {}} if method == "POST" else {}
-                answer = await door.request(method, path, headers=own, **given)
+                answer = await guarded_api.request(method, path, headers=own, **given)
                 told.append((answer.status_code, answer.json()["detail"].replace(name, "…")))
             assert len(set(told)) == 1, told
             assert told[0][0] == 404
 
     async def test_the_beginning_of_an_id_is_looked_for_among_ones_own(
-        self, door: Api, caller: Caller
+        self, guarded_api: Api, caller: Caller
     ) -> None:
         boss = await caller(Role.OPERATOR, name="boss")
         own = await caller(Role.OPERATOR, "mails", name="mailer")
         for headers in (boss, own):
             wish = {"query": "source:mails"}
-            made = await door.post(f"{REPLAYS}/plan", json=wish, headers=headers)
+            made = await guarded_api.post(f"{REPLAYS}/plan", json=wish, headers=headers)
         mine = made.json()["replay"]["id"]
 
-        found = await door.get(f"{REPLAYS}/{mine[:2]}", headers=own)
+        found = await guarded_api.get(f"{REPLAYS}/{mine[:2]}", headers=own)
 
         assert found.status_code == 200
         assert found.json()["id"] == mine
@@ -72,13 +76,13 @@ class TestNames:
     """A name stands in the audit, and replays belong to it: nobody takes another's."""
 
     async def test_limited_users_create_tokens_only_under_their_own_name(
-        self, door: Api, caller: Caller
+        self, guarded_api: Api, caller: Caller
     ) -> None:
         limited = await caller(Role.ADMIN, "mails", name="mail-team")
 
         async def asked(name: str) -> int:
             body = {"name": name, "role": "operator", "sources": ["mails"]}
-            return (await door.post(TOKENS, json=body, headers=limited)).status_code
+            return (await guarded_api.post(TOKENS, json=body, headers=limited)).status_code
 
         assert await asked("boss") == 403
         assert await asked("mail-teams") == 403
@@ -86,19 +90,21 @@ class TestNames:
         assert await asked("mail-team") == 201
         assert await asked("mail-team/ci") == 201
 
-    async def test_one_name_does_not_stand_for_two_views(self, door: Api, caller: Caller) -> None:
+    async def test_one_name_does_not_stand_for_two_views(
+        self, guarded_api: Api, caller: Caller
+    ) -> None:
         root = await caller(Role.ADMIN, name="root")
         body = {"name": "ci", "role": "reader"}
 
-        first = await door.post(TOKENS, json=body, headers=root)
-        same = await door.post(TOKENS, json=body, headers=root)
-        less = await door.post(TOKENS, json={**body, "sources": ["mails"]}, headers=root)
+        first = await guarded_api.post(TOKENS, json=body, headers=root)
+        same = await guarded_api.post(TOKENS, json=body, headers=root)
+        less = await guarded_api.post(TOKENS, json={**body, "sources": ["mails"]}, headers=root)
 
         assert (first.status_code, same.status_code) == (201, 201)
         assert less.status_code == 409
 
     async def test_an_answer_is_not_given_to_a_namesake_who_sees_less(
-        self, door: Api, guarded: Place
+        self, guarded_api: Api, guarded: ServerContext
     ) -> None:
         # Such as were made before names were looked at, or by two at once.
         wish = {"query": "*"}
@@ -106,7 +112,7 @@ class TestNames:
         for sources in ((), ("mails",)):
             shown = await token(guarded, Role.OPERATOR, *sources, name="ci")
             headers = {"authorization": f"Bearer {shown}", "idempotency-key": "k"}
-            answer = await door.post(f"{REPLAYS}/plan", json=wish, headers=headers)
+            answer = await guarded_api.post(f"{REPLAYS}/plan", json=wish, headers=headers)
             plans.append(answer.json()["plan"]["total"])
 
         assert plans == [2, 1]
@@ -116,12 +122,18 @@ class TestNames:
 class TestMailboxes:
     """Nothing is done to mailboxes one does not see."""
 
-    async def test_dead_messages_cannot_be_led_into_them(self, door: Api, caller: Caller) -> None:
+    async def test_dead_messages_cannot_be_led_into_them(
+        self, guarded_api: Api, caller: Caller
+    ) -> None:
         own = await caller(Role.ADMIN, "mails", "new")
         changes = []
         for dead in ("orders-dlq", "nothing"):
-            made = await door.post(QUEUES, json={"name": "new", "dead_queue": dead}, headers=own)
-            changed = await door.patch(f"{QUEUES}/mails", json={"dead_queue": dead}, headers=own)
+            made = await guarded_api.post(
+                QUEUES, json={"name": "new", "dead_queue": dead}, headers=own
+            )
+            changed = await guarded_api.patch(
+                f"{QUEUES}/mails", json={"dead_queue": dead}, headers=own
+            )
             changes.append(
                 [
                     (one.status_code, one.json()["detail"].replace(dead, "…"))
@@ -133,18 +145,18 @@ class TestMailboxes:
         assert changes[0][0][0] == changes[0][1][0] == 400
 
     async def test_nor_is_theirs_taken_away_by_force(
-        self, door: Api, guarded: Place, caller: Caller
+        self, guarded_api: Api, guarded: ServerContext, caller: Caller
     ) -> None:
         own = await caller(Role.ADMIN, "orders-dlq")
         root = await caller(Role.ADMIN)
         path = f"{QUEUES}/orders-dlq?force=true"
 
-        refused = await door.delete(path, headers=own)
+        refused = await guarded_api.delete(path, headers=own)
         told = refused.json()["detail"]
 
         assert refused.status_code == 409
         assert "orders " not in told
-        assert (await door.delete(path, headers=root)).status_code == 200
+        assert (await guarded_api.delete(path, headers=root)).status_code == 200
 
 
 @pytest.mark.usefixtures("two_mailboxes")
@@ -152,18 +164,18 @@ class TestGroups:
     """Groups of others, and the beginning of a fingerprint."""
 
     async def test_a_group_is_found_by_its_beginning_among_ones_own(
-        self, door: Api, guarded: Place, caller: Caller
+        self, guarded_api: Api, guarded: ServerContext, caller: Caller
     ) -> None:
         own = await caller(Role.READER, "mails")
         (mine,) = await guarded.store.groups(source="mails")
         (other,) = await guarded.store.groups(source="orders")
 
-        whole = await door.get(f"{GROUPS}/{mine.fingerprint}", headers=own)
-        begun = await door.get(f"{GROUPS}/{mine.fingerprint[:-2]}", headers=own)
+        whole = await guarded_api.get(f"{GROUPS}/{mine.fingerprint}", headers=own)
+        begun = await guarded_api.get(f"{GROUPS}/{mine.fingerprint[:-2]}", headers=own)
         told = [
             (answer.status_code, answer.json()["detail"].replace(name, "…"))
             for name in (other.fingerprint, other.fingerprint[:-1] + "!")
-            for answer in [await door.get(f"{GROUPS}/{name}", headers=own)]
+            for answer in [await guarded_api.get(f"{GROUPS}/{name}", headers=own)]
         ]
 
         assert whole.json()["source"] == begun.json()["source"] == "mails"
@@ -171,7 +183,7 @@ class TestGroups:
         assert told[0][0] == 404
 
     async def test_an_imported_letter_does_not_count_in_a_group_of_others(
-        self, door: Api, guarded: Place, caller: Caller
+        self, guarded_api: Api, guarded: ServerContext, caller: Caller
     ) -> None:
         own = await caller(Role.ADMIN, "mails")
         (other,) = await guarded.store.groups(source="orders")
@@ -179,7 +191,7 @@ class TestGroups:
         forged = replace(letter, head=replace(letter.head, fingerprint=other.fingerprint))
         lines = archive_of(forged).getvalue()
 
-        taken = await door.post("/api/v1/import", content=lines, headers=own)
+        taken = await guarded_api.post("/api/v1/import", content=lines, headers=own)
 
         assert taken.status_code == 200, taken.text
         assert taken.json()["added"] == 1
@@ -188,7 +200,7 @@ class TestGroups:
 
 
 async def test_a_start_that_did_not_reach_the_ledger_can_be_repeated(
-    api: Api, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from deadletter.core.errors import Unavailable
 

@@ -3,20 +3,20 @@
 from msgspec.structs import replace
 
 from deadletter.core.access import Role
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.health import Office, Status, judge
 from deadletter.testing.letters_filing import a_window
 from server.api.conftest import Api, Caller
 
 
-async def hold_back(place: Place, *mailboxes: str) -> None:
+async def hold_back(place: ServerContext, *mailboxes: str) -> None:
     now = place.clock.now()
     for number, mailbox in enumerate(mailboxes):
         window = replace(a_window(number, mailbox=mailbox), opened_at=now, seen_at=now)
         await place.store.save_window(window)
 
 
-async def test_outages_are_listed_and_released(api: Api, place: Place) -> None:
+async def test_outages_are_listed_and_released(api: Api, place: ServerContext) -> None:
     await hold_back(place, "mails", "orders")
 
     listed = (await api.get("/api/v1/outages")).json()
@@ -42,21 +42,23 @@ async def test_releasing_an_outage_that_is_not_open_is_not_found(api: Api) -> No
     assert "is not open" in answer.text
 
 
-async def test_outages_of_others_do_not_exist(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_outages_of_others_do_not_exist(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     await hold_back(guarded, "mails", "orders")
     anna = await caller(Role.OPERATOR, "orders")
     reader = await caller(Role.READER)
     path = "/api/v1/outages/release"
 
-    listed = (await door.get("/api/v1/outages", headers=anna)).json()
-    other = await door.post(path, json={"mailbox": "mails"}, headers=anna)
-    refused = await door.post(path, json={"mailbox": "orders"}, headers=reader)
+    listed = (await guarded_api.get("/api/v1/outages", headers=anna)).json()
+    other = await guarded_api.post(path, json={"mailbox": "mails"}, headers=anna)
+    refused = await guarded_api.post(path, json={"mailbox": "orders"}, headers=reader)
 
     assert [one["window"]["mailbox"] for one in listed] == ["orders"]
     assert (other.status_code, refused.status_code) == (404, 403)
 
 
-async def test_health_warns_while_a_mailbox_is_held_back(api: Api, place: Place) -> None:
+async def test_health_warns_while_a_mailbox_is_held_back(api: Api, place: ServerContext) -> None:
     await hold_back(place, "orders")
 
     told = (await api.get("/health")).json()

@@ -17,7 +17,7 @@ from deadletter.core.errors import (
     Unavailable,
 )
 from deadletter.server import problems
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.problems import problem_of
 from server.api.conftest import Api
 
@@ -61,7 +61,7 @@ def test_every_error_of_ours_is_told() -> None:
 
 
 async def test_an_unforeseen_error_tells_nothing_but_where_to_look(
-    api: Api, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = StringIO()
     log = logging.getLogger("problems of this test")
@@ -107,7 +107,7 @@ async def test_a_field_that_is_wrong_is_named(api: Api) -> None:
     assert "max_attempts" in str(answer.json())
 
 
-async def test_a_parameter_that_does_not_exist_is_refused(api: Api, place: Place) -> None:
+async def test_a_parameter_that_does_not_exist_is_refused(api: Api, place: ServerContext) -> None:
     answer = await api.get("/api/v1/export", params={"qurey": "source:orders"})
 
     assert answer.status_code == 400

@@ -1,11 +1,11 @@
 """Mailboxes over HTTP."""
 
 from deadletter.core.access import Role
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from server.api.conftest import Api, Caller
 
 
-async def test_a_mailbox_is_made_changed_and_deleted(api: Api, place: Place) -> None:
+async def test_a_mailbox_is_made_changed_and_deleted(api: Api, place: ServerContext) -> None:
     dead = await api.post("/api/v1/queues", json={"name": "orders-dlq"})
     made = await api.post(
         "/api/v1/queues", json={"name": "orders", "dead_queue": "orders-dlq", "max_attempts": 5}
@@ -59,18 +59,20 @@ async def test_invalid_queue_options_are_rejected(api: Api) -> None:
         assert answer.status_code == 400
 
 
-async def test_mailboxes_of_others_do_not_exist(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_mailboxes_of_others_do_not_exist(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     chief, anna = await caller(Role.ADMIN), await caller(Role.ADMIN, "orders")
     for name in ("orders", "mails"):
-        await door.post("/api/v1/queues", json={"name": name}, headers=chief)
+        await guarded_api.post("/api/v1/queues", json={"name": name}, headers=chief)
 
-    listed = (await door.get("/api/v1/queues", headers=anna)).json()
+    listed = (await guarded_api.get("/api/v1/queues", headers=anna)).json()
     assert [queue["options"]["name"] for queue in listed] == ["orders"]
     path = "/api/v1/queues/mails"
     for answer in (
-        await door.get(path, headers=anna),
-        await door.patch(path, json={"max_attempts": 1}, headers=anna),
-        await door.delete(path, headers=anna),
-        await door.post("/api/v1/queues", json={"name": "new"}, headers=anna),
+        await guarded_api.get(path, headers=anna),
+        await guarded_api.patch(path, json={"max_attempts": 1}, headers=anna),
+        await guarded_api.delete(path, headers=anna),
+        await guarded_api.post("/api/v1/queues", json={"name": "new"}, headers=anna),
     ):
         assert answer.status_code == 404

@@ -12,7 +12,7 @@ from deadletter.core.letter import DeadLetter, State
 from deadletter.core.origin import marked
 from deadletter.intake.dialects import Origin
 from deadletter.ports import LedgerKey, LedgerState, QueueOptions, ReplaySettled
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings, SourceServer
 from deadletter.testing.fakes import eventually
 from office.making import NOW, make_letter, make_letters
@@ -33,7 +33,7 @@ async def is_sent(api: Api, name: str, count: int) -> None:
     await eventually(look)
 
 
-async def test_a_plan_freezes_the_letters_and_sends_nothing(api: Api, place: Place) -> None:
+async def test_a_plan_freezes_the_letters_and_sends_nothing(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(2))
 
     answer = await api.post("/api/v1/replays/plan", json={"query": "is:pending"})
@@ -53,7 +53,7 @@ async def test_a_plan_freezes_the_letters_and_sends_nothing(api: Api, place: Pla
 
 
 async def test_a_replay_goes_where_the_letters_came_from_and_is_reported(
-    api: Api, place: Place
+    api: Api, place: ServerContext
 ) -> None:
     letters = make_letters(3)
     await place.store.keep(letters)
@@ -75,7 +75,9 @@ async def test_a_replay_goes_where_the_letters_came_from_and_is_reported(
     assert last["after"] is None
 
 
-async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(api: Api, place: Place) -> None:
+async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(
+    api: Api, place: ServerContext
+) -> None:
     await place.engine.broker.create(QueueOptions(name="orders"))
     letters = make_letters(3)
     await place.store.keep(letters)
@@ -97,7 +99,9 @@ async def test_each_letter_of_a_plan_has_a_verdict_page_by_page(api: Api, place:
     }
 
 
-async def test_letters_that_a_plan_leaves_out_are_judged_as_well(api: Api, place: Place) -> None:
+async def test_letters_that_a_plan_leaves_out_are_judged_as_well(
+    api: Api, place: ServerContext
+) -> None:
     await place.engine.broker.create(QueueOptions(name="orders"))
     letters = make_letters(4)
     await place.store.keep(letters)
@@ -117,7 +121,7 @@ async def test_letters_that_a_plan_leaves_out_are_judged_as_well(api: Api, place
     assert stored["replays"] == []
 
 
-async def test_a_replay_can_be_paused_resumed_and_cancelled(api: Api, place: Place) -> None:
+async def test_a_replay_can_be_paused_resumed_and_cancelled(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(30))
     wish = {"query": "*", "expect": 30, "rate": 2.0}
     name = (await api.post("/api/v1/replays", json=wish)).json()["replay"]["id"]
@@ -136,7 +140,9 @@ async def test_a_replay_can_be_paused_resumed_and_cancelled(api: Api, place: Pla
     assert late.status_code == 409
 
 
-async def test_a_replay_stops_by_itself_when_its_canary_fails(api: Api, place: Place) -> None:
+async def test_a_replay_stops_by_itself_when_its_canary_fails(
+    api: Api, place: ServerContext
+) -> None:
     letters = make_letters(9)
     await place.store.keep(letters)
     wish = {"query": "*", "expect": 9, "care": {"canary": 2}}
@@ -161,7 +167,7 @@ async def test_a_replay_stops_by_itself_when_its_canary_fails(api: Api, place: P
 
 @pytest.mark.parametrize("care", [{"canary": 0}, {"halt_on": 2}, {"halt_on": -0.1}, {"speed": 1}])
 async def test_care_that_makes_no_sense_is_refused(
-    api: Api, place: Place, care: dict[str, Any]
+    api: Api, place: ServerContext, care: dict[str, Any]
 ) -> None:
     await place.store.keep(make_letters(2))
 
@@ -171,7 +177,9 @@ async def test_care_that_makes_no_sense_is_refused(
     assert next(iter(care)) in answer.text
 
 
-async def test_letters_go_only_where_the_server_was_told_they_may(api: Api, place: Place) -> None:
+async def test_letters_go_only_where_the_server_was_told_they_may(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep(make_letters(1))
 
     for to in ("http://169.254.169.254/latest", "elsewhere", "orders"):
@@ -184,7 +192,9 @@ async def test_letters_go_only_where_the_server_was_told_they_may(api: Api, plac
     assert await place.engine.broker.source("canary").receive(limit=1, wait=1, lease=9)
 
 
-async def test_replays_by_search_require_the_number_of_letters(api: Api, place: Place) -> None:
+async def test_replays_by_search_require_the_number_of_letters(
+    api: Api, place: ServerContext
+) -> None:
     await place.store.keep(make_letters(2))
 
     without = await api.post("/api/v1/replays", json={"query": "*"})
@@ -194,7 +204,7 @@ async def test_replays_by_search_require_the_number_of_letters(api: Api, place: 
     assert (await api.get("/api/v1/replays")).json() == {"replays": [], "after": None}
 
 
-async def test_letters_that_cannot_be_sent_are_not(api: Api, place: Place) -> None:
+async def test_letters_that_cannot_be_sent_are_not(api: Api, place: ServerContext) -> None:
     letter = make_letter(state=State.CLOSED)
     await place.store.keep([letter])
 
@@ -213,33 +223,33 @@ async def test_a_replay_that_is_not_there(api: Api) -> None:
 
 
 async def test_limited_users_replay_and_see_only_their_mailboxes(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     await guarded.store.keep([make_letter(1, source="mails"), make_letter(2)])
     anna = await caller(Role.OPERATOR, "orders", name="anna")
     chief = await caller(Role.ADMIN, name="chief")
     everything = {"query": "*"}
 
-    own = await door.post("/api/v1/replays/plan", json=everything, headers=anna)
-    all_of_it = await door.post("/api/v1/replays/plan", json=everything, headers=chief)
+    own = await guarded_api.post("/api/v1/replays/plan", json=everything, headers=anna)
+    all_of_it = await guarded_api.post("/api/v1/replays/plan", json=everything, headers=chief)
 
     assert own.json()["plan"]["sources"] == {"orders": 1}
     other = all_of_it.json()["replay"]["id"]
-    listed = (await door.get("/api/v1/replays", headers=anna)).json()
+    listed = (await guarded_api.get("/api/v1/replays", headers=anna)).json()
     assert [replay["actor"] for replay in listed["replays"]] == ["anna"]
-    hidden = await door.get(f"/api/v1/replays/{other}", headers=anna)
+    hidden = await guarded_api.get(f"/api/v1/replays/{other}", headers=anna)
     assert hidden.status_code == 404
 
 
 async def test_replays_go_on_where_the_page_before_ended(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     await guarded.store.keep([make_letter(1)])
     anna = await caller(Role.OPERATOR, "orders", name="anna")
     chief = await caller(Role.ADMIN, name="chief")
     wish = {"query": "*"}
     made = [
-        (await door.post("/api/v1/replays/plan", json=wish, headers=who)).json()
+        (await guarded_api.post("/api/v1/replays/plan", json=wish, headers=who)).json()
         for who in (anna, chief, anna, chief, anna)
     ]
     names = [one["replay"]["id"] for one in reversed(made)]
@@ -247,7 +257,7 @@ async def test_replays_go_on_where_the_page_before_ended(
     async def walk(who: dict[str, str]) -> list[list[str]]:
         pages, asked = [], {"limit": "2"}
         while asked.get("after", "") is not None and len(pages) < 9:
-            page = await door.get("/api/v1/replays", params=asked, headers=who)
+            page = await guarded_api.get("/api/v1/replays", params=asked, headers=who)
             pages.append([replay["id"] for replay in page.json()["replays"]])
             asked["after"] = page.json()["after"]
         return pages
@@ -256,7 +266,7 @@ async def test_replays_go_on_where_the_page_before_ended(
     assert await walk(anna) == [names[0:3:2], names[4:]]
     # Of another's replay no more is said than of one that is not there.
     answers = [
-        await door.get("/api/v1/replays", params={"after": name}, headers=anna)
+        await guarded_api.get("/api/v1/replays", params={"after": name}, headers=anna)
         for name in (names[1], "0" * len(names[1]))
     ]
     assert [answer.status_code for answer in answers] == [400, 400]
@@ -264,7 +274,7 @@ async def test_replays_go_on_where_the_page_before_ended(
     assert told[0].replace(names[1], "0" * len(names[1])) == told[1]
 
 
-async def test_processed_letters_are_sent_only_if_included(api: Api, place: Place) -> None:
+async def test_processed_letters_are_sent_only_if_included(api: Api, place: ServerContext) -> None:
     letter = make_letter(1, idempotency_key="done")
     await place.store.keep([letter])
     ledger = place.engine.ledger
@@ -282,7 +292,9 @@ async def test_processed_letters_are_sent_only_if_included(api: Api, place: Plac
     await is_sent(api, named.json()["replay"]["id"], 1)
 
 
-async def test_expired_letters_are_started_only_if_somebody_agrees(api: Api, place: Place) -> None:
+async def test_expired_letters_are_started_only_if_somebody_agrees(
+    api: Api, place: ServerContext
+) -> None:
     letter = make_letter(1, expires_at=NOW - timedelta(days=9_999))
     await place.store.keep([letter])
 
@@ -297,7 +309,7 @@ async def test_expired_letters_are_started_only_if_somebody_agrees(api: Api, pla
 
 
 @pytest.mark.parametrize("path", ["replays/plan", "replays", "letters/close", "letters/discard"])
-async def test_free_text_must_be_said_to_be_some(api: Api, place: Place, path: str) -> None:
+async def test_free_text_must_be_said_to_be_some(api: Api, place: ServerContext, path: str) -> None:
     await place.store.keep(make_letters(1))
     wish = {"query": "bank", "expect": 1}
 
@@ -316,7 +328,7 @@ def drained(number: int, server: str) -> DeadLetter:
 
 
 async def test_drained_letters_go_through_servers_that_settings_name(
-    api: Api, place: Place
+    api: Api, place: ServerContext
 ) -> None:
     await place.store.keep([drained(1, "shop"), drained(2, "redis://else.where:6379")])
     path = "/api/v1/replays/plan"
@@ -336,7 +348,7 @@ async def test_drained_letters_go_through_servers_that_settings_name(
     assert (unknown.status_code, url.status_code) == (400, 400)
 
 
-async def test_consumers_confirm_messages_by_their_ids(api: Api, place: Place) -> None:
+async def test_consumers_confirm_messages_by_their_ids(api: Api, place: ServerContext) -> None:
     letters = make_letters(2)
     await place.store.keep(letters)
     wish = {"query": "*", "expect": 2}

@@ -20,7 +20,7 @@ from deadletter.queue_server.model import LeaseQueue
 from deadletter.queue_server.routes import CALLS
 from deadletter.server.api.openapi import describe
 from deadletter.server.app import routes
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import BY, make_letter
 from server.api.conftest import Api, Caller
 from server.auth.role_table import TABLE
@@ -56,7 +56,7 @@ def listening() -> Iterator[Heard]:
 
 
 @pytest.fixture(autouse=True)
-def overheard(guarded: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def overheard(guarded: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every store of the place, with somebody who listens."""
     stores = {
         "letters": guarded.store,
@@ -83,7 +83,7 @@ def _overheard(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[...
 
 
 @pytest.fixture
-async def theirs(guarded: Place) -> dict[str, str]:
+async def theirs(guarded: ServerContext) -> dict[str, str]:
     """One of everything that is none of our caller's business, by the path to it."""
     letter = make_letter(1)
     await guarded.store.keep([letter, make_letter(2, source="mails")])
@@ -145,7 +145,7 @@ def check(told: list[tuple[int, str, Heard]]) -> None:
 
 @pytest.mark.parametrize("route", NAMED, ids=" ".join)
 async def test_one_thing(
-    door: Api,
+    guarded_api: Api,
     caller: Caller,
     theirs: dict[str, str],
     bodies: dict[tuple[str, str], Any],
@@ -161,21 +161,21 @@ async def test_one_thing(
     start, _, end = path.replace("}", "{").split("{")
 
     async def ask(name: str) -> Any:
-        return await door.request(method, start + name + end, headers=headers, **given)
+        return await guarded_api.request(method, start + name + end, headers=headers, **given)
 
     check(await both((name, like(name)), ask))
 
 
 @pytest.mark.parametrize("path", BULK)
 async def test_letters_among_many(
-    door: Api, caller: Caller, theirs: dict[str, str], path: str
+    guarded_api: Api, caller: Caller, theirs: dict[str, str], path: str
 ) -> None:
     own = await caller(Role.ADMIN, "mails", name="mailer")
     name = theirs[LETTERS]
     said = {"text": "seen"} if path.endswith("/notes") else {"reason": "why"}
 
     async def ask(name: str) -> Any:
-        return await door.post(path, json={"ids": [name], **said}, headers=own)
+        return await guarded_api.post(path, json={"ids": [name], **said}, headers=own)
 
     one, other = await both((name, like(name)), ask)
 
@@ -184,22 +184,24 @@ async def test_letters_among_many(
 
 @pytest.mark.parametrize("call", ON_QUEUES)
 async def test_queues_that_are_leased_from(
-    door: Api, caller: Caller, theirs: dict[str, str], call: str
+    guarded_api: Api, caller: Caller, theirs: dict[str, str], call: str
 ) -> None:
     own = await caller(Role.ADMIN, "mails", name="mailer")
 
     async def ask(name: str) -> Any:
-        return await door.post(f"/v1/{call}", json={"queue_name": name}, headers=own)
+        return await guarded_api.post(f"/v1/{call}", json={"queue_name": name}, headers=own)
 
     check(await both((theirs["/api/v1/queues/"], "nobodys"), ask))
 
 
-async def test_other_work_would_be_heard(door: Api, caller: Caller, theirs: dict[str, str]) -> None:
+async def test_other_work_would_be_heard(
+    guarded_api: Api, caller: Caller, theirs: dict[str, str]
+) -> None:
     boss = await caller(Role.ADMIN, name="root")
     for path in (LETTERS, "/api/v1/groups/", "/api/v1/replays/", "/api/v1/queues/"):
 
         async def ask(name: str, path: str = path) -> Any:
-            return await door.get(path + name, headers=boss)
+            return await guarded_api.get(path + name, headers=boss)
 
         there, missing = await both((theirs[path], like(theirs[path])), ask)
 

@@ -6,14 +6,16 @@ from litestar.testing import AsyncTestClient
 
 from deadletter.core.access import Role
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings
 from office.making import BY, make_letter, make_letters
 from server.api.conftest import Api, Caller
 from server.conftest import place_of
 
 
-async def test_the_audit_is_paged_and_can_be_asked_about_one_thing(api: Api, place: Place) -> None:
+async def test_the_audit_is_paged_and_can_be_asked_about_one_thing(
+    api: Api, place: ServerContext
+) -> None:
     letters = make_letters(3)
     await place.store.keep(letters)
     await place.office.letters.review([letter.id for letter in letters], BY)
@@ -28,25 +30,27 @@ async def test_the_audit_is_paged_and_can_be_asked_about_one_thing(api: Api, pla
     assert len((await api.get("/api/v1/audit", params=one)).json()["entries"]) == 1
 
 
-async def test_the_audit_of_others_is_theirs(door: Api, guarded: Place, caller: Caller) -> None:
+async def test_the_audit_of_others_is_theirs(
+    guarded_api: Api, guarded: ServerContext, caller: Caller
+) -> None:
     theirs, ours = make_letter(1, source="mails"), make_letter(2)
     await guarded.store.keep([theirs, ours])
     await guarded.office.letters.review([theirs.id, ours.id], BY)
     anna = await caller(Role.READER, "orders")
 
-    seen = (await door.get("/api/v1/audit", headers=anna)).json()["entries"]
+    seen = (await guarded_api.get("/api/v1/audit", headers=anna)).json()["entries"]
 
     assert [entry["target"] for entry in seen] == [ours.id]
 
 
 async def test_numbers_are_those_of_the_callers_mailboxes(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     now = guarded.clock.now()
     await guarded.store.keep([make_letter(1, source="mails", now=now), make_letter(2, now=now)])
 
-    whole = await door.get("/api/v1/stats", headers=await caller(Role.READER))
-    part = await door.get("/api/v1/stats", headers=await caller(Role.READER, "orders"))
+    whole = await guarded_api.get("/api/v1/stats", headers=await caller(Role.READER))
+    part = await guarded_api.get("/api/v1/stats", headers=await caller(Role.READER, "orders"))
 
     assert whole.json()["letters"] == {"pending": 2}
     assert part.json()["letters"] == {"pending": 1}
@@ -54,7 +58,7 @@ async def test_numbers_are_those_of_the_callers_mailboxes(
     assert [one["count"] for one in part.json()["arrivals"]] == [1, 1]
 
 
-async def test_exported_letters_can_be_imported_elsewhere(api: Api, place: Place) -> None:
+async def test_exported_letters_can_be_imported_elsewhere(api: Api, place: ServerContext) -> None:
     letters = make_letters(3, body=b"\x00\xff")
     await place.store.keep(letters)
 
@@ -74,7 +78,7 @@ async def test_exported_letters_can_be_imported_elsewhere(api: Api, place: Place
     assert said[-1] == ("import", "1 letter added, 2 known already")
 
 
-async def test_a_wrong_line_is_named(api: Api, place: Place) -> None:
+async def test_a_wrong_line_is_named(api: Api, place: ServerContext) -> None:
     await place.store.keep(make_letters(1))
     exported = (await api.get("/api/v1/export")).content
     letter = json.loads(exported.splitlines()[1])
@@ -88,7 +92,7 @@ async def test_a_wrong_line_is_named(api: Api, place: Place) -> None:
 
 
 async def test_nothing_of_a_cut_archive_is_taken_unless_it_is_salvaged(
-    api: Api, place: Place
+    api: Api, place: ServerContext
 ) -> None:
     letters = make_letters(5)
     await place.store.keep(letters)
@@ -107,20 +111,20 @@ async def test_nothing_of_a_cut_archive_is_taken_unless_it_is_salvaged(
 
 
 async def test_imports_are_limited_to_own_mailboxes(
-    door: Api, guarded: Place, caller: Caller
+    guarded_api: Api, guarded: ServerContext, caller: Caller
 ) -> None:
     await guarded.store.keep([make_letter(1, source="mails"), make_letter(2)])
     chief, anna = await caller(Role.ADMIN), await caller(Role.ADMIN, "orders")
-    everything = (await door.get("/api/v1/export", headers=chief)).content
+    everything = (await guarded_api.get("/api/v1/export", headers=chief)).content
 
-    part = (await door.get("/api/v1/export", headers=anna)).content
-    answer = await door.post("/api/v1/import", content=everything, headers=anna)
+    part = (await guarded_api.get("/api/v1/export", headers=anna)).content
+    answer = await guarded_api.post("/api/v1/import", content=everything, headers=anna)
 
     assert b"mails" not in part
     assert answer.status_code == 400
 
 
-async def test_a_body_is_bounded(place: Place) -> None:
+async def test_a_body_is_bounded(place: ServerContext) -> None:
     small = place_of(place.engine, settings=Settings(serve=Serve(body_limit=1000)))
     async with AsyncTestClient(build(small), base_url="http://127.0.0.1") as api:
         answers = [

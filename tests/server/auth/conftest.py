@@ -13,7 +13,7 @@ from deadletter.core.access import Role
 from deadletter.core.letter import AuditEntry
 from deadletter.ports import AccessStore, Engine
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.settings import Settings
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine
@@ -43,32 +43,32 @@ async def engine(url: str, clock: FakeClock) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def guarded(engine: Engine, settings: Settings, clock: FakeClock) -> Place:
+def guarded(engine: Engine, settings: Settings, clock: FakeClock) -> ServerContext:
     """An open office that asks for tokens."""
     return replace(place_of(engine, settings=settings, guarded=True), clock=clock)
 
 
 @pytest.fixture
-def access(guarded: Place) -> AccessStore:
+def access(guarded: ServerContext) -> AccessStore:
     assert guarded.access is not None
     return guarded.access
 
 
 @pytest.fixture
-async def visitor(guarded: Place) -> AsyncIterator[Client]:
+async def visitor(guarded: ServerContext) -> AsyncIterator[Client]:
     """Somebody who has shown nothing yet."""
     async with visiting(guarded) as client:
         yield client
 
 
 @pytest.fixture
-async def admin(guarded: Place) -> str:
+async def admin(guarded: ServerContext) -> str:
     """The token of an administrator."""
     return await token(guarded, Role.ADMIN, name="root")
 
 
 @asynccontextmanager
-async def visiting(place: Place, base: str = "http://dlq.example") -> AsyncIterator[Client]:
+async def visiting(place: ServerContext, base: str = "http://dlq.example") -> AsyncIterator[Client]:
     """A browser or a script, at a server of its own."""
     async with AsyncTestClient(build(place), base_url=base) as client:
         yield client
@@ -86,6 +86,6 @@ async def sign_in(client: Client, shown: str) -> dict[str, str]:
     return {"X-CSRF-Token": answer.json()["csrf"]}
 
 
-async def acts(place: Place) -> list[AuditEntry]:
+async def acts(place: ServerContext) -> list[AuditEntry]:
     """All of the audit."""
     return list(await place.store.audit(limit=1000))

@@ -12,7 +12,7 @@ from deadletter.ports import AccessStore
 from deadletter.server.app import build
 from deadletter.server.auth import keys as minting
 from deadletter.server.auth.keys import mint
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock, SeededDice, eventually
 from deadletter.wiring.engines import open_engine
 from office.making import make_letter
@@ -41,7 +41,7 @@ class TestForgedRequests:
         assert (await visitor.get(SESSION)).status_code == 200
 
     async def test_the_proof_of_another_session_is_none(
-        self, visitor: Client, admin: str, guarded: Place
+        self, visitor: Client, admin: str, guarded: ServerContext
     ) -> None:
         await sign_in(visitor, admin)
         async with visiting(guarded) as other:
@@ -73,7 +73,7 @@ class TestFixedSessions:
     """Somebody else chooses the session one signs in to."""
 
     async def test_signing_in_never_takes_up_a_session(
-        self, visitor: Client, guarded: Place, admin: str
+        self, visitor: Client, guarded: ServerContext, admin: str
     ) -> None:
         async with visiting(guarded) as attacker:
             await sign_in(attacker, await token(guarded, Role.READER))
@@ -166,7 +166,7 @@ class TestRevokedElsewhere:
         await engine.close()
 
     async def test_in_the_same_instant(
-        self, visitor: Client, other: Client, guarded: Place, admin: str
+        self, visitor: Client, other: Client, guarded: ServerContext, admin: str
     ) -> None:
         shown = await token(guarded, Role.ADMIN)
         id_ = shown.split("_")[1]
@@ -195,7 +195,7 @@ class TestLongAnswers:
     """Somebody was let in, asked for all that is to come, and is let in no more."""
 
     async def test_a_stream_ends_with_the_token_it_was_asked_with(
-        self, guarded: Place, access: AccessStore
+        self, guarded: ServerContext, access: AccessStore
     ) -> None:
         revoked, good = [await token(guarded, Role.READER) for _ in range(2)]
         app = build(guarded)
@@ -219,7 +219,9 @@ class TestSameForAll:
     """Nothing tells why a token is no good, or what is there that is not yours."""
 
     @pytest.fixture
-    async def bad(self, guarded: Place, access: AccessStore, clock: FakeClock) -> dict[str, str]:
+    async def bad(
+        self, guarded: ServerContext, access: AccessStore, clock: FakeClock
+    ) -> dict[str, str]:
         good = await token(guarded, Role.ADMIN)
         revoked = await token(guarded, Role.ADMIN)
         await access.revoke(revoked.split("_")[1])
@@ -298,7 +300,7 @@ class TestSameForAll:
         return counts
 
     async def test_a_letter_of_others_is_as_one_that_is_not_there(
-        self, visitor: Client, guarded: Place
+        self, visitor: Client, guarded: ServerContext
     ) -> None:
         letter = make_letter()
         await guarded.store.keep([letter])

@@ -7,7 +7,7 @@ import pytest
 from deadletter.core.access import Role
 from deadletter.core.letter import By
 from deadletter.server.api import audit
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.auth.conftest import Client, bearer
 from server.conftest import token
@@ -16,7 +16,7 @@ AUDIT = "/api/v1/audit"
 
 
 @pytest.fixture
-async def limited(guarded: Place) -> dict[str, str]:
+async def limited(guarded: ServerContext) -> dict[str, str]:
     """Somebody of `orders`, where 6 of 66 acts happened."""
     letters = [make_letter(number) for number in range(1, 7)]
     await guarded.store.keep(letters)

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore
 from deadletter.server.auth.hosts import bind_problem
 from deadletter.server.auth.keys import Keys, first_token
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock
 from server.auth.conftest import TOKENS, Client, acts, bearer
 
@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 async def test_the_first_run_makes_a_token_that_works(
-    visitor: Client, guarded: Place, access: AccessStore, clock: FakeClock
+    visitor: Client, guarded: ServerContext, access: AccessStore, clock: FakeClock
 ) -> None:
     shown = await first_token(access, guarded.store, clock)
     again = await first_token(access, guarded.store, clock)
@@ -33,7 +33,7 @@ async def test_the_first_run_makes_a_token_that_works(
 
 
 async def test_the_first_token_lasts_a_day_and_is_replaced_if_there_is_no_other(
-    visitor: Client, guarded: Place, access: AccessStore, clock: FakeClock
+    visitor: Client, guarded: ServerContext, access: AccessStore, clock: FakeClock
 ) -> None:
     first = await first_token(access, guarded.store, clock)
     assert first is not None
@@ -49,16 +49,16 @@ async def test_the_first_token_lasts_a_day_and_is_replaced_if_there_is_no_other(
 
 
 async def test_no_first_token_is_created_if_tokens_exist(
-    guarded: Place, access: AccessStore, clock: FakeClock
+    guarded: ServerContext, access: AccessStore, clock: FakeClock
 ) -> None:
     keys = Keys(access, guarded.store, clock)
-    await keys.issue(Pass(name="x", role=Role.READER), By("test"))
+    await keys.issue(Identity(name="x", role=Role.READER), By("test"))
 
     assert await first_token(access, guarded.store, clock) is None
 
 
 async def test_of_servers_that_start_at_once_one_makes_it(
-    guarded: Place, access: AccessStore, clock: FakeClock
+    guarded: ServerContext, access: AccessStore, clock: FakeClock
 ) -> None:
     made = await asyncio.gather(*(first_token(access, guarded.store, clock) for _ in range(5)))
 

@@ -4,7 +4,7 @@ from litestar import Litestar, get
 from litestar.testing import AsyncTestClient
 
 from deadletter.server.auth.hosts import PAGES, POLICY, security_headers
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.auth.conftest import SESSION, Client, bearer
 
@@ -44,7 +44,9 @@ async def test_one_who_is_unknown_gets_them_too(visitor: Client) -> None:
     assert "sandbox" in answer.headers["content-security-policy"]
 
 
-async def test_a_body_of_others_runs_nothing(visitor: Client, admin: str, guarded: Place) -> None:
+async def test_a_body_of_others_runs_nothing(
+    visitor: Client, admin: str, guarded: ServerContext
+) -> None:
     letter = make_letter()
     await guarded.store.keep([letter])
 

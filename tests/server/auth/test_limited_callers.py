@@ -6,7 +6,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.queue_server.routes import CALLS
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from server.auth.conftest import Client, bearer
 from server.auth.role_table import TABLE
 from server.conftest import token
@@ -17,7 +17,7 @@ NAMED = {"queue_name": "", **LEASES}
 
 
 @pytest.fixture
-async def root(visitor: Client, guarded: Place, admin: str) -> dict[str, str]:
+async def root(visitor: Client, guarded: ServerContext, admin: str) -> dict[str, str]:
     """Two teams: what dies in `mails` goes to `orders`, and `secret` to `hidden`."""
     root = bearer(admin)
     for name, dead in (
@@ -36,7 +36,7 @@ async def root(visitor: Client, guarded: Place, admin: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def limited(guarded: Place, root: dict[str, str]) -> dict[str, str]:
+async def limited(guarded: ServerContext, root: dict[str, str]) -> dict[str, str]:
     """An administrator of `orders` and `free`, and of one that is not there."""
     shown = await token(guarded, Role.ADMIN, "orders", "free", "nosuch")
     return bearer(shown)

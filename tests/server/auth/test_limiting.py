@@ -6,8 +6,8 @@ import pytest
 
 from deadletter.core.errors import Unavailable
 from deadletter.ports import AccessStore
-from deadletter.server.auth.door import Door, Failures
-from deadletter.server.context import Place
+from deadletter.server.auth.authenticator import Authenticator, Failures
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock
 from server.auth.conftest import SESSION, Client, acts, bearer
 
@@ -101,14 +101,14 @@ class TestSigningIn:
         assert later.status_code == 401
 
     async def test_distributed_failures_lock_nobody_out(
-        self, visitor: Client, guarded: Place, admin: str
+        self, visitor: Client, guarded: ServerContext, admin: str
     ) -> None:
         failures = Failures(guarded.clock)
-        door = Door(guarded.access, guarded.clock)
-        door._sign_ins = failures
+        authenticator = Authenticator(guarded.access, guarded.clock)
+        authenticator._sign_ins = failures
         for number in range(200):
             failures.spend(f"10.0.{number}.1")
-        visitor.app.state.door = door
+        visitor.app.state.authenticator = authenticator
 
         right = await visitor.post(SESSION, json={"token": admin})
         wrong = await visitor.post(SESSION, json={"token": UNKNOWN})
@@ -128,7 +128,9 @@ class TestSigningIn:
             answer = await visitor.post(SESSION, json={"token": admin})
             assert answer.status_code == 201
 
-    async def test_the_audit_tells_of_it_once(self, visitor: Client, guarded: Place) -> None:
+    async def test_the_audit_tells_of_it_once(
+        self, visitor: Client, guarded: ServerContext
+    ) -> None:
         for _ in range(30):
             await visitor.post(SESSION, json={"token": UNKNOWN})
 

@@ -6,7 +6,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.ports import QueueOptions
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings
 from office.making import make_letters
 from server.auth.conftest import TOKENS, Client, bearer, visiting
@@ -21,7 +21,7 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def bo(guarded: Place) -> str:
+async def bo(guarded: ServerContext) -> str:
     await guarded.store.keep(make_letters(3))
     await guarded.engine.broker.create(QueueOptions(name="orders"))
     return await token(guarded, Role.OPERATOR, "orders", name="bo")
@@ -35,7 +35,7 @@ async def planned(client: Client, shown: str, **wish: Any) -> str:
     return name
 
 
-async def renewed(client: Client, guarded: Place, shown: str, admin: str) -> str:
+async def renewed(client: Client, guarded: ServerContext, shown: str, admin: str) -> str:
     """Another token of the same name and rights; the old one is revoked."""
     gone = await client.delete(f"{TOKENS}/{shown.split('_')[1]}", headers=bearer(admin))
     assert gone.status_code == 204
@@ -43,7 +43,7 @@ async def renewed(client: Client, guarded: Place, shown: str, admin: str) -> str
 
 
 async def test_a_new_token_of_an_old_name_inherits_no_replay(
-    visitor: Client, guarded: Place, bo: str, admin: str
+    visitor: Client, guarded: ServerContext, bo: str, admin: str
 ) -> None:
     name = await planned(visitor, bo)
     own = await visitor.get(f"{REPLAYS}/{name}", headers=bearer(bo))
@@ -65,7 +65,7 @@ async def test_a_new_token_of_an_old_name_inherits_no_replay(
 
 
 async def test_a_new_token_of_an_old_name_is_told_no_old_answer(
-    visitor: Client, guarded: Place, bo: str, admin: str
+    visitor: Client, guarded: ServerContext, bo: str, admin: str
 ) -> None:
     wish = {"query": "is:pending", "reason": "mine"}
     once = {"Idempotency-Key": "k1"}
@@ -79,7 +79,7 @@ async def test_a_new_token_of_an_old_name_is_told_no_old_answer(
 
 
 async def test_every_token_is_a_principal_of_its_own(
-    visitor: Client, guarded: Place, admin: str
+    visitor: Client, guarded: ServerContext, admin: str
 ) -> None:
     assert guarded.access is not None
     for _ in range(3):
@@ -96,7 +96,7 @@ async def test_every_token_is_a_principal_of_its_own(
 
 
 async def test_letters_go_only_where_the_sender_may_see(
-    visitor: Client, guarded: Place, bo: str, admin: str
+    visitor: Client, guarded: ServerContext, bo: str, admin: str
 ) -> None:
     for name in ("mails", "secret"):
         await guarded.engine.broker.create(QueueOptions(name=name))
@@ -116,7 +116,7 @@ async def test_letters_go_only_where_the_sender_may_see(
 
 
 async def test_a_target_is_judged_again_at_the_start(
-    visitor: Client, guarded: Place, admin: str, bo: str
+    visitor: Client, guarded: ServerContext, admin: str, bo: str
 ) -> None:
     await guarded.engine.broker.create(QueueOptions(name="mails"))
     name = await planned(visitor, admin, to="mails")

@@ -4,7 +4,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.queue_server.routes import CALLS
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from server.auth.conftest import Client, bearer
 from server.conftest import token
 
@@ -12,7 +12,7 @@ ORDERS = {"queue_name": "orders", "lease_timeout": "1m", "expire_timeout": "1h"}
 
 
 @pytest.fixture
-async def limited(visitor: Client, guarded: Place, admin: str) -> dict[str, str]:
+async def limited(visitor: Client, guarded: ServerContext, admin: str) -> dict[str, str]:
     """Somebody who sees one of two queues."""
     for name in ("orders", "mails"):
         made = await visitor.post(

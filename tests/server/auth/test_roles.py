@@ -9,20 +9,20 @@ from deadletter.core.access import RANK, Role
 from deadletter.queue_server.routes import CALLS
 from deadletter.server.app import build
 from deadletter.server.auth.guards import OPEN, Needs
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from server.auth.asking import status_of
 from server.auth.role_table import TABLE
 from server.conftest import token
 
 
-def test_every_route_is_in_the_table(guarded: Place) -> None:
+def test_every_route_is_in_the_table(guarded: ServerContext) -> None:
     found = set(routes(build(guarded)))
 
     assert found - set(TABLE) == set(), "new routes: say in role_table.py who may"
     assert set(TABLE) - found == set(), "routes that are gone"
 
 
-def test_every_route_asks_for_the_role_in_the_table(guarded: Place) -> None:
+def test_every_route_asks_for_the_role_in_the_table(guarded: ServerContext) -> None:
     asked = dict(guards(build(guarded)))
 
     assert asked == {
@@ -33,7 +33,7 @@ def test_every_route_asks_for_the_role_in_the_table(guarded: Place) -> None:
     assert {route for route, role in TABLE.items() if role is None} == OPEN
 
 
-async def test_each_role_is_let_in_where_it_may_and_nowhere_else(guarded: Place) -> None:
+async def test_each_role_is_let_in_where_it_may_and_nowhere_else(guarded: ServerContext) -> None:
     app = build(guarded)
     shown: dict[Role | None, str | None] = {None: None}
     for role in Role:
@@ -50,7 +50,7 @@ async def test_each_role_is_let_in_where_it_may_and_nowhere_else(guarded: Place)
     assert wrong == {}
 
 
-async def test_paths_below_a_mount_are_rejected_without_a_token(guarded: Place) -> None:
+async def test_paths_below_a_mount_are_rejected_without_a_token(guarded: ServerContext) -> None:
     app = build(guarded)
     async with app.lifespan():
         for path in ("/v1", "/v1/nosuch", "/v1/../v1/queue.lease"):
@@ -58,7 +58,7 @@ async def test_paths_below_a_mount_are_rejected_without_a_token(guarded: Place) 
             assert status >= 400
 
 
-async def test_asking_what_a_route_takes_tells_no_more_than_that(guarded: Place) -> None:
+async def test_asking_what_a_route_takes_tells_no_more_than_that(guarded: ServerContext) -> None:
     app = build(guarded)
 
     for method, path in TABLE:

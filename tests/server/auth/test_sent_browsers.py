@@ -4,7 +4,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.core.letter import AuditEntry
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from office.making import make_letter
 from server.auth.conftest import Client, acts, bearer, sign_in
 from server.conftest import token
@@ -14,7 +14,7 @@ OURS = ("same-origin", "none")  # `none`: typed, or a bookmark
 
 
 @pytest.fixture
-async def recorded(guarded: Place) -> list[str]:
+async def recorded(guarded: ServerContext) -> list[str]:
     """Every GET that leaves something in the audit."""
     letter = make_letter()
     await guarded.store.keep([letter])
@@ -22,12 +22,12 @@ async def recorded(guarded: Place) -> list[str]:
     return [f"{under}/message", f"{under}/body", f"{under}/original", "/api/v1/export"]
 
 
-async def looks(place: Place) -> list[AuditEntry]:
+async def looks(place: ServerContext) -> list[AuditEntry]:
     return [one for one in await acts(place) if one.action in {"reveal", "export"}]
 
 
 async def test_with_a_session_only_our_own_pages_may_look(
-    visitor: Client, guarded: Place, admin: str, recorded: list[str]
+    visitor: Client, guarded: ServerContext, admin: str, recorded: list[str]
 ) -> None:
     await sign_in(visitor, admin)
     for path in recorded:
@@ -58,7 +58,7 @@ async def test_the_proof_of_a_session_is_enough(
 
 
 async def test_a_token_is_never_sent_by_another_site(
-    visitor: Client, guarded: Place, recorded: list[str]
+    visitor: Client, guarded: ServerContext, recorded: list[str]
 ) -> None:
     shown = bearer(await token(guarded, Role.OPERATOR))
 
@@ -67,7 +67,7 @@ async def test_a_token_is_never_sent_by_another_site(
 
 
 async def test_with_access_off_other_sites_lead_nobody_here(
-    api: Client, guarded: Place, recorded: list[str]
+    api: Client, guarded: ServerContext, recorded: list[str]
 ) -> None:
     for path in recorded:
         for site in ACROSS:

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.core.access import Pass, Role, Session
+from deadletter.core.access import Identity, Role, Session
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore
 from deadletter.server.auth.keys import Keys
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock
 from server.auth.conftest import SESSION, TOKENS, Client, acts, bearer, sign_in, visiting
 from server.conftest import token
@@ -17,7 +17,7 @@ HOURS = 3600.0
 
 
 async def test_a_session_signs_in_reads_changes_and_signs_out(
-    visitor: Client, admin: str, guarded: Place
+    visitor: Client, admin: str, guarded: ServerContext
 ) -> None:
     proof = await sign_in(visitor, admin)
     made = await visitor.post(TOKENS, json={"name": "ci"}, headers=proof)
@@ -48,7 +48,7 @@ async def test_a_session_that_was_ended_is_over_whoever_kept_its_cookie(
 
 
 async def test_the_cookie_is_for_this_server_alone(
-    visitor: Client, admin: str, guarded: Place
+    visitor: Client, admin: str, guarded: ServerContext
 ) -> None:
     plain = await visitor.post(SESSION, json={"token": admin})
     async with visiting(guarded, "https://dlq.example") as client:
@@ -67,7 +67,7 @@ async def test_the_cookie_is_for_this_server_alone(
 
 
 async def test_a_session_ends_with_its_hours(
-    visitor: Client, admin: str, clock: FakeClock, guarded: Place
+    visitor: Client, admin: str, clock: FakeClock, guarded: ServerContext
 ) -> None:
     await sign_in(visitor, admin)
 
@@ -80,11 +80,13 @@ async def test_a_session_ends_with_its_hours(
 
 
 async def test_a_session_does_not_outlive_its_token(
-    visitor: Client, guarded: Place, access: AccessStore, clock: FakeClock
+    visitor: Client, guarded: ServerContext, access: AccessStore, clock: FakeClock
 ) -> None:
     keys = Keys(access, guarded.store, clock)
     _, short = await keys.issue(
-        Pass(name="x", role=Role.READER), By("test"), expires_at=clock.now() + timedelta(minutes=5)
+        Identity(name="x", role=Role.READER),
+        By("test"),
+        expires_at=clock.now() + timedelta(minutes=5),
     )
     await sign_in(visitor, short)
 
@@ -94,7 +96,7 @@ async def test_a_session_does_not_outlive_its_token(
 
 
 async def test_revoking_a_token_ends_its_sessions(
-    visitor: Client, guarded: Place, admin: str
+    visitor: Client, guarded: ServerContext, admin: str
 ) -> None:
     shown = await token(guarded, Role.READER)
     await sign_in(visitor, shown)
@@ -124,7 +126,7 @@ async def test_a_token_revoked_while_somebody_signs_in_signs_nobody_in(
 
 
 async def test_with_a_token_there_is_nothing_to_sign_out_of(
-    visitor: Client, admin: str, guarded: Place
+    visitor: Client, admin: str, guarded: ServerContext
 ) -> None:
     answer = await visitor.delete(SESSION, headers=bearer(admin))
 

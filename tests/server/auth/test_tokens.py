@@ -8,7 +8,7 @@ import pytest
 
 from deadletter.core.access import Role
 from deadletter.ports import AccessStore
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import START, FakeClock
 from server.auth.conftest import SESSION, TOKENS, Client, acts, bearer
 from server.conftest import token
@@ -40,7 +40,7 @@ async def test_a_token_opens_what_its_role_may(visitor: Client, admin: str) -> N
 
 
 async def test_a_secret_is_shown_once_and_never_kept(
-    visitor: Client, admin: str, access: AccessStore, guarded: Place
+    visitor: Client, admin: str, access: AccessStore, guarded: ServerContext
 ) -> None:
     made = await issue(visitor, admin, name="ci")
     secret = made["token"].rpartition("_")[2]
@@ -72,7 +72,9 @@ async def test_no_answer_with_a_secret_is_kept_to_be_given_again(
         assert shown.rpartition("_")[2].encode() not in on_disk
 
 
-async def test_every_act_is_in_the_audit(visitor: Client, admin: str, guarded: Place) -> None:
+async def test_every_act_is_in_the_audit(
+    visitor: Client, admin: str, guarded: ServerContext
+) -> None:
     made = await issue(visitor, admin, name="ci", sources=["a", "b"], reason="for the pipeline")
     await visitor.delete(
         f"{TOKENS}/{made['id']}", params={"reason": "leaked"}, headers=bearer(admin)
@@ -154,7 +156,7 @@ class TestALimitedAdministrator:
     """Somebody who sees some mailboxes, and must not come to see others."""
 
     @pytest.fixture
-    async def limited(self, guarded: Place) -> str:
+    async def limited(self, guarded: ServerContext) -> str:
         return await token(guarded, Role.ADMIN, "orders", "mails", name="limited")
 
     async def test_makes_no_token_that_sees_more(self, visitor: Client, limited: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.settings import load_settings
 from deadletter.system import SystemClock, SystemDice
 from deadletter.testing.fakes import eventually
@@ -25,7 +25,7 @@ secret = "sixteen bytes or more"
 """
 
 
-async def test_settings_become_alerts_that_arrive(place: Place, tmp_path: Path) -> None:
+async def test_settings_become_alerts_that_arrive(place: ServerContext, tmp_path: Path) -> None:
     hook = Hook()
     async with listening(hook, "http"):
         file = tmp_path / "deadletter.toml"

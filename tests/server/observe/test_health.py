@@ -17,7 +17,7 @@ from deadletter.ports import Move
 from deadletter.runtime.health import Complaint
 from deadletter.server import health
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.health import Office, Status, judge
 from office.making import BY, NOW, make_letter
 from output.full_pipe import bounded_output
@@ -31,13 +31,13 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def strangers(guarded: Place) -> AsyncIterator[Client]:
+async def strangers(guarded: ServerContext) -> AsyncIterator[Client]:
     """Somebody without a token, where one is needed."""
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 
 
-async def fill(place: Place, count: int, source: str = "orders") -> None:
+async def fill(place: ServerContext, count: int, source: str = "orders") -> None:
     letters = [make_letter(n, source=source) for n in range(count)]
     await place.store.keep(letters)
 
@@ -59,7 +59,7 @@ async def test_an_empty_office_passes(api: Client) -> None:
     ("depth", "status", "word"), [(99, "pass", "healthy"), (100, "warn", "degraded")]
 )
 async def test_100_open_letters_are_too_many_r3_85_to_r3_87(
-    api: Client, place: Place, depth: int, status: str, word: str
+    api: Client, place: ServerContext, depth: int, status: str, word: str
 ) -> None:
     await fill(place, depth)
     await fill(place, 3, "mails")
@@ -75,7 +75,7 @@ async def test_100_open_letters_are_too_many_r3_85_to_r3_87(
     assert (second["componentId"], second["status"]) == ("mails", "pass")
 
 
-async def test_how_many_are_too_many_can_be_set(place: Place) -> None:
+async def test_how_many_are_too_many_can_be_set(place: ServerContext) -> None:
     settings = structs.replace(place.settings, depth_threshold=3)
     changed = structs.replace(place, settings=settings)
     await fill(place, 3)
@@ -89,7 +89,7 @@ async def test_how_many_are_too_many_can_be_set(place: Place) -> None:
     assert check["output"] == "3 or more need somebody"
 
 
-async def test_letters_that_need_nobody_do_not_count(api: Client, place: Place) -> None:
+async def test_letters_that_need_nobody_do_not_count(api: Client, place: ServerContext) -> None:
     await fill(place, 100)
     ids = tuple(make_letter(n).id for n in range(50))
     await place.store.move(Move(ids=ids, old=frozenset({State.PENDING}), new=State.CLOSED), BY)
@@ -98,7 +98,7 @@ async def test_letters_that_need_nobody_do_not_count(api: Client, place: Place) 
 
 
 async def test_an_office_that_does_not_answer_fails_and_is_not_ready(
-    api: Client, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> Any:
         raise Unavailable("postgresql://admin:hush@10.0.0.1/ is gone")
@@ -118,7 +118,7 @@ async def test_an_office_that_does_not_answer_fails_and_is_not_ready(
 
 
 async def test_an_office_that_hangs_fails_as_well(
-    api: Client, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hangs() -> Any:
         await asyncio.sleep(60)
@@ -131,7 +131,7 @@ async def test_an_office_that_hangs_fails_as_well(
     assert (answer.status_code, answer.json()) == (503, {"status": "fail"})
 
 
-async def test_finding_out_writes_nothing(api: Client, place: Place) -> None:
+async def test_finding_out_writes_nothing(api: Client, place: ServerContext) -> None:
     await fill(place, 1)
     before = await place.store.audit(), await place.store.counts()
 
@@ -141,7 +141,7 @@ async def test_finding_out_writes_nothing(api: Client, place: Place) -> None:
     assert (await place.store.audit(), await place.store.counts()) == before
 
 
-async def test_a_loop_that_stands_still_is_no_reason_to_live_less(place: Place) -> None:
+async def test_a_loop_that_stands_still_is_no_reason_to_live_less(place: ServerContext) -> None:
     stuck = structs.replace(
         place, complaints=lambda: [Complaint("sweep", "no sign of life for 400 s")]
     )
@@ -156,7 +156,7 @@ async def test_a_loop_that_stands_still_is_no_reason_to_live_less(place: Place) 
 
 
 async def test_strangers_learn_how_it_is_and_no_names_s26(
-    strangers: Client, guarded: Place
+    strangers: Client, guarded: ServerContext
 ) -> None:
     await fill(guarded, 120, "secret-project")
 
@@ -170,7 +170,7 @@ async def test_strangers_learn_how_it_is_and_no_names_s26(
 
 
 async def test_many_who_ask_at_once_cost_one_look(
-    api: Client, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "CHECK_AGE", 60.0)
     looks = 0
@@ -190,7 +190,7 @@ async def test_many_who_ask_at_once_cost_one_look(
 
 @pytest.mark.parametrize(("hours", "status"), [(0, "pass"), (2, "warn")])
 async def test_letters_that_wait_for_an_outcome_are_counted(
-    api: Client, place: Place, hours: int, status: str, monkeypatch: pytest.MonkeyPatch
+    api: Client, place: ServerContext, hours: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(place, 2)
     ids = await place.office.letters.freeze("*")

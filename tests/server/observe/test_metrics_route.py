@@ -13,7 +13,7 @@ from deadletter.core.events import Stalled
 from deadletter.observe.metrics import Metrics
 from deadletter.server import health
 from deadletter.server.app import build
-from deadletter.server.context import Place
+from deadletter.server.context import ServerContext
 from deadletter.server.startup import opened_place
 from deadletter.settings import Serve, Settings
 from deadletter.system import SystemClock, SystemDice
@@ -32,12 +32,12 @@ def values(text: str) -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture
-async def strangers(guarded: Place) -> AsyncIterator[Client]:
+async def strangers(guarded: ServerContext) -> AsyncIterator[Client]:
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 
 
-async def test_the_office_is_shown_as_it_is(api: Client, place: Place) -> None:
+async def test_the_office_is_shown_as_it_is(api: Client, place: ServerContext) -> None:
     await place.store.keep(
         [make_letter(n, now=place.clock.now()) for n in range(3)]  # 3 minutes ago
     )
@@ -67,7 +67,7 @@ async def test_openmetrics_can_be_had_as_well(api: Client) -> None:
 
 
 async def test_the_office_is_not_asked_for_every_scrape(
-    api: Client, place: Place, monkeypatch: pytest.MonkeyPatch
+    api: Client, place: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await api.get("/metrics")
     await place.store.keep([make_letter(1)])
@@ -79,7 +79,7 @@ async def test_the_office_is_not_asked_for_every_scrape(
     assert later["dlq_messages", "orders,pending"] == 1
 
 
-async def test_metrics_include_events_of_the_server(place: Place) -> None:
+async def test_metrics_include_events_of_the_server(place: ServerContext) -> None:
     Metrics(place.metrics)(Stalled(mailbox="", loop="sweep", seconds=400))
 
     async with AsyncTestClient(build(place), base_url="http://127.0.0.1") as client:
@@ -101,7 +101,7 @@ async def test_a_place_as_it_is_served_counts_its_own_events(tmp_path: object) -
     assert shown["dlq_mishaps_total", "stalled"] == 1
 
 
-async def test_strangers_do_not_learn_names_s26(strangers: Client, guarded: Place) -> None:
+async def test_strangers_do_not_learn_names_s26(strangers: Client, guarded: ServerContext) -> None:
     await guarded.store.keep([make_letter(1, source="secret-project")])
 
     answer = await strangers.get("/metrics")
@@ -110,7 +110,9 @@ async def test_strangers_do_not_learn_names_s26(strangers: Client, guarded: Plac
     assert "secret-project" not in answer.text
 
 
-async def test_a_token_that_reads_everything_is_enough(strangers: Client, guarded: Place) -> None:
+async def test_a_token_that_reads_everything_is_enough(
+    strangers: Client, guarded: ServerContext
+) -> None:
     reader = await token(guarded, Role.READER)
     only_mails = await token(guarded, Role.READER, "mails")
 
@@ -121,7 +123,7 @@ async def test_a_token_that_reads_everything_is_enough(strangers: Client, guarde
     assert some.status_code == 403
 
 
-async def test_metrics_can_be_made_public(guarded: Place) -> None:
+async def test_metrics_can_be_made_public(guarded: ServerContext) -> None:
     serve = structs.replace(guarded.settings.serve, metrics="open")
     settings = structs.replace(guarded.settings, serve=serve)
     place = structs.replace(guarded, settings=settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.server.server import AccessLog
 from deadletter.testing.fakes import FakeClock
 from server.serve.conftest import Served
@@ -93,7 +93,7 @@ async def ask(lines: Lines, app: Any, **scope: Any) -> None:
 
 async def test_a_client_that_hung_up_is_a_line_too(lines: Lines) -> None:
     async def silent(scope: Any, receive: Any, send: Any) -> None:
-        scope["state"]["who"] = Pass(name="ann\n", role=Role.READER)
+        scope["state"]["who"] = Identity(name="ann\n", role=Role.READER)
 
     await ask(lines, silent)
 

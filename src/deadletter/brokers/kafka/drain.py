@@ -162,7 +162,7 @@ _POLL: Final = 0.25
 _BATCH: Final = 500  # records read at once
 
 
-class Slip(Struct, frozen=True, array_like=True):
+class RecordExtras(Struct, frozen=True, array_like=True):
     """Parts of a record that a message has no field for."""
 
     tombstone: bool = False  # the record has no value
@@ -172,7 +172,7 @@ class Slip(Struct, frozen=True, array_like=True):
 
 
 _pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Slip).decode
+_unpack: Final = msgspec.msgpack.Decoder(RecordExtras).decode
 
 
 async def open_kafka(url: str, *, clock: Clock) -> "Kafka":
@@ -490,7 +490,7 @@ def _found(record: Record, place: Place, offset: int) -> Found:
     key, value = record.key(), record.value()
     _, stamp = record.timestamp()
     position = f"{place[0]}/{place[1]}/{offset}"
-    slip = Slip(value is None, tuple(_nulls(headers)), place[1])
+    slip = RecordExtras(value is None, tuple(_nulls(headers)), place[1])
     return Found(
         kind="kafka",
         place=place[0],
@@ -514,12 +514,12 @@ def _nulls(headers: Sequence[tuple[str, bytes | str | None]]) -> Iterator[tuple[
             yield name, seen[name]
 
 
-def _slip_of(message: Message) -> Slip:
+def _slip_of(message: Message) -> RecordExtras:
     origin = origin_of(message)
     if origin is not None and origin.kind == "kafka":
         with suppress(msgspec.MsgspecError):
             return _unpack(origin.raw)
-    return Slip()
+    return RecordExtras()
 
 
 def _partition_of(message: Message) -> int | None:

@@ -31,7 +31,7 @@ from deadletter.core.errors import ConfigError, Refused, Unavailable
 from deadletter.kit import context
 
 from .address import Login
-from .errors import KNOWN, Unheard, answered, at_start, bad_credentials, translated
+from .errors import KNOWN, NoResponder, answered, at_start, bad_credentials, translated
 
 _CLOSING: Final = 1.0  # seconds
 _FIRST_ANSWER: Final = 5  # seconds until the first answer
@@ -452,7 +452,7 @@ class Link:
                 elif status == "404":
                     found.append(None)
                 else:
-                    raise Unheard(f"the stream {stream} is not available now ({status})")
+                    raise NoResponder(f"the stream {stream} is not available now ({status})")
         return found
 
     async def in_turn(self, sendings: Sequence[Sending]) -> None:
@@ -472,7 +472,7 @@ class Link:
             raise Unavailable("the server reads nothing any more") from error
         (answer,) = await self._requests(sendings[-1:])
         if _status(answer) == "503":
-            raise Unheard("no responder for this consumer")
+            raise NoResponder("no responder for this consumer")
 
     async def send(self, sending: Sending, reply: str = "") -> None:
         """Send without waiting for an answer."""
@@ -551,7 +551,7 @@ class Link:
 
 def _read(msg: Msg) -> dict[str, Any]:
     if _status(msg) == "503":
-        raise Unheard("no responder for this stream")
+        raise NoResponder("no responder for this stream")
     answer: dict[str, Any] = _decode(msg.data)
     return answer
 

@@ -19,7 +19,7 @@ from deadletter.core.errors import BackendError
 from deadletter.ports.broker import Released
 
 from .connection import Link, Sending
-from .streams import Place
+from .streams import MailboxNames
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -88,7 +88,7 @@ _read: Final = msgspec.msgpack.Decoder(Note).decode
 class Notes:
     """Notes on the messages of one mailbox."""
 
-    def __init__(self, link: Link, book: str, place: Place) -> None:
+    def __init__(self, link: Link, book: str, place: MailboxNames) -> None:
         self._link = link
         self._book = book
         self._place = place

@@ -29,13 +29,13 @@ from deadletter.ports import Arrival, Clock, CopyName, CopyState, CopyTrace, Hid
 
 from .address import read_url
 from .connection import HeaderBlock, Link, Sending, open_link
-from .errors import NAME_IN_USE, STREAM_NOT_FOUND, SUBJECTS_OVERLAP, Declined, Unheard
-from .headers import MSG_ID, Slip, block_of, pack, read_block, slip_of
+from .errors import NAME_IN_USE, STREAM_NOT_FOUND, SUBJECTS_OVERLAP, NoResponder, RequestRejected
+from .headers import MSG_ID, MessageExtras, block_of, pack, read_block, slip_of
 from .pull import Pull
 from .streams import (
     OURS,
     WORK_QUEUE,
-    Place,
+    MailboxNames,
     consumer_info,
     delete_message,
     get_message,
@@ -405,7 +405,7 @@ class NatsDrain:
         }
         try:
             await self._server.ask(f"STREAM.CREATE.{STREAM}", config)
-        except Declined as error:
+        except RequestRejected as error:
             if error.code == SUBJECTS_OVERLAP:
                 raise ConfigError(
                     f"another stream stores {SUBJECTS[0]} already, and only one stream of an"
@@ -427,8 +427,8 @@ class NatsDrain:
         body = {"stream_name": self._stream, "config": config}
         try:
             await self._server.ask(f"CONSUMER.CREATE.{self._stream}.{_DURABLE}", body)
-        except (Declined, Unheard) as error:
-            if isinstance(error, Declined) and error.code != STREAM_NOT_FOUND:
+        except (RequestRejected, NoResponder) as error:
+            if isinstance(error, RequestRejected) and error.code != STREAM_NOT_FOUND:
                 raise
             near = near_names(self.place, await self._server.streams())
             raise NotFound(f"there is no stream {self.place!r} on that server.{near}") from error
@@ -450,7 +450,7 @@ class NatsDrain:
             at=_stored_at(msg),
             position=f"{self._stream}/{number}",
             said={"subject": msg.subject, "stream": self._stream, "sequence": str(number)},
-            raw=pack(Slip(block)),
+            raw=pack(MessageExtras(block)),
             receipt=msg,
         )
 
@@ -481,7 +481,7 @@ class NatsDrain:
                 headers=headers,
                 sent_at=time_of(message["time"]),
                 said={"subject": subject},
-                raw=pack(Slip(block, reported.stream, reported.consumer)),
+                raw=pack(MessageExtras(block, reported.stream, reported.consumer)),
             )
 
     async def _remove(self, one: Found) -> None:
@@ -520,14 +520,14 @@ class NatsSink:
         sending = Sending(self.mailbox, message.body, headers)
         try:
             (answer,) = await self._server.link.ask_all([sending])
-        except Unheard as error:
+        except NoResponder as error:
             raise NotFound(f"there is no stream for {self.mailbox!r} on that server") from error
         with self._server.link.reading():
             self._server.remember(message, answer["stream"], answer["seq"])
 
 
-def _consumer_of(stream: str, durable: str = _DURABLE) -> Place:
-    return Place(subject="", stream=stream, durable=durable, notes="", own=False)
+def _consumer_of(stream: str, durable: str = _DURABLE) -> MailboxNames:
+    return MailboxNames(subject="", stream=stream, durable=durable, notes="", own=False)
 
 
 def _headers_of(given: dict[str, str] | None) -> tuple[Headers, bytes]:

@@ -17,7 +17,7 @@ from deadletter.ports.features import Clock, Durability, Features
 from .address import Address, read_url
 from .connection import Link, open_link
 from .delivery_notes import Notes
-from .errors import NO_JETSTREAM, Declined, Unheard
+from .errors import NO_JETSTREAM, NoResponder, RequestRejected
 from .mailbox import Mailbox, NatsSink, NatsSource
 from .streams import (
     Listed,
@@ -271,12 +271,12 @@ async def _opened(link: Link, address: Address, clock: Clock) -> NatsEngine:
     registry = Registry(link, names, replicas=address.replicas, clock=clock)
     try:
         await registry.make_book()
-    except Unheard as error:
+    except NoResponder as error:
         raise ConfigError(
             f"{address.login.where} has no JetStream: start the server with -js, or"
             " enable it for our account"
         ) from error
-    except Declined as error:
+    except RequestRejected as error:
         if error.code in NO_JETSTREAM:
             raise ConfigError(str(error)) from error
         raise

@@ -24,7 +24,7 @@ _TOO_LARGE: Final = 10054
 _LARGEST_CLIENT_ERROR: Final = 499
 
 
-class Declined(Refused):
+class RequestRejected(Refused):
     """The server rejected a request; `code` is its own error code."""
 
     def __init__(self, text: str, code: int) -> None:
@@ -32,14 +32,14 @@ class Declined(Refused):
         self.code = code
 
 
-class Unheard(Unavailable):
+class NoResponder(Unavailable):
     """No responder: the stream or consumer does not exist, or is not up yet."""
 
 
 ERRORS: Final = ErrorTable(
     "NATS",
     {
-        theirs.NoRespondersError: (Unheard, "no responder for this stream"),
+        theirs.NoRespondersError: (NoResponder, "no responder for this stream"),
         theirs.AuthorizationError: (Unavailable, "the server rejected our login"),
         theirs.MaxPayloadError: (Refused, "larger than the server accepts (max_payload)"),
         theirs.BadSubjectError: (Refused, "invalid subject"),
@@ -73,7 +73,7 @@ def answered(answer: Mapping[str, Any]) -> BackendError:
     is_server_error = int(answer.get("code", 0)) > _LARGEST_CLIENT_ERROR
     if code in _TEMPORARY or (is_server_error and code not in NO_JETSTREAM | {_TOO_LARGE}):
         return Unavailable(message)
-    return Declined(message, code)
+    return RequestRejected(message, code)
 
 
 def at_start(error: Exception, login: Login) -> DeadLetterError:

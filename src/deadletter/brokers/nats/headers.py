@@ -30,7 +30,7 @@ _OURS: Final = "dlq~"  # begins the deduplication id of a copy whose message had
 _ASKED: Final = ("nats-expected-", "nats-rollup", "nats-batch-")
 
 
-class Slip(Struct, frozen=True, array_like=True):
+class MessageExtras(Struct, frozen=True, array_like=True):
     """Parts of a message beside its body and its headers as clients read them."""
 
     block: bytes = b""  # all headers, if clients would write them differently
@@ -39,16 +39,16 @@ class Slip(Struct, frozen=True, array_like=True):
 
 
 pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Slip).decode
+_unpack: Final = msgspec.msgpack.Decoder(MessageExtras).decode
 
 
-def slip_of(message: Message) -> Slip:
+def slip_of(message: Message) -> MessageExtras:
     """Return what was kept of a message beside its body and headers."""
     origin = origin_of(message)
     try:
-        return _unpack(origin.raw) if origin is not None else Slip()
+        return _unpack(origin.raw) if origin is not None else MessageExtras()
     except msgspec.MsgspecError:
-        return Slip()
+        return MessageExtras()
 
 
 def read_block(block: bytes) -> tuple[Headers, bytes]:

@@ -23,10 +23,10 @@ from deadletter.ports.features import Clock, Features
 
 from .connection import Link, Sending
 from .delivery_notes import Note, Notes
-from .errors import Unheard
+from .errors import NoResponder
 from .messages import Arrival, are_in_order, arrival, packed
 from .pull import Pull
-from .streams import MARGIN, Place, Registry, consumer_info, make_consumer, make_stream
+from .streams import MARGIN, MailboxNames, Registry, consumer_info, make_consumer, make_stream
 
 _PROGRESS: Final = b"+WPI"
 _OFTEN: Final = 3  # renewals during one lease
@@ -63,7 +63,7 @@ class Mailbox:
     def __init__(
         self,
         name: str,
-        place: Place,
+        place: MailboxNames,
         *,
         link: Link,
         registry: Registry,
@@ -269,7 +269,7 @@ async def settle(box: Mailbox, settlements: Sequence[Settlement]) -> list[bool]:
                 *(Sending(claim.arrival.reply, b"+ACK") for claim in acked),
             ]
         )
-    except Unheard:
+    except NoResponder:
         if await consumer_info(box.link, box.place) is not None:
             raise  # it is restarting
         ours = [False] * len(settlements)  # deleted, with all its messages
@@ -318,7 +318,7 @@ class NatsSink:
         ]
         try:
             answers = await box.link.ask_all(sendings)
-        except Unheard:  # deleted: create it again
+        except NoResponder:  # deleted: create it again
             box.forget()
             await box.make()
             answers = await box.link.ask_all(sendings)
@@ -377,7 +377,7 @@ class NatsSource:
         box = self._box
         try:
             found = await box.pull(limit, wait)
-        except Unheard:
+        except NoResponder:
             box.forget()  # the next call creates it again
             raise
         until = box.clock.monotonic() + lease

@@ -24,7 +24,7 @@ from deadletter.core.message import Headers, Lineage, Message, Moment, escaped, 
 from deadletter.kit import when
 
 from .connection import Sending
-from .streams import Place
+from .streams import MailboxNames
 
 _OURS: Final = "dlq-message"
 _DEDUP: Final = "Nats-Msg-Id"
@@ -113,7 +113,7 @@ def packed(message: Message, subject: str, *, due: datetime | None, largest: int
     return Sending(subject, message.body, headers)
 
 
-def arrival(msg: Msg, place: Place) -> Arrival:
+def arrival(msg: Msg, place: MailboxNames) -> Arrival:
     """
     Decode a delivery of a mailbox.
 

@@ -13,8 +13,8 @@ from nats.aio.subscription import Subscription
 from deadletter.core.errors import BackendError, Unavailable
 
 from .connection import Link, Sending, new_inbox
-from .errors import KNOWN, Unheard, translated
-from .streams import Place
+from .errors import KNOWN, NoResponder, translated
+from .streams import MailboxNames
 
 _NANO: Final = 1_000_000_000
 _GRACE: Final = 5.0  # seconds that the server may be late
@@ -33,7 +33,7 @@ class Pull:
     reports the end. So nothing is under way between requests.
     """
 
-    def __init__(self, link: Link, place: Place) -> None:
+    def __init__(self, link: Link, place: MailboxNames) -> None:
         self._link = link
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{place.stream}.{place.durable}"
         self._inbox = new_inbox()
@@ -124,7 +124,7 @@ class Pull:
             self._end(None)
         else:
             told = f"{status} {headers.get('Description', '')}".strip()
-            self._end(Unheard(f"the consumer does not answer a fetch: {told}"))
+            self._end(NoResponder(f"the consumer does not answer a fetch: {told}"))
 
     def _cut(self) -> None:
         # What has arrived is claimed, whatever happened to the others.

@@ -23,7 +23,7 @@ from .errors import (
     STREAM_NOT_FOUND,
     SUBJECTS_OVERLAP,
     WRONG_SEQUENCE,
-    Declined,
+    RequestRejected,
 )
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -33,7 +33,7 @@ DURABLE: Final = "deadletter"
 OURS: Final = "deadletter: "  # begins the description of every stream we create
 
 
-class Place(Struct, frozen=True):
+class MailboxNames(Struct, frozen=True):
     """Names of one mailbox on the server."""
 
     subject: str
@@ -65,20 +65,20 @@ class Names(Struct, frozen=True):
         """The subject of the list of mailboxes."""
         return f"{self.book}.mailboxes"
 
-    def place(self, mailbox: str) -> Place:
+    def place(self, mailbox: str) -> MailboxNames:
         """Return the names of a mailbox."""
         plain = _short(_ODD.sub(_hex, mailbox))
         notes = f"{self.book}.of.{plain}"
         if self.stream is None:
             subject = f"{self.prefix}.{_subject(mailbox)}"
-            return Place(subject, f"{self.prefix}-{plain}", DURABLE, notes, own=True)
+            return MailboxNames(subject, f"{self.prefix}-{plain}", DURABLE, notes, own=True)
         if _subject(mailbox) != mailbox:
             raise ConfigError(
                 f"the mailbox {mailbox!a} is to be a subject of the stream"
                 f" {self.stream}: use letters, digits, -, _ and single dots"
             )
         durable = self.consumer or f"{self.prefix}-{plain}"
-        return Place(mailbox, self.stream, durable, notes, own=False)
+        return MailboxNames(mailbox, self.stream, durable, notes, own=False)
 
 
 def _subject(mailbox: str) -> str:
@@ -102,7 +102,7 @@ _NANO: Final = 1_000_000_000
 _NO_LIMIT: Final = -1
 
 
-async def make_stream(link: Link, place: Place, *, replicas: int) -> None:
+async def make_stream(link: Link, place: MailboxNames, *, replicas: int) -> None:
     """Create the stream of a mailbox; a foreign stream must exist."""
     if not place.own:
         await _check_stream(link, place)
@@ -119,7 +119,7 @@ async def make_stream(link: Link, place: Place, *, replicas: int) -> None:
     }
     try:
         await link.ask(f"STREAM.CREATE.{place.stream}", config)
-    except Declined as error:
+    except RequestRejected as error:
         if error.code == NAME_IN_USE:  # it exists, and somebody has edited it
             return
         if error.code == SUBJECTS_OVERLAP:
@@ -130,7 +130,7 @@ async def make_stream(link: Link, place: Place, *, replicas: int) -> None:
         raise
 
 
-async def make_consumer(link: Link, place: Place, lease: float) -> float:
+async def make_consumer(link: Link, place: MailboxNames, lease: float) -> float:
     """
     Create a durable consumer that waits longer than a lease; return how long.
 
@@ -142,7 +142,7 @@ async def make_consumer(link: Link, place: Place, lease: float) -> float:
         if config is None:
             try:
                 await _put_consumer(link, place, _new(place, wanted), "create")
-            except Declined as error:
+            except RequestRejected as error:
                 if error.code == CONSUMER_EXISTS:
                     continue  # another process was faster
                 raise _explained(error, place) from error
@@ -157,7 +157,7 @@ async def make_consumer(link: Link, place: Place, lease: float) -> float:
         return waits / _NANO / link.second
 
 
-async def consumer_config(link: Link, place: Place) -> dict[str, Any] | None:
+async def consumer_config(link: Link, place: MailboxNames) -> dict[str, Any] | None:
     """Return the configuration of a mailbox's consumer; None if it does not exist."""
     info = await consumer_info(link, place)
     if info is None:
@@ -167,21 +167,21 @@ async def consumer_config(link: Link, place: Place) -> dict[str, Any] | None:
     return config
 
 
-async def consumer_info(link: Link, place: Place) -> dict[str, Any] | None:
+async def consumer_info(link: Link, place: MailboxNames) -> dict[str, Any] | None:
     """Return the info of a mailbox's consumer; None if it does not exist."""
     try:
         return await link.ask(f"CONSUMER.INFO.{place.stream}.{place.durable}")
-    except Declined as error:
+    except RequestRejected as error:
         if error.code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
             return None
         raise
 
 
-async def stream_state(link: Link, place: Place) -> dict[str, Any] | None:
+async def stream_state(link: Link, place: MailboxNames) -> dict[str, Any] | None:
     """Return the state of a mailbox's stream; None if it does not exist."""
     try:
         info = await link.ask(f"STREAM.INFO.{place.stream}", {"subjects_filter": place.subject})
-    except Declined as error:
+    except RequestRejected as error:
         if error.code == STREAM_NOT_FOUND:
             return None
         raise
@@ -194,7 +194,7 @@ async def stream_info(link: Link, name: str) -> dict[str, Any] | None:
     """Return configuration and state of a stream; None if it does not exist."""
     try:
         return await link.ask(f"STREAM.INFO.{name}")
-    except Declined as error:
+    except RequestRejected as error:
         if error.code == STREAM_NOT_FOUND:
             return None
         raise
@@ -204,7 +204,7 @@ async def get_message(link: Link, stream: str, **request: int | str) -> dict[str
     """Return a message of a stream, by its number; None if it is not there."""
     try:
         answer = await link.ask(f"STREAM.MSG.GET.{stream}", request)
-    except Declined as error:
+    except RequestRejected as error:
         if error.code in (MESSAGE_NOT_FOUND, STREAM_NOT_FOUND):
             return None
         raise
@@ -217,7 +217,7 @@ async def delete_message(link: Link, stream: str, number: int) -> None:
     """Delete a message of a stream; it may be gone already."""
     try:
         await link.ask(f"STREAM.MSG.DELETE.{stream}", {"seq": number})
-    except Declined as error:
+    except RequestRejected as error:
         if error.code not in (MESSAGE_NOT_FOUND, STREAM_NOT_FOUND):
             raise
 
@@ -232,14 +232,14 @@ async def purge(link: Link, stream: str, subject: str) -> int:
     """Delete all messages of a subject; return their number."""
     try:
         answer = await link.ask(f"STREAM.PURGE.{stream}", {"filter": subject})
-    except Declined as error:
+    except RequestRejected as error:
         if error.code == STREAM_NOT_FOUND:
             return 0
         raise
     return int(answer.get("purged", 0))
 
 
-async def delete(link: Link, place: Place) -> int:
+async def delete(link: Link, place: MailboxNames) -> int:
     """Delete a mailbox with its messages; return their number."""
     purged = await purge(link, place.stream, place.subject)
     what = (
@@ -249,16 +249,16 @@ async def delete(link: Link, place: Place) -> int:
     )
     try:
         await link.ask(what)
-    except Declined as error:
+    except RequestRejected as error:
         if error.code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
             raise
     return purged
 
 
-async def _check_stream(link: Link, place: Place) -> None:
+async def _check_stream(link: Link, place: MailboxNames) -> None:
     try:
         answer = await link.ask("STREAM.NAMES", {"subject": place.subject})
-    except Declined as error:
+    except RequestRejected as error:
         raise _explained(error, place) from error
     found = answer.get("streams") or []
     if place.stream not in found:
@@ -268,7 +268,7 @@ async def _check_stream(link: Link, place: Place) -> None:
         )
 
 
-def _new(place: Place, ack_wait: int) -> dict[str, Any]:
+def _new(place: MailboxNames, ack_wait: int) -> dict[str, Any]:
     return {
         "durable_name": place.durable,
         "name": place.durable,
@@ -282,7 +282,7 @@ def _new(place: Place, ack_wait: int) -> dict[str, Any]:
     }
 
 
-def gives_up(config: dict[str, Any], place: Place) -> str | None:
+def gives_up(config: dict[str, Any], place: MailboxNames) -> str | None:
     """Return why a consumer would drop messages; None if it would not."""
     limit = config.get("max_deliver", _NO_LIMIT)
     if limit <= 0:
@@ -294,11 +294,11 @@ def gives_up(config: dict[str, Any], place: Place) -> str | None:
     )
 
 
-def _called(place: Place) -> str:
+def _called(place: MailboxNames) -> str:
     return f"the consumer {place.durable} of the stream {place.stream}"
 
 
-def _check_consumer(config: dict[str, Any], place: Place) -> None:
+def _check_consumer(config: dict[str, Any], place: MailboxNames) -> None:
     called = _called(place)
     if problem := gives_up(config, place):
         raise ConfigError(problem)
@@ -314,7 +314,9 @@ def _check_consumer(config: dict[str, Any], place: Place) -> None:
         )
 
 
-async def _put_consumer(link: Link, place: Place, config: dict[str, Any], action: str) -> None:
+async def _put_consumer(
+    link: Link, place: MailboxNames, config: dict[str, Any], action: str
+) -> None:
     subject = f"CONSUMER.CREATE.{place.stream}.{place.durable}"
     if config.get("filter_subject"):
         subject += f".{config['filter_subject']}"
@@ -322,7 +324,7 @@ async def _put_consumer(link: Link, place: Place, config: dict[str, Any], action
     await link.ask(subject, body)
 
 
-def _explained(error: Declined, place: Place) -> Exception:
+def _explained(error: RequestRejected, place: MailboxNames) -> Exception:
     if error.code in NOT_UNIQUE:
         return ConfigError(
             f"somebody else reads {place.subject} from the work queue {place.stream}:"
@@ -372,7 +374,7 @@ class Registry:
         }
         try:
             await self._link.ask(f"STREAM.CREATE.{self._names.book}", config)
-        except Declined as error:
+        except RequestRejected as error:
             if error.code != NAME_IN_USE:  # it exists, and somebody has edited it
                 raise
 
@@ -403,7 +405,7 @@ class Registry:
             entry = Sending(self._names.registry, _encode(changed), expected)
             try:
                 await self._link.ask_all([entry])
-            except Declined as error:
+            except RequestRejected as error:
                 if error.code != WRONG_SEQUENCE:
                     raise
             else:

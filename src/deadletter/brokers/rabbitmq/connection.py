@@ -24,7 +24,7 @@ _OLDEST: Final = (3, 10)
 translating: Final = ERRORS.translated
 
 
-class Nowhere(Unavailable):
+class QueuesMissing(Unavailable):
     """The queues of messages do not exist."""
 
     def __init__(self, queues: set[str]) -> None:
@@ -69,7 +69,7 @@ class Link:
             channel = await self._publisher()
             batch = await channel.publish(mail)
         if batch.nowhere:
-            raise Nowhere(batch.nowhere)
+            raise QueuesMissing(batch.nowhere)
         if batch.refused:
             raise Unavailable(
                 f"the broker rejected messages for {', '.join(batch.queues)}:"

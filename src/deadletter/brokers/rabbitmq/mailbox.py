@@ -16,7 +16,7 @@ from deadletter.ports.broker import Released, Settlement
 from deadletter.ports.features import Clock, Features
 from deadletter.ports.letters import Seal
 
-from .connection import Link, Mail, Nowhere, translating
+from .connection import Link, Mail, QueuesMissing, translating
 from .inbox import Claim, Inbox
 from .messages import NEW, Story, packed
 from .queues import LONGEST_DELAY, Queues, delay_bucket, suspects
@@ -56,7 +56,7 @@ class Sender:
             ]
         try:
             await self._link.publish(mail)
-        except Nowhere as nowhere:
+        except QueuesMissing as nowhere:
             self._queues.forget(*nowhere.queues)
             raise
 
@@ -257,7 +257,7 @@ class RabbitSink:
             await box.queues.mailbox(box.name)
         try:
             await box.sender.send(letters, now)
-        except Nowhere:  # the queue was deleted, and nothing has arrived
+        except QueuesMissing:  # the queue was deleted, and nothing has arrived
             await asyncio.sleep(_RECREATE)
             with translating():
                 await box.queues.mailbox(box.name)

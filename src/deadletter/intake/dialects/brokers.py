@@ -10,9 +10,9 @@ from msgspec import Struct, structs
 from deadletter.core.failure import Reason, Trouble
 from deadletter.core.message import Lineage
 from deadletter.core.origin import (
+    DeathReport,
     Found,
     Names,
-    Told,
     big_endian,
     count,
     digits,
@@ -50,7 +50,7 @@ def deduplicated(found: Found) -> Lineage | None:
     return unpacked_lineage(found.about.get("MessageDeduplicationId", ""))
 
 
-def redriven(found: Found) -> Told | None:
+def redriven(found: Found) -> DeathReport | None:
     """
     The queue it came from and how often it was received; nobody wrote down why.
 
@@ -61,9 +61,9 @@ def redriven(found: Found) -> Told | None:
     source, about = moved_from(found), found.about
     shown = {name: about.get(key, "") for key, name in _SHOWN.items()}
     if not source:
-        return Told(dialect="", fields=shown)
+        return DeathReport(dialect="", fields=shown)
     received_at = millis(number(about.get("ApproximateFirstReceiveTimestamp", "")))
-    return Told(
+    return DeathReport(
         dialect="sqs",
         source=source,
         reason=Reason.ATTEMPTS_EXHAUSTED,
@@ -114,7 +114,7 @@ def advisory(data: bytes) -> Advisory | None:
     return read if read.type in KINDS and read.stream_seq > 0 else None
 
 
-def given_up(found: Found) -> Told | None:
+def given_up(found: Found) -> DeathReport | None:
     """Read an advisory's fields; the source is the subject, the identity its sequence."""
     about = found.about
     if about.get("type") not in KINDS:
@@ -122,7 +122,7 @@ def given_up(found: Found) -> Told | None:
     who = f"the consumer {about.get('consumer')} of the stream {about.get('stream')}"
     tries = count(about.get("deliveries", ""))
     why = about.get("reason") or f"gave up after {tries} deliveries"
-    return Told(
+    return DeathReport(
         dialect="nats-advisory",
         source=found.source,
         position=f"{about.get('stream')}/{about.get('stream_seq')}",
@@ -160,7 +160,7 @@ _SMALLRYE_NAMES: Final = frozenset(
 )
 
 
-def spring(found: Found) -> Told | None:
+def spring(found: Found) -> DeathReport | None:
     """Read Spring Kafka's `kafka_dlt-*`: numbers in binary, the rest as text."""
     names = named(found.headers, _SPRING, "retry_topic-")
     if not any(name.startswith(_SPRING) for name in names):
@@ -205,7 +205,7 @@ def spring(found: Found) -> Told | None:
     )
 
 
-def connect(found: Found) -> Told | None:
+def connect(found: Found) -> DeathReport | None:
     """Read Kafka Connect's `__connect.errors.*`: everything as text."""
     names = named(found.headers, _CONNECT)
     if not names:
@@ -240,7 +240,7 @@ def connect(found: Found) -> Told | None:
     )
 
 
-def streams(found: Found) -> Told | None:
+def streams(found: Found) -> DeathReport | None:
     """Read Kafka Streams' `__streams.errors.*`: everything as text."""
     names = named(found.headers, _STREAMS)
     if not names:
@@ -260,7 +260,7 @@ def streams(found: Found) -> Told | None:
     )
 
 
-def share(found: Found) -> Told | None:
+def share(found: Found) -> DeathReport | None:
     """Read a share group's `__dlq.errors.*`, which have no error."""
     names = named(found.headers, _SHARE)
     if not names:
@@ -286,7 +286,7 @@ def share(found: Found) -> Told | None:
     )
 
 
-def smallrye(found: Found) -> Told | None:
+def smallrye(found: Found) -> DeathReport | None:
     """Read `dead-letter-*` of SmallRye and Quarkus: everything as text."""
     names = _SMALLRYE_NAMES & named(found.headers, _SMALLRYE)
     if not names:
@@ -320,10 +320,10 @@ def record(
     *,
     fields: dict[str, str] | None = None,
     **more: object,
-) -> Told:
+) -> DeathReport:
     """Return a record's report; its identity is topic, partition and offset if known."""
     shown = {"topic": topic, "partition": digits(partition), "offset": digits(offset)}
-    told = Told(
+    told = DeathReport(
         dialect=dialect,
         source=topic,
         fields=shown | (fields or {}),
@@ -388,7 +388,7 @@ def _way(deaths: list[dict[str, Any]], first_queue: str) -> Way:
     )
 
 
-def x_death(found: Found) -> Told | None:
+def x_death(found: Found) -> DeathReport | None:
     """Return the death in the source queue, and the latest one."""
     deaths = _deaths(found, "x-death")
     if not deaths and not found.value("x-first-death-queue"):
@@ -396,19 +396,19 @@ def x_death(found: Found) -> Told | None:
     return _died("x-death", found, deaths)
 
 
-def opt_deaths(found: Found) -> Told | None:
+def opt_deaths(found: Found) -> DeathReport | None:
     """Read the annotation of AMQP 1.0, with two times for each death."""
     deaths = _deaths(found, "x-opt-deaths")
     return _died("x-opt-deaths", found, deaths) if deaths else None
 
 
-def _died(dialect: str, found: Found, deaths: list[dict[str, Any]]) -> Told:
+def _died(dialect: str, found: Found, deaths: list[dict[str, Any]]) -> DeathReport:
     why = found.text("x-last-death-reason") or _why(deaths)
     way = _way(deaths, found.text("x-first-death-queue"))
     deaths_told = named(found.headers, "x-first-death-", "x-last-death-")
     reason, said = _REASONS.get(why, (Reason.OPERATOR, why))
     times = sorted(time for death in deaths for time in _times(death))
-    return Told(
+    return DeathReport(
         dialect=dialect,
         source=way.queue,
         reason=reason,

@@ -9,8 +9,8 @@ import msgspec
 
 from deadletter.core.attempts import Attempt, read
 from deadletter.core.origin import (
+    DeathReport,
     Found,
-    Told,
     count,
     document,
     last_line,
@@ -35,7 +35,7 @@ _FAILED: Final = frozenset({"FAILURE", "RETRY", "REVOKED"})
 _SHOWN: Final = ("root_id", "parent_id", "group", "eta", "expires", "origin")
 
 
-def celery(found: Found) -> Told | None:
+def celery(found: Found) -> DeathReport | None:
     """
     Task, arguments, retries; the error if the result backend has told it.
 
@@ -47,7 +47,7 @@ def celery(found: Found) -> Told | None:
     result = _failure(found)
     error = mapping(result.get("result"))
     about = found.about
-    return Told(
+    return DeathReport(
         dialect="celery",
         source=found.source or about.get("routing_key", ""),
         message_id=found.text("id"),
@@ -104,7 +104,7 @@ RUNS: Final = "runs"
 _DRAMATIQ_MARKS: Final = frozenset({"queue_name", "actor_name", "message_id", "options"})
 
 
-def dramatiq(found: Found) -> Told | None:
+def dramatiq(found: Found) -> DeathReport | None:
     """Read actor, arguments, retries and the last traceback from the options."""
     if b'"actor_name"' not in found.body:
         return None  # not worth reading
@@ -117,7 +117,7 @@ def dramatiq(found: Found) -> Told | None:
     error_type, error_text = raised(last_line(stack))
     actor = words(message["actor_name"])
     retries = words(options.get("retries"))
-    return Told(
+    return DeathReport(
         dialect="dramatiq",
         source=words(message["queue_name"]).removesuffix(".DQ"),
         message_id=words(message["message_id"]),
@@ -154,7 +154,7 @@ _LONGEST_STORY: Final = 512 * 1024  # characters; no worker of ours writes more
 _CALL: Final = re.compile(r"([A-Za-z_][\w.]*)\(")  # as RQ describes a job
 
 
-def rq(found: Found) -> Told | None:
+def rq(found: Found) -> DeathReport | None:
     """Read RQ's description, times, and the traceback of the last run."""
     if found.kind != "rq":
         return None
@@ -168,7 +168,7 @@ def rq(found: Found) -> Told | None:
     worker = about.get("worker_name", "")
     retried = about.get("number_of_retries", "")
     queued = ("enqueued_at", "timeout", "retries_left", "group_id", "dependency_ids")
-    return Told(
+    return DeathReport(
         dialect="rq",
         source=found.source,
         message_id=found.id,
@@ -192,7 +192,7 @@ def rq(found: Found) -> Told | None:
     )
 
 
-def bullmq(found: Found) -> Told | None:
+def bullmq(found: Found) -> DeathReport | None:
     """
     BullMQ: the reason, the last stack, and how often it was tried.
 
@@ -214,7 +214,7 @@ def bullmq(found: Found) -> Told | None:
     if last is not None and is_whole:
         error_type, error_text, stack = last.error_type, last.text, last.stack
         attempts, dead_at = last.number, last.at
-    return Told(
+    return DeathReport(
         dialect="bullmq",
         source=found.source,
         message_id=found.id,
@@ -280,7 +280,7 @@ _WOLVERINE: Final = frozenset(
 )
 
 
-def masstransit(found: Found) -> Told | None:
+def masstransit(found: Found) -> DeathReport | None:
     """Read MassTransit's `MT-Fault-*`, in the queue `<name>_error` or `<name>_skipped`."""
     names = named(found.headers, _FAULT, "MT-Reason")
     if not names:
@@ -288,7 +288,7 @@ def masstransit(found: Found) -> Told | None:
     text = found.text
     address = text(f"{_FAULT}InputAddress").partition("?")[0]
     retries = text(f"{_FAULT}RetryCount")
-    return Told(
+    return DeathReport(
         dialect="masstransit",
         source=unquote(address.rpartition("/")[2]) or _endpoint(found.place),
         reason_text=text("MT-Reason"),
@@ -314,7 +314,7 @@ def masstransit(found: Found) -> Told | None:
     )
 
 
-def nservicebus(found: Found) -> Told | None:
+def nservicebus(found: Found) -> DeathReport | None:
     """Read NServiceBus' `FailedQ` and `ExceptionInfo`; the latter is not sent back."""
     info = f"{_BUS}ExceptionInfo."
     names = named(found.headers, info)
@@ -323,7 +323,7 @@ def nservicebus(found: Found) -> Told | None:
     if not names and not failed_queue:
         return None
     retries = text(f"{_BUS}Retries")
-    return Told(
+    return DeathReport(
         dialect="nservicebus",
         source=failed_queue.partition("@")[0],
         message_id=text(f"{_BUS}MessageId"),
@@ -350,7 +350,7 @@ def nservicebus(found: Found) -> Told | None:
     )
 
 
-def wolverine(found: Found) -> Told | None:
+def wolverine(found: Found) -> DeathReport | None:
     """
     Wolverine's `exception-*` and `failed-at`, the same on every transport.
 

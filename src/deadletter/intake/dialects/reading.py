@@ -30,9 +30,9 @@ from deadletter.core.origin import (
     NOBODY,
     PACKED,
     REPLAY_OF,
+    DeathReport,
     Found,
     Origin,
-    Told,
     Trusted,
     count,
     document,
@@ -75,7 +75,7 @@ _REASONS: Final = {
 }
 
 
-def pubsub(found: Found) -> Told | None:
+def pubsub(found: Found) -> DeathReport | None:
     """
     Pub/Sub's `CloudPubSubDeadLetterSource*`: a subscription, and how often it tried.
 
@@ -87,7 +87,7 @@ def pubsub(found: Found) -> Told | None:
     text = found.text
     path = text(f"{_PUBSUB}Subscription")
     subscription = path.rpartition("/")[2]
-    return Told(
+    return DeathReport(
         dialect="pubsub",
         source=subscription,
         reason=Reason.ATTEMPTS_EXHAUSTED,
@@ -107,7 +107,7 @@ def pubsub(found: Found) -> Told | None:
     )
 
 
-def service_bus(found: Found) -> Told | None:
+def service_bus(found: Found) -> DeathReport | None:
     """
     Azure Service Bus' `DeadLetterReason` and its description.
 
@@ -120,7 +120,7 @@ def service_bus(found: Found) -> Told | None:
     reason = _REASONS.get(why, Reason.REJECTED)
     place = found.place
     at = place.lower().rfind(_SUBQUEUE)
-    return Told(
+    return DeathReport(
         dialect="service-bus",
         source=place[:at] if at > 0 else "",
         reason=reason,
@@ -144,7 +144,7 @@ _NAMES: Final = (_CODE, _DATA, _TO)
 _EVENT_PREFIXES: Final = ("ce_", "ce-", "cloudEvents:", "cloudEvents_", "")
 
 
-def knative(found: Found) -> Told | None:
+def knative(found: Found) -> DeathReport | None:
     """
     Knative's `knativeerror*`: what was answered, and by whom.
 
@@ -154,7 +154,7 @@ def knative(found: Found) -> Told | None:
     if not said:
         return None
     code = number(said.get(_CODE, ""))
-    return Told(
+    return DeathReport(
         dialect="knative",
         error_type=f"HTTP {code}" if code else "",
         error_text=_answer(said.get(_DATA, "")),
@@ -191,11 +191,11 @@ _WATERMILL_NAMES: Final = frozenset(
 )
 
 
-def poisoned(found: Found) -> Told | None:
+def poisoned(found: Found) -> DeathReport | None:
     """Read four metadata keys: reason, topic, handler, subscriber."""
     if not any(name in _WATERMILL_NAMES for name, _ in found.headers):
         return None
-    return Told(
+    return DeathReport(
         dialect="watermill",
         source=found.text("topic_poisoned"),
         message_id=found.text("_watermill_message_uuid"),
@@ -209,7 +209,7 @@ def poisoned(found: Found) -> Told | None:
     )
 
 
-Dialect: TypeAlias = Callable[[Found], Told | None]
+Dialect: TypeAlias = Callable[[Found], DeathReport | None]
 
 MALFORMED: Final = "malformed"
 """Name under which a drain says why a found thing is malformed"""
@@ -224,14 +224,14 @@ _PREFIXES: Final = 5  # parts of a name that may be a prefix
 _AHEAD: Final = timedelta(days=1)  # by which the clock of somebody else may be
 
 
-def _unreadable(found: Found) -> Told | None:
+def _unreadable(found: Found) -> DeathReport | None:
     """Read something that does not belong in its place: it is kept as it is."""
     said = found.about.get(MALFORMED)
     return None if said is None else _malformed(found, said)
 
 
-def _malformed(found: Found, said: str) -> Told:
-    return Told(
+def _malformed(found: Found, said: str) -> DeathReport:
+    return DeathReport(
         dialect=MALFORMED,
         source=found.source,
         reason=Reason.UNDECODABLE,
@@ -328,7 +328,7 @@ class _Home(Struct, frozen=True):
     claim: str = ""  # another mailbox that its headers name
 
 
-def _home(found: Found, told: Told, keys: Keys, trusted: Trusted) -> _Home:
+def _home(found: Found, told: DeathReport, keys: Keys, trusted: Trusted) -> _Home:
     place = _name(found.place)
     # What its place says counts before what it says itself.
     known = _name(found.source) or _name(moved_from(found))
@@ -363,7 +363,7 @@ def _sent_to(copy: Message, found: Found, names: Sequence[str], keys: Keys) -> s
     return next(signed, "")
 
 
-def _timely(told: Told, now: datetime) -> Told:
+def _timely(told: DeathReport, now: datetime) -> DeathReport:
     """Return the report without impossible times."""
     return structs.replace(
         told,
@@ -377,7 +377,7 @@ def _plausible(time: datetime | None, now: datetime) -> datetime | None:
     return time if time is not None and _EARLIEST <= time <= now + _AHEAD else None
 
 
-def _story(failure: Failure, told: Told, at: datetime | None, generation: int) -> str:
+def _story(failure: Failure, told: DeathReport, at: datetime | None, generation: int) -> str:
     """Return one line that identifies a death, the same whenever it is found."""
     if told.is_told_whole:
         return told.history
@@ -390,8 +390,8 @@ def _story(failure: Failure, told: Told, at: datetime | None, generation: int) -
     )
 
 
-def _told(found: Found) -> Told:
-    told = Told(dialect="")
+def _told(found: Found) -> DeathReport:
+    told = DeathReport(dialect="")
     for dialect in DIALECTS:
         more = _asked(dialect, found)
         if more is not None:
@@ -399,7 +399,7 @@ def _told(found: Found) -> Told:
     return told
 
 
-def _asked(dialect: Dialect, found: Found) -> Told | None:
+def _asked(dialect: Dialect, found: Found) -> DeathReport | None:
     try:
         return dialect(found)
     except Exception as error:  # noqa: BLE001 -- whatever a stranger wrote, it is kept
@@ -407,17 +407,17 @@ def _asked(dialect: Dialect, found: Found) -> Told | None:
         return _malformed(found, said)
 
 
-def _joined(told: Told, more: Told) -> Told:
+def _joined(told: DeathReport, more: DeathReport) -> DeathReport:
     """Merge two reports; where they differ, the first wins."""
     fields = {name: getattr(told, name) or getattr(more, name) for name in told.__struct_fields__}
     fields["drops"] = told.drops | more.drops
     fields["retold"] = told.retold | more.retold
     # Those of a framework first, then what its broker adds.
     fields["fields"] = _filled(told.fields) | more.fields | _filled(told.fields)
-    return Told(**fields)
+    return DeathReport(**fields)
 
 
-def _message(found: Found, told: Told, now: datetime, lineage: Lineage | None) -> Message:
+def _message(found: Found, told: DeathReport, now: datetime, lineage: Lineage | None) -> Message:
     # What none of us has signed is the producer's, whatever it is called.
     dropped = told.drops if lineage is None else told.drops | LINEAGE
     headers = tuple(pair for pair in found.headers if pair[0] not in dropped)
@@ -437,7 +437,7 @@ def _message(found: Found, told: Told, now: datetime, lineage: Lineage | None) -
     )
 
 
-def _said(found: Found, told: Told) -> tuple[dict[str, str], dict[str, str]]:
+def _said(found: Found, told: DeathReport) -> tuple[dict[str, str], dict[str, str]]:
     """
     Return what people see of a place and its dialects, and the headers it repeats.
 
@@ -468,7 +468,7 @@ def _named(said: dict[str, str]) -> dict[str, str]:
 
 def _own(found: Found, now: datetime, keys: Keys) -> DeadLetter | None:
     """Return the letter of a replayed copy, under the identity of its original, or None."""
-    told = Told(
+    told = DeathReport(
         dialect="deadletter",
         message_id=found.text("dlq-message-id"),
         drops=frozenset({"dlq-message-id", "dlq-sent-at"}) - OWN,
@@ -487,19 +487,19 @@ def _mailboxes(place: str) -> Iterator[str]:
         yield place[end.end() :]
 
 
-def _reason(told: Told) -> Reason:
+def _reason(told: DeathReport) -> Reason:
     if not told.error_type and not told.error_text and not told.stack:
         return Reason.OPERATOR
     return Reason.ATTEMPTS_EXHAUSTED if told.attempts > 1 else Reason.FATAL_ERROR
 
 
-def _found_in(found: Found, told: Told) -> str:
+def _found_in(found: Found, told: DeathReport) -> str:
     if told.dialect:
         return f"found in {found.place}"
     return f"found in {found.place}; it does not say how it got there"
 
 
-def _failure(told: Told) -> Failure:
+def _failure(told: DeathReport) -> Failure:
     trouble, code = _judged(told)
     return Failure(
         trouble=trouble,
@@ -510,7 +510,7 @@ def _failure(told: Told) -> Failure:
     )
 
 
-def _judged(told: Told) -> tuple[Trouble, str]:
+def _judged(told: DeathReport) -> tuple[Trouble, str]:
     if told.trouble is not None:
         return told.trouble, told.trouble.upper()
     if not told.error_type and not told.error_text:

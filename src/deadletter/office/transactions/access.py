@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deadletter.core.access import Answer, Pass, Role, Session, Token, to_the_hour
+from deadletter.core.access import Answer, Identity, Role, Session, Token, to_the_hour
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.ports.features import Clock
 
@@ -39,13 +39,13 @@ class AccessTable(Generic[R]):
         self._kind = kind
         self._own = tuple(name for name in kind.__struct_fields__ if name != "to")
         self._has_pass = "to" in kind.__struct_fields__
-        self.columns = self._own + (Pass.__struct_fields__ if self._has_pass else ())
+        self.columns = self._own + (Identity.__struct_fields__ if self._has_pass else ())
 
     def row_of(self, record: R) -> list[Any]:
         """Return a record as a row: texts, times, bytes, numbers; sources are a tuple."""
         row = [getattr(record, name) for name in self._own]
         if self._has_pass:
-            to: Pass = record.to  # type: ignore[attr-defined]
+            to: Identity = record.to  # type: ignore[attr-defined]
             row += [to.name, to.role.value, to.sources, to.principal]
         return row
 
@@ -54,7 +54,7 @@ class AccessTable(Generic[R]):
         values = dict(zip(self.columns, row, strict=True))
         own = {name: values[name] for name in self._own}
         if self._has_pass:
-            own["to"] = Pass(
+            own["to"] = Identity(
                 name=values["name"],
                 role=Role(values["role"]),
                 sources=tuple(values["sources"]),

@@ -11,10 +11,10 @@ from deadletter.core.letter import By
 from deadletter.core.replay_rules import check_change, has_begun, runs_as
 from deadletter.core.text import many
 
-from .operations import Course, LetterOperations
+from .operations import CampaignPosition, LetterOperations
 
 
-async def existing(store: LetterOperations, campaign: str) -> Course:
+async def existing(store: LetterOperations, campaign: str) -> CampaignPosition:
     """Return the position of a campaign. Raises NotFound if there is no such campaign."""
     course = await store.find_campaign(campaign)
     if course is None:

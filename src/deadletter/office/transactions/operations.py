@@ -59,7 +59,7 @@ class FiledCounts(Struct, frozen=True):
     versions: Seen  # of the applications that letters died in
 
 
-class Course(Struct, frozen=True):
+class CampaignPosition(Struct, frozen=True):
     """The position of a campaign."""
 
     seq: int
@@ -276,16 +276,20 @@ class LetterOperations(LetterReads, Protocol):
 
     # Campaigns
 
-    async def find_campaign(self, id: str) -> Course | None:
+    async def find_campaign(self, id: str) -> CampaignPosition | None:
         """Return the position of a campaign."""
 
     async def start_campaign(self, campaign: Campaign) -> None:
         """Write a campaign without letters, unless it exists."""
 
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+    async def set_campaign(
+        self, course: CampaignPosition, state: CampaignState, runs_as: str
+    ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
 
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+    async def plan_items(
+        self, course: CampaignPosition, campaign: Campaign, ids: Sequence[str]
+    ) -> int:
         """Add letters to a campaign, oldest sent first; return the number of new ones."""
 
     async def finish_campaigns(self, campaigns: Collection[int]) -> None:
@@ -313,25 +317,29 @@ class LetterOperations(LetterReads, Protocol):
 
     # Replays
 
-    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+    async def find_sending(
+        self, course: CampaignPosition, behind: int, limit: int
+    ) -> list[Interrupted]:
         """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
 
-    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+    async def find_plan(self, course: CampaignPosition, place: int, limit: int) -> Sequence[int]:
         """Return the ordinals of the next planned items, from `place` on."""
 
-    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+    async def free_items(self, course: CampaignPosition, limit: int) -> Sequence[int]:
         """Plan letters whose turn by key has come, counted; return their ordinals."""
 
     async def find_candidates(
-        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+        self, course: CampaignPosition, ordinals: Sequence[int], *, bodies: bool
     ) -> list[Candidate]:
         """Return the letters of items that were just found, in order; purged ones are missing."""
 
-    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+    async def find_messages(
+        self, course: CampaignPosition, letters: Sequence[Candidate]
+    ) -> list[Message]:
         """Return the messages of letters that were found with `bodies`."""
 
     async def take_items(
-        self, course: Course, going: Going, outcome: Outcome, now: datetime
+        self, course: CampaignPosition, going: Going, outcome: Outcome, now: datetime
     ) -> None:
         """Write that letters are out, with their next generation; counts are the caller's."""
 
@@ -339,11 +347,11 @@ class LetterOperations(LetterReads, Protocol):
         """Change the number of letters by state, and of items by outcome."""
 
     async def skip_items(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+        self, course: CampaignPosition, ordinals: Sequence[int], before: Outcome, now: datetime
     ) -> list[int]:
         """Write that items are skipped; return the numbers of their letters."""
 
-    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+    async def advance(self, course: CampaignPosition, taken: int, sending: Sequence[int]) -> None:
         """
         Write how far a campaign has come, and end it if nothing is left to wait for.
 
@@ -362,13 +370,13 @@ class LetterOperations(LetterReads, Protocol):
     async def sent_order(self, ids: Sequence[str]) -> list[str]:
         """Return the ids of letters that exist, oldest sent first."""
 
-    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+    async def find_next(self, course: CampaignPosition, limit: int) -> list[ReplayNext]:
         """Return the next letters of a campaign, those whose turn by key has come first."""
 
-    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+    async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
 
-    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
         """Return items of a campaign, in the order they go."""
 
     async def find_replays(self, ids: Sequence[str]) -> list[ReplayItem]:

@@ -14,7 +14,7 @@ from deadletter.core.replay_rules import Candidate, judge
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext, ReplayTaken
 
 from .campaigns import existing, missing
-from .operations import Brief, Course, LetterOperations
+from .operations import Brief, CampaignPosition, LetterOperations
 from .outcomes import set_states
 
 
@@ -43,10 +43,10 @@ class ReplayRound(ABC):
         self._sending: list[int] = []  # ordinals: nothing before the first is being sent
 
     @abstractmethod
-    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
+    async def send(self, course: CampaignPosition, letters: Sequence[Candidate], more: int) -> None:
         """Send letters, or prepare that; copies have the generation `replays + more`."""
 
-    async def run(self, request: ReplayRequest) -> Course | None:
+    async def run(self, request: ReplayRequest) -> CampaignPosition | None:
         """Claim the next letters; return the campaign, or None if it does not run."""
         course = await existing(self.store, request.campaign)
         if course.state is not CampaignState.RUNNING:
@@ -70,7 +70,7 @@ class ReplayRound(ABC):
         return course
 
     async def take(
-        self, course: Course, ordinals: Sequence[int], leave_out: Collection[str]
+        self, course: CampaignPosition, ordinals: Sequence[int], leave_out: Collection[str]
     ) -> int:
         """Claim letters of planned items, skip the others; return the number of the former."""
         letters = await self.store.find_candidates(course, ordinals, bodies=self.with_bodies)
@@ -89,7 +89,7 @@ class ReplayRound(ABC):
             await _quarantine(self.store, course, going.past_cap, self.now)
         return len(going.letters)
 
-    async def _resume(self, course: Course, limit: int) -> int:
+    async def _resume(self, course: CampaignPosition, limit: int) -> int:
         """Send what was taken but never reported as sent; return the number of letters."""
         again: list[int] = []
         gone = []
@@ -116,7 +116,11 @@ class ReplayRound(ABC):
         return len(letters)
 
     async def _skip(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, held: Collection[int]
+        self,
+        course: CampaignPosition,
+        ordinals: Sequence[int],
+        before: Outcome,
+        held: Collection[int],
     ) -> None:
         skipped = await self.store.skip_items(course, ordinals, before, self.now)
         await self.store.count_items({(course.seq, before, Outcome.SKIPPED): skipped})
@@ -137,7 +141,7 @@ class _Claim(ReplayRound):
         self.letters: list[Candidate] = []
         self.generations: list[int] = []
 
-    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
+    async def send(self, course: CampaignPosition, letters: Sequence[Candidate], more: int) -> None:
         """Remember the letters."""
         self.letters += letters
         self.generations += [one.replays + more for one in letters]
@@ -170,7 +174,7 @@ async def report_sent(
 
 
 async def _quarantine(
-    store: LetterOperations, course: Course, letters: Sequence[Candidate], now: datetime
+    store: LetterOperations, course: CampaignPosition, letters: Sequence[Candidate], now: datetime
 ) -> None:
     """Quarantine letters that a campaign does not send because of its cap."""
     if not letters:

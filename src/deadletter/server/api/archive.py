@@ -10,7 +10,7 @@ from litestar.params import QueryParameter, RawBody
 from litestar.response import Stream
 from msgspec.structs import replace
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.failure.fingerprint import of_head
 from deadletter.core.letter import By, DeadLetter
 from deadletter.core.query import parse
@@ -19,7 +19,7 @@ from deadletter.office.archive_import import TakenIn, take_in_archive
 from deadletter.office.letters import of_sources
 from deadletter.office.selection import MOST
 from deadletter.server.auth.guards import needs, while_known
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Query, Searches
 
 LINES: Final = "application/x-ndjson"
@@ -84,18 +84,18 @@ async def import_letters(
     )
 
 
-async def _lines(place: Place, ids: list[str], query: str) -> AsyncIterator[bytes]:
+async def _lines(place: ServerContext, ids: list[str], query: str) -> AsyncIterator[bytes]:
     async for _, lines in archive_lines(place.store, ids, place.office.archive_head(query)):
         yield lines
 
 
-def _rejected(who: Pass, letter: DeadLetter) -> str | None:
+def _rejected(who: Identity, letter: DeadLetter) -> str | None:
     if not who.sources or who.sees(letter.head.source):
         return None
     return "it is of a mailbox that is none of yours: leave it out"
 
 
-def _grouped(who: Pass, letter: DeadLetter) -> DeadLetter:
+def _grouped(who: Identity, letter: DeadLetter) -> DeadLetter:
     if not who.sources:
         return letter
     # Which group it counts in is not theirs to say: it could be one of others.

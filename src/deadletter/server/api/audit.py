@@ -7,13 +7,13 @@ from litestar import Request, get
 from litestar.params import QueryParameter
 from msgspec import Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.letter import AuditEntry
 from deadletter.core.query.ast import Op, Term
 from deadletter.core.query.fields import pattern
 from deadletter.office.letters import of_sources
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import Limit
 
 _OF_REPLAYS: Final = frozenset({"replay", "campaign"})
@@ -30,7 +30,7 @@ class Acts(Struct, frozen=True, kw_only=True):
     after: int | None = None
 
 
-class Rests:
+class AuditPositions:
     """
     Position up to which entries were searched for a caller, after one they have.
 
@@ -41,11 +41,11 @@ class Rests:
     def __init__(self) -> None:
         self._reached: dict[tuple[str, str | None, int], int] = {}
 
-    def reached(self, who: Pass, target: str | None, after: int) -> int:
+    def reached(self, who: Identity, target: str | None, after: int) -> int:
         """From where to look on behind the entry `after`."""
         return self._reached.get((who.principal, target, after), after)
 
-    def rest(self, who: Pass, target: str | None, after: int, at: int) -> None:
+    def rest(self, who: Identity, target: str | None, after: int, at: int) -> None:
         """Nothing between `after` and `at` is any of their business."""
         while len(self._reached) >= _RESTS:
             del self._reached[next(iter(self._reached))]
@@ -74,7 +74,7 @@ async def list_audit(
     if who.sources:
         state = request.app.state
         if "rests" not in state:
-            state.rests = Rests()
+            state.rests = AuditPositions()
         return await _own(place, who, state.rests, target, after, limit)
     found = await place.office.audit(target=target, after=after, limit=limit)
     more = found[-1].seq if len(found) == limit else None
@@ -82,7 +82,12 @@ async def list_audit(
 
 
 async def _own(  # noqa: PLR0917 -- what was asked for
-    place: Place, who: Pass, rests: Rests, target: str | None, after: int, limit: int
+    place: ServerContext,
+    who: Identity,
+    rests: AuditPositions,
+    target: str | None,
+    after: int,
+    limit: int,
 ) -> Acts:
     entries: list[AuditEntry] = []
     at = rests.reached(who, target, after)
@@ -99,7 +104,9 @@ async def _own(  # noqa: PLR0917 -- what was asked for
     return Acts(entries=tuple(entries), after=last)
 
 
-async def visible(place: Place, who: Pass, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
+async def visible(
+    place: ServerContext, who: Identity, entries: Sequence[AuditEntry]
+) -> Sequence[AuditEntry]:
     """Return entries about the caller's letters, mailboxes and own replays."""
     if not who.sources or not entries:
         return entries
@@ -113,7 +120,7 @@ async def visible(place: Place, who: Pass, entries: Sequence[AuditEntry]) -> Seq
     return [entry for entry in entries if entry.target in seen]
 
 
-async def _replays(place: Place, who: Pass) -> set[str]:
+async def _replays(place: ServerContext, who: Identity) -> set[str]:
     """The replays that somebody planned."""
     own: set[str] = set()
     after = None

@@ -16,15 +16,15 @@ from litestar.params import HeaderParameter
 from litestar.response import Stream
 from msgspec import Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import BackendError
 from deadletter.core.letter import AuditEntry, State
 from deadletter.core.text import encode_document
 from deadletter.ports import LetterStore
 from deadletter.server.api.audit import LAST, visible
-from deadletter.server.auth.guards import caller, door, is_still_known, needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.auth.guards import authenticator, caller, is_still_known, needs
+from deadletter.server.context import Here, ServerContext, Who
 
 EVERY: Final = 1.0  # seconds between two looks
 _PAGE: Final = 200  # acts read at a time
@@ -194,12 +194,16 @@ async def listen(
 
 
 async def _events(
-    request: Request[Any, Any, Any], place: Place, who: Pass, live: Live, after: int | None
+    request: Request[Any, Any, Any],
+    place: ServerContext,
+    who: Identity,
+    live: Live,
+    after: int | None,
 ) -> AsyncIterator[bytes]:
     gone = asyncio.Event()
     known = await caller(request)
     async with live.listening() as listener:
-        with door(request).watching(known, gone.set):
+        with authenticator(request).watching(known, gone.set):
             yield b"retry: 2000\n\n"
             told = after or 0
             while after is not None:
@@ -243,7 +247,7 @@ async def _changes(listener: Listener, *ends: asyncio.Event) -> AsyncIterator[li
             task.cancel()
 
 
-async def _seen(place: Place, who: Pass, changes: Sequence[Change]) -> list[Change]:
+async def _seen(place: ServerContext, who: Identity, changes: Sequence[Change]) -> list[Change]:
     if not who.sources:
         return list(changes)
     seen: list[Change] = []

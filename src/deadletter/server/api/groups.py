@@ -8,13 +8,13 @@ from litestar import get, post, put
 from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By, GroupStatus, still_open
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.variants import Variants
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import After, Limit, Searches
 
 from .letters import Reason
@@ -26,7 +26,7 @@ Name: TypeAlias = Annotated[
 ShortText: TypeAlias = Annotated[str, Meta(max_length=200)]
 
 
-class Say(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StatusChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The new status of a group."""
 
     status: Literal["ongoing", "snoozed", "resolved", "muted"]
@@ -108,7 +108,9 @@ async def get_variants(place: Here, who: Who, searching: Searches, name: Name) -
 
 
 @put("/groups/{name:str}/standing", guards=[needs(Role.OPERATOR)])
-async def set_standing(place: Here, who: Who, name: Name, data: JSONBody[Say]) -> GroupLine:
+async def set_standing(
+    place: Here, who: Who, name: Name, data: JSONBody[StatusChange]
+) -> GroupLine:
     """
     Set the status of a group: ongoing, snoozed, resolved or muted.
 
@@ -165,7 +167,7 @@ async def undo_grouping(place: Here, who: Who, name: Name, data: JSONBody[Undo])
     return await place.office.groups.undo(name, by, sources=who.sources)
 
 
-async def _open(place: Place, who: Pass) -> int:
+async def _open(place: ServerContext, who: Identity) -> int:
     counts = await place.office.letters.counts()
     return sum(still_open(counts[source]) for source in counts if who.sees(source))
 

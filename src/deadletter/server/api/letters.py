@@ -6,7 +6,7 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError
 from deadletter.core.letter import By
 from deadletter.core.message import Message
@@ -19,7 +19,7 @@ from deadletter.office.selection import MOST, WIDEST, Chosen, check_words, found
 from deadletter.office.view import LetterView, Moment, view
 from deadletter.ports import Page
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import After, Id, Limit, Query, Searches, Searching
 
 READ: Final = [needs(Role.READER)]
@@ -162,7 +162,12 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def chosen(
-    place: Place, who: Pass, selection: Selection, searching: Searching, *, to_replay: bool = False
+    place: ServerContext,
+    who: Identity,
+    selection: Selection,
+    searching: Searching,
+    *,
+    to_replay: bool = False,
 ) -> Chosen:
     """
     The letters that are meant; none of other people's are among them.
@@ -188,7 +193,7 @@ async def chosen(
     return found
 
 
-async def _seen(place: Place, who: Pass, ids: tuple[str, ...]) -> tuple[str, ...]:
+async def _seen(place: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of letters that the caller may see."""
     if not who.sources:
         return ids

@@ -10,7 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, JSONBody
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError, Conflict
 from deadletter.core.letter import By, Changes
 from deadletter.core.message import LONGEST_TEXT, Headers, Message
@@ -18,8 +18,8 @@ from deadletter.office.diff import Difference, differences
 from deadletter.office.letters import LONGEST_NOTE, Letters, Moved
 from deadletter.office.view import LetterView, view
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Place, Who
-from deadletter.server.problems import Asked
+from deadletter.server.context import Here, ServerContext, Who
+from deadletter.server.problems import AnswerInstead
 from deadletter.server.search import Id, Searches, Searching
 
 from .letters import REVEAL, Reason, Selection, chosen, etag
@@ -106,7 +106,7 @@ async def get_difference(place: Here, who: Who, id: Id) -> tuple[Difference, ...
 
 def _revision(if_match: str | None, now: int) -> int:
     if if_match is None:
-        raise Asked(
+        raise AnswerInstead(
             428,
             "if-match",
             "say which revision you have seen: send If-Match with the ETag of the"
@@ -118,8 +118,8 @@ def _revision(if_match: str | None, now: int) -> int:
     return now
 
 
-def _changed(now: int) -> Asked:
-    return Asked(
+def _changed(now: int) -> AnswerInstead:
+    return AnswerInstead(
         412,
         "changed",
         f"the letter is at revision {now} now: look again, then edit that",
@@ -266,7 +266,7 @@ def _noting(text: str) -> Verb:
     return verb
 
 
-async def _one(place: Place, who: Pass, id: str, verb: Verb, reason: str) -> Moved:
+async def _one(place: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
     letter = await place.office.letters.get(id, sources=who.sources)
     result = await verb(place.office.letters, [letter.id], By(who.name, reason))
     if not result.moved:
@@ -276,7 +276,7 @@ async def _one(place: Place, who: Pass, id: str, verb: Verb, reason: str) -> Mov
 
 
 async def _many(
-    place: Place, who: Pass, searching: Searching, data: Selection, verb: Verb
+    place: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
 ) -> Moved:
     found = await chosen(place, who, data, searching)
     result = await verb(place.office.letters, found.ids, By(who.name, data.reason))

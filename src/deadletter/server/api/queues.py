@@ -7,7 +7,7 @@ from litestar import delete, get, patch, post
 from litestar.params import FromQuery, JSONBody, PathParameter, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.errors import ConfigError, NotFound
 from deadletter.core.letter import By
 from deadletter.core.topology import MAX_ATTEMPTS, MAX_NAME, MAX_REFERENCE, no_dead_queue
@@ -15,7 +15,7 @@ from deadletter.office.mailboxes import Outage, Released, not_held
 from deadletter.office.stats import Stats
 from deadletter.ports import QueueInfo, QueueOptions
 from deadletter.server.auth.guards import check_seen, check_uses, needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 
 from .letters import Reason
 
@@ -129,7 +129,7 @@ async def delete_queue(
     return Deleted(mailbox=mailbox, purged=gone)
 
 
-def _named(who: Pass, name: str) -> str:
+def _named(who: Identity, name: str) -> str:
     mailbox = name.removeprefix("/")
     check_seen(who, mailbox, _missing)
     return mailbox
@@ -139,7 +139,9 @@ def _missing(mailbox: str) -> NotFound:
     return NotFound(f"there is no mailbox {mailbox!r}; `dlq queues list` shows them")
 
 
-async def _check_uses(place: Place, who: Pass, mailbox: str, dead_queue: str | None = None) -> None:
+async def _check_uses(
+    place: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
+) -> None:
     async def there() -> list[QueueOptions]:
         return [one.options for one in await place.office.mailboxes.list()]
 

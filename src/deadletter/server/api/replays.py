@@ -8,7 +8,7 @@ from litestar.openapi import ResponseSpec
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct, structs
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import Campaign, Care
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
@@ -32,7 +32,7 @@ from deadletter.office.selection import (
 )
 from deadletter.ports import ReplayItems
 from deadletter.server.auth.guards import needs
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.search import After, Limit, Searches
 
 from .letters import AtMost, Expect, Reason, Selection, chosen
@@ -280,7 +280,7 @@ async def confirm_messages(place: Here, who: Who, data: JSONBody[Confirmation]) 
     )
 
 
-async def judged(place: Place, who: Pass, request: ReplayRequest) -> Selected:
+async def judged(place: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
     """Choose the letters of a replay that the caller may start; nothing is stored."""
     _check_target(place, who, request.to)
     _check_source(place, request.through)
@@ -291,7 +291,7 @@ async def judged(place: Place, who: Pass, request: ReplayRequest) -> Selected:
     return selected
 
 
-async def planned(place: Place, who: Pass, request: ReplayRequest) -> Planned:
+async def planned(place: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
     """Record a replay that waits for its start."""
     selected = await judged(place, who, request)
     campaign = await place.office.replays.begin(request, hold=True, selected=selected)
@@ -299,7 +299,7 @@ async def planned(place: Place, who: Pass, request: ReplayRequest) -> Planned:
     return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
 
 
-async def start(place: Place, sender: ReplaySender, found: Planned, by: By) -> Planned:
+async def start(place: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
     """Start what was just planned, if anything of it can be sent."""
     if not found.sendable:
         nobody = By(by.actor, "none of its letters can be sent")
@@ -309,7 +309,7 @@ async def start(place: Place, sender: ReplaySender, found: Planned, by: By) -> P
     return structs.replace(found, replay=campaign)
 
 
-async def _check_agreed(place: Place, found: Planned, by: By) -> None:
+async def _check_agreed(place: ServerContext, found: Planned, by: By) -> None:
     """Refuse to start letters at once that somebody should be asked about."""
     if not found.plan.asked:
         return
@@ -322,12 +322,12 @@ async def _check_agreed(place: Place, found: Planned, by: By) -> None:
     )
 
 
-async def _find(place: Place, who: Pass, name: str) -> Campaign:
+async def _find(place: ServerContext, who: Identity, name: str) -> Campaign:
     # Letters of any mailbox may be in it: those limited to some see their own.
     return await place.office.replays.status(name, seen=lambda one: who.owns(one.owner))
 
 
-def _check_target(place: Place, who: Pass, to: str | None) -> None:
+def _check_target(place: ServerContext, who: Identity, to: str | None) -> None:
     """
     Letters go to mailboxes the server was told of, never to what a caller says.
 
@@ -341,7 +341,7 @@ def _check_target(place: Place, who: Pass, to: str | None) -> None:
         )
 
 
-def _check_source(place: Place, name: str | None) -> None:
+def _check_source(place: ServerContext, name: str | None) -> None:
     """Refuse servers that the settings do not name: never a URL from a request."""
     if name is not None and name not in place.settings.sources:
         raise ConfigError(

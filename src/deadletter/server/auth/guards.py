@@ -16,13 +16,13 @@ from litestar.exceptions import HTTPException, PermissionDeniedException
 from litestar.handlers import BaseRouteHandler
 from msgspec import Struct
 
-from deadletter.core.access import Pass, Role
+from deadletter.core.access import Identity, Role
 from deadletter.core.campaign import Campaign
 from deadletter.core.errors import BackendError, Conflict, DeadLetterError
 from deadletter.office.replay_sender import Denied
 from deadletter.ports import AccessStore, Clock
 
-from .door import Caller, Door, shows_proof
+from .authenticator import Authenticator, Caller, shows_proof
 from .hosts import Connection, refuse_being_sent
 
 OPEN: Final = frozenset(
@@ -57,7 +57,7 @@ class Needs(Struct, frozen=True):
             known = await caller(connection)
             if known.session is not None:
                 refuse_being_sent(connection, shows_proof(connection, known.session))
-            elif door(connection).access is None:
+            elif authenticator(connection).access is None:
                 refuse_being_sent(connection, proof=True)
 
 
@@ -71,7 +71,7 @@ def needs(role: Role, *, recorded: bool = False) -> Needs:
     return Needs(role, recorded)
 
 
-async def admit(connection: Connection, role: Role) -> Pass:
+async def admit(connection: Connection, role: Role) -> Identity:
     """
     The caller, if they have this role; for what is not a route of its own.
 
@@ -87,7 +87,7 @@ async def caller(connection: Connection) -> Caller:
     """Return the caller and its session."""
     known = connection.scope.get("auth")
     if not isinstance(known, Caller):
-        known = await door(connection).caller(connection)
+        known = await authenticator(connection).caller(connection)
         connection.scope["auth"], connection.scope["user"] = known, known.who
         # The log of requests sees this one also where the scope is a copy.
         connection.scope["state"][WHO] = known.who
@@ -102,7 +102,7 @@ async def is_still_known(connection: Connection) -> bool:
     """
     before = await caller(connection)
     try:
-        return (await door(connection).caller(connection)).who == before.who
+        return (await authenticator(connection).caller(connection)).who == before.who
     except (HTTPException, BackendError):
         return False
 
@@ -115,7 +115,7 @@ async def while_known(connection: Connection, parts: AsyncIterator[bytes]) -> As
     """
     gone = asyncio.Event()
     known = await caller(connection)
-    with door(connection).watching(known, gone.set):
+    with authenticator(connection).watching(known, gone.set):
         async for part in parts:
             if not await is_still_known(connection):
                 raise _cut_short()
@@ -130,16 +130,16 @@ def _cut_short() -> CutShort:
     return CutShort("whoever asked for this is let in no more")
 
 
-def door(connection: Connection) -> Door:
+def authenticator(connection: Connection) -> Authenticator:
     """The door of this server: made with the first request, kept in its state."""
     state = connection.app.state
-    if "door" not in state:
-        state.door = Door(state.place.access, state.place.clock)
-    known: Door = state.door
+    if "authenticator" not in state:
+        state.authenticator = Authenticator(state.place.access, state.place.clock)
+    known: Authenticator = state.authenticator
     return known
 
 
-async def _who(request: Request[Any, Any, Any]) -> Pass:
+async def _who(request: Request[Any, Any, Any]) -> Identity:
     return (await caller(request)).who
 
 
@@ -162,14 +162,14 @@ class Connected(Protocol):
     def dead_queue(self) -> str | None: ...
 
 
-def check_seen(who: Pass, mailbox: str, missing: Callable[[str], DeadLetterError]) -> None:
+def check_seen(who: Identity, mailbox: str, missing: Callable[[str], DeadLetterError]) -> None:
     """Refuse a mailbox that somebody may not see, as one that is not there."""
     if not who.sees(mailbox):
         raise missing(mailbox)
 
 
 async def check_uses(
-    who: Pass,
+    who: Identity,
     mailbox: str,
     there: Callable[[], Awaitable[Iterable[Connected]]],
     *,
@@ -196,7 +196,7 @@ async def check_uses(
             )
 
 
-def _sees(who: Pass, mailbox: str | None) -> bool:
+def _sees(who: Identity, mailbox: str | None) -> bool:
     return mailbox is None or who.sees(mailbox)
 
 

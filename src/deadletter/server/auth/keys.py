@@ -10,7 +10,15 @@ from typing import Final
 from msgspec import structs
 from msgspec.structs import replace
 
-from deadletter.core.access import IssuedToken, Pass, Role, Token, TokenView, name_problem, skeleton
+from deadletter.core.access import (
+    Identity,
+    IssuedToken,
+    Role,
+    Token,
+    TokenView,
+    name_problem,
+    skeleton,
+)
 from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, Clock, LetterStore
@@ -25,7 +33,12 @@ _is_session: Final = re.compile("[0-9a-f]{64}", re.ASCII).fullmatch
 
 
 def mint(
-    to: Pass, *, at: datetime, by: str, expires_at: datetime | None = None, id: str | None = None
+    to: Identity,
+    *,
+    at: datetime,
+    by: str,
+    expires_at: datetime | None = None,
+    id: str | None = None,
 ) -> tuple[Token, str]:
     """A new token as it is kept, and as it is shown this once."""
     name = id or secrets.token_hex(5)
@@ -83,7 +96,7 @@ class Keys:
         self._clock = clock
 
     async def issue(
-        self, to: Pass, by: By, *, expires_at: datetime | None = None, id: str | None = None
+        self, to: Identity, by: By, *, expires_at: datetime | None = None, id: str | None = None
     ) -> tuple[Token, str]:
         """
         A new token as it is kept, and as it is shown this once.
@@ -114,12 +127,12 @@ class Keys:
         await self._store.record("issue", target(token.id), by, _told(token))
         return token, shown
 
-    async def list(self, seen_by: Pass | None = None) -> list[Token]:
+    async def list(self, seen_by: Identity | None = None) -> list[Token]:
         """Tokens by name: those that see no more than the one who asks."""
         tokens = await self._access.tokens()
         return [t for t in tokens if seen_by is None or covers(seen_by, t.to)]
 
-    async def revoke(self, id: str, by: By, *, seen_by: Pass | None = None) -> Token:
+    async def revoke(self, id: str, by: By, *, seen_by: Identity | None = None) -> Token:
         """
         End a token and its sessions, everywhere, now.
 
@@ -146,7 +159,7 @@ async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> 
     id_ = f"first{now.timestamp() // FIRST_LASTS.total_seconds():.0f}"
     try:
         _, shown = await Keys(access, store, clock).issue(
-            Pass(name="first-administrator", role=Role.ADMIN),
+            Identity(name="first-administrator", role=Role.ADMIN),
             By("dlq serve", "there was no token"),
             expires_at=now + FIRST_LASTS,
             id=id_,
@@ -156,7 +169,7 @@ async def first_token(access: AccessStore, store: LetterStore, clock: Clock) -> 
     return shown
 
 
-def covers(who: Pass, other: Pass) -> bool:
+def covers(who: Identity, other: Identity) -> bool:
     """Return whether one caller sees everything that another one sees."""
     if not who.sources:
         return True
@@ -168,7 +181,7 @@ def target(id: str) -> str:
     return f"token:{id}"
 
 
-def _check(to: Pass) -> None:
+def _check(to: Identity) -> None:
     if problem := name_problem(to.name):
         raise ConfigError(f"{problem}: a token's name is the actor in the audit")
     if len(to.sources) > _MOST:

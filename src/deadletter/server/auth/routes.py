@@ -10,14 +10,14 @@ from litestar.exceptions import HTTPException, PermissionDeniedException
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
 
-from deadletter.core.access import IssuedToken, Pass, Role, Session, Token, TokenView
+from deadletter.core.access import Identity, IssuedToken, Role, Session, Token, TokenView
 from deadletter.core.errors import Conflict, NotFound
 from deadletter.core.letter import By
-from deadletter.server.context import Here, Place, Who
+from deadletter.server.context import Here, ServerContext, Who
 from deadletter.server.idempotency import SHOWN_ONCE, middleware, seen_before
 
-from .door import cookie_name, is_https, unknown
-from .guards import caller, door, needs
+from .authenticator import cookie_name, is_https, unknown
+from .guards import authenticator, caller, needs
 from .hosts import Connection
 from .keys import Keys, covers, issued, new_secret, session_hash, target, view
 
@@ -56,7 +56,7 @@ async def sign_in(
     if request.content_type[0] != "application/json":
         # A form on somebody else's page can send text, but not call it this.
         raise HTTPException("send application/json", status_code=415)
-    token = await door(request).sign_in(request, data.token, place.store)
+    token = await authenticator(request).sign_in(request, data.token, place.store)
     shown, session = _session(token, place)
     try:
         await place.access.open_session(session)
@@ -91,7 +91,7 @@ async def sign_out(request: Request[Any, Any, Any], place: Here) -> Response[Non
     return Response(None, cookies=[_cookie(request, "", max_age=0)])
 
 
-def _session(token: Token, place: Place) -> tuple[str, Session]:
+def _session(token: Token, place: ServerContext) -> tuple[str, Session]:
     now, shown = place.clock.now(), new_secret()
     ends = now + timedelta(hours=place.settings.serve.session_hours)
     session = Session(
@@ -105,7 +105,7 @@ def _session(token: Token, place: Place) -> tuple[str, Session]:
     return shown, session
 
 
-def _whoami(who: Pass, session: Session | None) -> Whoami:
+def _whoami(who: Identity, session: Session | None) -> Whoami:
     return Whoami(
         name=who.name,
         role=who.role,
@@ -179,7 +179,7 @@ async def issue_token(place: Here, who: Who, data: JSONBody[NewToken]) -> Respon
     Nobody can make one that sees more mailboxes than they do, and who is limited to
     some names it after themselves: `mail-team` makes `mail-team/ci`.
     """
-    to = Pass(name=data.name, role=data.role, sources=data.sources)
+    to = Identity(name=data.name, role=data.role, sources=data.sources)
     if who.sources and not f"{data.name}/".startswith(f"{who.name}/"):
         raise PermissionDeniedException(
             f"names that you hand out begin with your own: {who.name}/{data.name}"
@@ -199,7 +199,7 @@ async def revoke_token(place: Here, who: Who, id: _Id, reason: _Reason = "") -> 
     await keys(place).revoke(id, By(who.name, reason), seen_by=who)
 
 
-def keys(place: Place) -> Keys:
+def keys(place: ServerContext) -> Keys:
     """The tokens of this place; with access off there are none."""
     if place.access is None:
         raise Conflict("access is off: there are no tokens here")

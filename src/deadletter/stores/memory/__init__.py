@@ -10,7 +10,7 @@ from typing import Literal
 from deadletter.core.errors import ConfigError
 from deadletter.core.message import Lineage
 from deadletter.core.replay_rules import copied
-from deadletter.ports.broker import Broker, Burial, Posted, Postman, Undertaker
+from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker, Burial, Posted
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import Kept, LetterStore
@@ -24,7 +24,7 @@ from .queue import MemoryBroker
 # Sending letters back in memory: nothing can come between taking and sending.
 
 
-class MemoryPostman:
+class MemoryAtomicReplay:
     """Sends letters back to mailboxes of the same process."""
 
     at_once = 1_000
@@ -57,7 +57,7 @@ class MemoryPostman:
 # Burying in memory: nothing can come between a look and a letter.
 
 
-class MemoryUndertaker:
+class MemoryAtomicBurial:
     """Keeps letters only of what is still ours."""
 
     def __init__(self, broker: MemoryBroker, letters: MemoryLetters) -> None:
@@ -90,8 +90,8 @@ class MemoryEngine:
         letters = MemoryLetters(clock=clock, dice=dice)
         self.broker: Broker = broker
         self.letters: LetterStore | None = letters
-        self.undertaker: Undertaker | None = MemoryUndertaker(broker, letters)
-        self.postman: Postman | None = MemoryPostman(broker, letters)
+        self.atomic_burial: AtomicBurial | None = MemoryAtomicBurial(broker, letters)
+        self.atomic_replay: AtomicReplay | None = MemoryAtomicReplay(broker, letters)
         self.ledger: Ledger | None = MemoryLedger(clock=clock)
         self.access: AccessStore = MemoryAccess(clock)
         self.items: ItemStore = MemoryItems(clock=clock, dice=dice)

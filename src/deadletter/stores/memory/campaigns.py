@@ -22,10 +22,15 @@ from deadletter.core.replay_rules import (
     send_order,
 )
 from deadletter.core.seals import MASK, ItemMoves, Marks, item_changes
-from deadletter.office.transactions.operations import CampaignFilter, Course, ReplayedCopy, Shifts
+from deadletter.office.transactions.operations import (
+    CampaignFilter,
+    CampaignPosition,
+    ReplayedCopy,
+    Shifts,
+)
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
-from .letters_shelf import OnShelf, Shelf
+from .letter_table import LetterTable, StoredLetter
 
 
 class Item(Struct, kw_only=True):
@@ -66,10 +71,10 @@ class CourseUnderWay(Struct, kw_only=True):
     sums: Counter[Outcome]
     items: list[Item] = []
 
-    def position(self) -> Course:
+    def position(self) -> CampaignPosition:
         """The position of the campaign, as transactions see it."""
         one, size = self.campaign, len(self.items)
-        return Course(
+        return CampaignPosition(
             self.seq,
             one.id,
             one.state,
@@ -137,11 +142,11 @@ class CourseUnderWay(Struct, kw_only=True):
 class Campaigns:
     """All campaigns of an office; transactions use it as their operations."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: LetterTable) -> None:
         self._shelf = shelf
         self.courses: dict[str, CourseUnderWay] = {}
 
-    async def find_campaign(self, id: str) -> Course | None:
+    async def find_campaign(self, id: str) -> CampaignPosition | None:
         """Return the position of a campaign."""
         course = self.courses.get(id)
         return None if course is None else course.position()
@@ -156,7 +161,9 @@ class Campaigns:
                 sums=Counter(),
             )
 
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+    async def set_campaign(
+        self, course: CampaignPosition, state: CampaignState, runs_as: str
+    ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         under_way = self.courses[course.id]
         under_way.campaign = structs.replace(under_way.campaign, state=state, runs_as=runs_as)
@@ -166,7 +173,9 @@ class Campaigns:
         for seq in campaigns:
             self._course(seq).finish()
 
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+    async def plan_items(
+        self, course: CampaignPosition, campaign: Campaign, ids: Sequence[str]
+    ) -> int:
         """Add letters to a campaign, oldest sent first; return the number of new ones."""
         under_way = self.courses[campaign.id]
         there = {item.seq for item in under_way.items}
@@ -180,7 +189,9 @@ class Campaigns:
 
     # Replays
 
-    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+    async def find_sending(
+        self, course: CampaignPosition, behind: int, limit: int
+    ) -> list[Interrupted]:
         """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
         found = []
         for ordinal, item in self._items(course, Outcome.SENDING, behind + 1)[:limit]:
@@ -189,11 +200,11 @@ class Campaigns:
             found.append(Interrupted(ordinal, item.seq, item.generation, state, replays))
         return found
 
-    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+    async def find_plan(self, course: CampaignPosition, place: int, limit: int) -> Sequence[int]:
         """Return the ordinals of the next planned items, from `place` on."""
         return [ordinal for ordinal, _ in self._items(course, Outcome.PLANNED, place)[:limit]]
 
-    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+    async def free_items(self, course: CampaignPosition, limit: int) -> Sequence[int]:
         """Plan letters whose turn by key has come; return their ordinals."""
         under_way = self.courses[course.id]
         freed = {item.seq for item in under_way.freed()[:limit]}
@@ -203,7 +214,7 @@ class Campaigns:
         return ordinals
 
     async def find_candidates(
-        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+        self, course: CampaignPosition, ordinals: Sequence[int], *, bodies: bool
     ) -> list[Candidate]:
         """Return the letters of items, in order; purged ones are missing."""
         items = self.courses[course.id].items
@@ -214,12 +225,14 @@ class Campaigns:
             if kept is not None
         ]
 
-    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+    async def find_messages(
+        self, course: CampaignPosition, letters: Sequence[Candidate]
+    ) -> list[Message]:
         """Return the messages of letters."""
         return [one.contents for one in letters]
 
     async def take_items(
-        self, course: Course, going: Going, outcome: Outcome, now: datetime
+        self, course: CampaignPosition, going: Going, outcome: Outcome, now: datetime
     ) -> None:
         """Write that letters are out, with their next generation."""
         items = self.courses[course.id].items
@@ -234,14 +247,14 @@ class Campaigns:
         """Change nothing: letters are counted when somebody asks."""
 
     async def skip_items(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+        self, course: CampaignPosition, ordinals: Sequence[int], before: Outcome, now: datetime
     ) -> list[int]:
         """Write that items are skipped; return the numbers of their letters."""
         await self.settle_items(course.seq, ordinals, Outcome.SKIPPED, now)
         items = self.courses[course.id].items
         return [items[ordinal].seq for ordinal in ordinals]
 
-    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+    async def advance(self, course: CampaignPosition, taken: int, sending: Sequence[int]) -> None:
         """End a campaign if nothing is left to wait for; outcomes say how far it has come."""
         self.courses[course.id].finish()
 
@@ -302,7 +315,7 @@ class Campaigns:
         for item in [item for item in course.items if item.seq in letters]:
             course.hold_behind(item, now)
 
-    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+    async def find_next(self, course: CampaignPosition, limit: int) -> list[ReplayNext]:
         """Return the next letters of a campaign, those whose turn by key has come first."""
         planned = (item for _, item in self._items(course, Outcome.PLANNED))
         coming = islice(chain(self.courses[course.id].freed(), planned), limit)
@@ -312,11 +325,11 @@ class Campaigns:
             if head is not None
         ]
 
-    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+    async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
         return self.courses[course.id].progress(limit)
 
-    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
         """Return items of a campaign, in the order they go."""
         under_way, end = self.courses[course.id], after + limit
         return ReplayItems(
@@ -382,7 +395,7 @@ class Campaigns:
                 for item in course.items:
                     course.move(item.seq, None, item.outcome)
 
-    def cap_of(self, kept: OnShelf) -> int | None:
+    def cap_of(self, kept: StoredLetter) -> int | None:
         """The cap of the campaign that sent a letter out last."""
         for course in self.courses.values():
             for item in course.items:
@@ -390,14 +403,16 @@ class Campaigns:
                     return course.campaign.cap
         return None
 
-    def _ordered(self, ids: Iterable[str]) -> list[OnShelf]:
-        def order(kept: OnShelf) -> tuple[SendOrder, int]:
+    def _ordered(self, ids: Iterable[str]) -> list[StoredLetter]:
+        def order(kept: StoredLetter) -> tuple[SendOrder, int]:
             letter = kept.letter
             return send_order(letter.message, letter.position), kept.seq
 
         return sorted(self._shelf.given(ids), key=order)
 
-    def _items(self, course: Course, outcome: Outcome, first: int = 0) -> list[tuple[int, Item]]:
+    def _items(
+        self, course: CampaignPosition, outcome: Outcome, first: int = 0
+    ) -> list[tuple[int, Item]]:
         items = enumerate(self.courses[course.id].items)
         return [(n, item) for n, item in items if n >= first and item.outcome is outcome]
 
@@ -410,7 +425,9 @@ class Campaigns:
         return found
 
 
-def _chained(letters: Sequence[OnShelf], course: CourseUnderWay, campaign: Campaign) -> list[Item]:
+def _chained(
+    letters: Sequence[StoredLetter], course: CourseUnderWay, campaign: Campaign
+) -> list[Item]:
     """New items; those behind another of their key wait for it."""
     last: dict[tuple[str, str], Item] = {}
     items: list[Item] = []

@@ -33,13 +33,13 @@ from deadletter.office.transactions.operations import (
 )
 
 from .campaigns import Campaigns
-from .letters_shelf import OnShelf, Shelf
+from .letter_table import LetterTable, StoredLetter
 
 
 class MemoryOperations(Campaigns):
     """A shelf and its campaigns; letters and items are counted when somebody asks."""
 
-    def __init__(self, shelf: Shelf, windows: dict[str, BrakeWindow]) -> None:
+    def __init__(self, shelf: LetterTable, windows: dict[str, BrakeWindow]) -> None:
         super().__init__(shelf)
         self._windows = windows
 
@@ -298,5 +298,5 @@ class MemoryOperations(Campaigns):
         kept = self._shelf.by_seq[seq]
         kept.seal, kept.story_seal, kept.original_seal = seals
 
-    def _kept(self, letters: Iterable[Brief]) -> list[OnShelf]:
+    def _kept(self, letters: Iterable[Brief]) -> list[StoredLetter]:
         return [self._shelf.by_seq[brief.seq] for brief in letters]

@@ -26,7 +26,7 @@ from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import Page
 
 from .letter_operations import MemoryOperations
-from .letters_shelf import Shelf
+from .letter_table import LetterTable
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class MemoryLetters(TransactionalLetters):
     def __init__(self, *, clock: Clock, dice: Dice) -> None:
         self.features = Features(engine="memory", durability=Durability.NONE, shared=False)
         super().__init__(clock, GroupLimit())
-        self._shelf = Shelf()
+        self._shelf = LetterTable()
         self._signing_key = b""
         self._windows: dict[str, BrakeWindow] = {}
         self._operations = MemoryOperations(self._shelf, self._windows)

@@ -78,7 +78,7 @@ class Row(Struct, kw_only=True):
         )
 
 
-class Box:
+class MemoryMailbox:
     """One mailbox."""
 
     def __init__(self, name: str) -> None:
@@ -276,7 +276,7 @@ class MemoryBroker:
         self.features = features
         self.clock = clock
         self.numbers = count(1)  # of messages and of claims
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, MemoryMailbox] = {}
 
     def source(self, mailbox: str) -> "MemorySource":
         """Deliveries of one mailbox, which is made if it is not there yet."""
@@ -343,11 +343,11 @@ class MemoryBroker:
             ahead=max((ahead.total_seconds() for _, ahead in shortened), default=0.0),
         )
 
-    def box(self, name: str) -> Box:
+    def box(self, name: str) -> MemoryMailbox:
         """The mailbox of that name, made if it is not there."""
         box = self._boxes.get(name)
         if box is None:
-            box = self._boxes[name] = Box(name)
+            box = self._boxes[name] = MemoryMailbox(name)
         box.gone = False
         return box
 

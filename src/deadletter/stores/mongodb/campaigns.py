@@ -10,7 +10,7 @@ from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.replay_rules import UNFINISHED, sortable_position
 from deadletter.core.seals import MASK, ItemMoves, item_changes
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import Brief, CampaignFilter, Course
+from deadletter.office.transactions.operations import Brief, CampaignFilter, CampaignPosition
 
 from .database import Turn
 from .letters_documents import number, time
@@ -47,9 +47,9 @@ class CampaignTally:
         self.marks: dict[str, int] = found.get("marks", {})  # by outcome
 
     @property
-    def position(self) -> Course:
+    def position(self) -> CampaignPosition:
         """The position of the campaign, as transactions see it."""
-        return Course(
+        return CampaignPosition(
             self.seq,
             self.id,
             self.state,
@@ -113,7 +113,7 @@ class CampaignOperations(MongodbReads):
             found |= {one["_id"]: brief_of(one) async for one in cursor}
         return [found[id_] for id_ in wanted if id_ in found]
 
-    async def find_campaign(self, id: str) -> Course | None:
+    async def find_campaign(self, id: str) -> CampaignPosition | None:
         """Return the position of a campaign."""
         asked = {"_id": stored(id)}
         found = await self._there.campaigns.find_one(asked, session=self._session)
@@ -158,7 +158,9 @@ class CampaignOperations(MongodbReads):
         }
         await campaigns.insert_one(document, session=self._session)
 
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+    async def set_campaign(
+        self, course: CampaignPosition, state: CampaignState, runs_as: str
+    ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         tally = self._tallies[course.seq]
         tally.state, tally.runs_as = state, runs_as
@@ -179,7 +181,9 @@ class CampaignOperations(MongodbReads):
             found += [(*_sent(one), one["_id"]) async for one in cursor]
         return [shown(one[-1]) for one in sorted(found)]
 
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+    async def plan_items(
+        self, course: CampaignPosition, campaign: Campaign, ids: Sequence[str]
+    ) -> int:
         """Add letters to a campaign, oldest sent first; return the number of new ones."""
         tally, items = self._tallies[course.seq], self._there.items
         letters = await self.find_briefs(await self.sent_order(ids))

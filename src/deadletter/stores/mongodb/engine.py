@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, no_office
 from deadletter.ports.broker import (
+    AtomicBurial,
+    AtomicReplay,
     Broker,
-    Postman,
     QueueInfo,
     QueueOptions,
     Sink,
     Source,
     Swept,
-    Undertaker,
 )
 from deadletter.ports.engine import Ledger
 from deadletter.ports.features import Clock, Dice, Durability, Features
@@ -165,8 +165,8 @@ class MongodbEngine:
         self.letters: LetterStore | None = MongodbLetters(db, clock=clock, features=features)
         self.ledger: Ledger | None = MongodbLedger(db)
         # Claims elsewhere and letters here are never one transaction.
-        self.undertaker: Undertaker | None = None
-        self.postman: Postman | None = None
+        self.atomic_burial: AtomicBurial | None = None
+        self.atomic_replay: AtomicReplay | None = None
         self._db = db
 
     async def close(self) -> None:

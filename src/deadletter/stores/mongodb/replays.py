@@ -12,7 +12,7 @@ from deadletter.core.packing import unpack_message
 from deadletter.core.replay_rules import OUT, SETTLED_FROM, Candidate, Going, Interrupted
 from deadletter.core.seals import ItemMoves
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import Brief, Course, ReplayedCopy, Shifts
+from deadletter.office.transactions.operations import Brief, CampaignPosition, ReplayedCopy, Shifts
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
 from .campaigns import CampaignOperations, CampaignTally
@@ -35,7 +35,9 @@ class ReplayOperations(CampaignOperations):
         super().__init__(turn)
         self._items: dict[int, Document] = {}  # that were found, by ordinal
 
-    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+    async def find_sending(
+        self, course: CampaignPosition, behind: int, limit: int
+    ) -> list[Interrupted]:
         """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
         items = await self._find(course, Outcome.SENDING, behind + 1, limit)
         letters = await self._letters(items)
@@ -48,12 +50,12 @@ class ReplayOperations(CampaignOperations):
             )
         return found
 
-    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+    async def find_plan(self, course: CampaignPosition, place: int, limit: int) -> Sequence[int]:
         """Return the ordinals of the next planned items, from `place` on."""
         items = await self._find(course, Outcome.PLANNED, place, limit)
         return [item["ordinal"] for item in items]
 
-    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+    async def free_items(self, course: CampaignPosition, limit: int) -> Sequence[int]:
         """Plan letters whose turn by key has come, counted; return their ordinals."""
         asked = {"ready": True, "campaign": course.seq}
         found = self._there.items.find(asked, session=self._session)
@@ -70,7 +72,7 @@ class ReplayOperations(CampaignOperations):
         return [item["ordinal"] for item in items]
 
     async def find_candidates(
-        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+        self, course: CampaignPosition, ordinals: Sequence[int], *, bodies: bool
     ) -> list[Candidate]:
         """Return the letters of items, in order; purged ones are missing."""
         items = [self._items[ordinal] for ordinal in ordinals]
@@ -82,7 +84,9 @@ class ReplayOperations(CampaignOperations):
             if b is not None
         ]
 
-    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+    async def find_messages(
+        self, course: CampaignPosition, letters: Sequence[Candidate]
+    ) -> list[Message]:
         """Return the messages of letters."""
         asked = {"_id": {"$in": [stored(one.id) for one in letters]}}
         found = await self._there.letters.find(asked, _SENT_OUT, session=self._session).to_list()
@@ -94,7 +98,7 @@ class ReplayOperations(CampaignOperations):
         return [unpack_message(rests[one.seq], by_seq[one.seq]) for one in letters]
 
     async def take_items(
-        self, course: Course, going: Going, outcome: Outcome, now: datetime
+        self, course: CampaignPosition, going: Going, outcome: Outcome, now: datetime
     ) -> None:
         """Write that letters are out, with their next generation."""
         by_generation: defaultdict[int, list[Candidate]] = defaultdict(list)
@@ -125,13 +129,13 @@ class ReplayOperations(CampaignOperations):
             self._turn.shift(source, fingerprint, {state: n})
 
     async def skip_items(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+        self, course: CampaignPosition, ordinals: Sequence[int], before: Outcome, now: datetime
     ) -> list[int]:
         """Write that items are skipped; return the numbers of their letters."""
         await self.settle_items(course.seq, ordinals, Outcome.SKIPPED, now)
         return [self._items[ordinal]["letter"] for ordinal in ordinals]
 
-    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+    async def advance(self, course: CampaignPosition, taken: int, sending: Sequence[int]) -> None:
         """End a campaign if nothing is left to wait for; outcomes say how far it has come."""
         await self.finish_campaigns([course.seq])
 
@@ -217,7 +221,7 @@ class ReplayOperations(CampaignOperations):
         await items.update_many(behind, change, session=self._session)
         await self.count_items({(campaign, Outcome.WAITING, Outcome.HELD): held})
 
-    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+    async def find_next(self, course: CampaignPosition, limit: int) -> list[ReplayNext]:
         """Return the next letters of a campaign, those whose turn by key has come first."""
         ids: list[str] = []
         for which in ({"ready": True}, {"outcome": Outcome.PLANNED.value}):
@@ -237,7 +241,7 @@ class ReplayOperations(CampaignOperations):
             async for one in heads
         ]
 
-    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+    async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
         items, session = self._there.items, self._session
         grouped = [{"$match": _waiting(course.seq)}, {"$group": {"_id": "$head", "n": {"$sum": 1}}}]
@@ -251,7 +255,7 @@ class ReplayOperations(CampaignOperations):
         sizes = [1 + behind.get(one["letter"], 0) async for one in coming.limit(limit)]
         return KeyProgress(sum(behind.values()) - not_started, tuple(sizes[:limit]))
 
-    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
         """Return items of a campaign, in the order they go."""
         end = after + limit
         asked = {"campaign": course.seq, "ordinal": {"$gte": after, "$lt": end}}
@@ -306,7 +310,7 @@ class ReplayOperations(CampaignOperations):
         return {shown(one["_id"]): time(one["taken"]) async for one in found}
 
     async def _find(
-        self, course: Course, outcome: Outcome, first: int, limit: int
+        self, course: CampaignPosition, outcome: Outcome, first: int, limit: int
     ) -> list[Document]:
         asked = {"outcome": outcome.value, "campaign": course.seq, "ordinal": {"$gte": first}}
         found = self._there.items.find(asked, session=self._session)

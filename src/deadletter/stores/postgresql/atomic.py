@@ -18,7 +18,7 @@ from deadletter.core.packing import copy_of, lineage_around
 from deadletter.core.replay_rules import READY, Candidate
 from deadletter.core.seals import NO_KEY
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import Course, Shifts
+from deadletter.office.transactions.operations import CampaignPosition, Shifts
 from deadletter.office.transactions.replays import ReplayRequest, ReplayRound
 from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.features import Clock
@@ -86,7 +86,7 @@ _COPY: Final = sending(
 )
 
 
-class PostgresqlPostman:
+class PostgresqlAtomicReplay:
     """Sends letters of this database back to mailboxes of this database."""
 
     at_once = 5_000  # about a sixth of a second
@@ -135,7 +135,7 @@ class _Round(ReplayRound):
         self._connection = connection
 
     async def take(
-        self, course: Course, ordinals: Sequence[int], leave_out: Collection[str]
+        self, course: CampaignPosition, ordinals: Sequence[int], leave_out: Collection[str]
     ) -> int:
         """Send letters: those that can be copied as they are at once, then look at the others."""
         before = self.letters
@@ -145,7 +145,7 @@ class _Round(ReplayRound):
             await super().take(course, ordinals, leave_out)
         return self.letters - before
 
-    async def _send_plain(self, course: Course, ordinals: Sequence[int]) -> list[int]:
+    async def _send_plain(self, course: CampaignPosition, ordinals: Sequence[int]) -> list[int]:
         """Send what can be copied as it is, without looking at it; return the others."""
         plan = dict(zip(ordinals, self._operations.letters_of(ordinals), strict=True))
         left = dict(plan)
@@ -180,7 +180,7 @@ class _Round(ReplayRound):
         return await self._connection.fetchval(_SOURCE, first) or ""
 
     async def _send_to(
-        self, course: Course, source: str, plan: Mapping[int, int], some: list[int]
+        self, course: CampaignPosition, source: str, plan: Mapping[int, int], some: list[int]
     ) -> list[Any]:
         """Send some letters to one mailbox, of one source if they go home."""
         name = source if course.to is None else stored(course.to)
@@ -204,7 +204,7 @@ class _Round(ReplayRound):
         )
         return rows
 
-    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
+    async def send(self, course: CampaignPosition, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
         by_name: defaultdict[str, list[Candidate]] = defaultdict(list)
         for one in letters:
@@ -220,7 +220,7 @@ class _Round(ReplayRound):
             self.size += sum(one.contents[0] for one in some)
 
     def _copied(
-        self, course: Course, one: Candidate, generation: int, key_id: bytes
+        self, course: CampaignPosition, one: Candidate, generation: int, key_id: bytes
     ) -> tuple[Any, ...]:
         _, rest, digest, mark, mark_key = one.contents
         lineage = Lineage(letter_id=one.id, generation=generation, campaign=course.id)
@@ -252,7 +252,7 @@ SELECT m.seq, m.token FROM deadletter.messages m WHERE {ours("$2", "$3")} FOR SH
 """  # noqa: S608 -- made of constants
 
 
-class PostgresqlUndertaker:
+class PostgresqlAtomicBurial:
     """Keeps letters only of what is still ours."""
 
     def __init__(self, db: Database, broker: PostgresqlBroker, clock: Clock) -> None:

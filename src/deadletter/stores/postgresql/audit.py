@@ -10,7 +10,7 @@ from deadletter.core.seals import Marks
 from deadletter.core.text import shown, stored
 from deadletter.office.transactions.operations import Shifts
 
-from .database import Again, Connection, sealing_of
+from .database import Connection, SerializationFailure, sealing_of
 from .letters_rows import columns
 from .rows import legible, storable
 
@@ -151,7 +151,7 @@ def check_fits(connection: Connection, *, fits: bool) -> None:
     """Begin the transaction anew if the sums are made with another key by now."""
     if not fits:
         connection.office_key = None
-        raise Again
+        raise SerializationFailure
 
 
 def counted(shifts: Shifts) -> tuple[list[Any], Counter[str]]:

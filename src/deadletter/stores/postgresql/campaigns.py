@@ -8,9 +8,9 @@ from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_
 from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.seals import MASK, ItemMoves, Marks, item_changes
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import CampaignFilter, Course
+from deadletter.office.transactions.operations import CampaignFilter, CampaignPosition
 
-from .database import Again, Connection, sealing_of
+from .database import Connection, SerializationFailure, sealing_of
 from .letters_rows import columns
 from .rows import legible, storable
 from .verification import PostgresqlReads
@@ -172,14 +172,14 @@ class CampaignOperations(PostgresqlReads):
         self._done: dict[int, tuple[int, int]] = {}
         self._letters: dict[int, int] = {}  # of items that were found, by ordinal
 
-    async def find_campaign(self, id: str) -> Course | None:
+    async def find_campaign(self, id: str) -> CampaignPosition | None:
         """Return the position of a campaign."""
         row = await self._connection.fetchrow(f"{_FIND} {self._lock}", stored(id))
         if row is None:
             return None
         seq, id_, state, *more, surely, late = legible(row)
         self._done[seq] = surely, late
-        return Course(seq, id_, CampaignState(state), *more)
+        return CampaignPosition(seq, id_, CampaignState(state), *more)
 
     async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
         """Return campaigns with their counts, latest first."""
@@ -200,7 +200,9 @@ class CampaignOperations(PostgresqlReads):
         """Write a campaign without letters, unless it exists."""
         await self._connection.execute(_START, *storable(campaign_row(campaign)))
 
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+    async def set_campaign(
+        self, course: CampaignPosition, state: CampaignState, runs_as: str
+    ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         await self._connection.execute(_CHANGE, state, stored(runs_as), course.seq)
 
@@ -213,7 +215,9 @@ class CampaignOperations(PostgresqlReads):
         wanted = [stored(id_) for id_ in ids]
         return [shown(id_) for (id_,) in await self._connection.fetch(_ORDERED, wanted)]
 
-    async def plan_items(self, course: Course, campaign: Campaign, ids: Sequence[str]) -> int:
+    async def plan_items(
+        self, course: CampaignPosition, campaign: Campaign, ids: Sequence[str]
+    ) -> int:
         """Add letters to a campaign, oldest sent first; return the number of new ones."""
         connection, seq = self._connection, course.seq
         wanted = [stored(id_) for id_ in dict.fromkeys(ids)]
@@ -274,4 +278,4 @@ class CampaignOperations(PostgresqlReads):
 def check_counted(done: str, changed: Sequence[Sequence[Any]]) -> None:
     """Begin the transaction anew if some sums are made with another key by now."""
     if done != f"INSERT 0 {len(changed[0])}":
-        raise Again
+        raise SerializationFailure

@@ -135,7 +135,7 @@ _LOCALLY: Final = "".join(
 )
 
 
-class Again(Exception):
+class SerializationFailure(Exception):
     """Another writer was faster: run the transaction again."""
 
 
@@ -209,7 +209,11 @@ class Database:
         for tries in range(_TRIES):
             try:
                 return await self._once(work)
-            except (Again, asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            except (
+                SerializationFailure,
+                asyncpg.DeadlockDetectedError,
+                asyncpg.SerializationError,
+            ):
                 # The jitter keeps processes out of step.
                 await asyncio.sleep(0.002 * tries * random.random())  # noqa: S311 -- not a secret
         raise Unavailable(
@@ -234,7 +238,7 @@ class Database:
         await connection.execute(begin + settings)
         try:
             result = await work(connection)
-        except (asyncpg.PostgresError, DeadLetterError, Again) as error:
+        except (asyncpg.PostgresError, DeadLetterError, SerializationFailure) as error:
             # After any other error the connection is closed, and the transaction with it.
             if not connection.is_closed() and not is_broken(error):
                 await connection.execute("ROLLBACK")

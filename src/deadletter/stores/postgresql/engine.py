@@ -7,14 +7,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from deadletter.core.errors import ConfigError, no_office
-from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Durability, Features
 from deadletter.ports.letters import LetterStore
 
 from .access import PostgresqlAccess
 from .address import ERRORS, Address, read_url
-from .atomic import PostgresqlPostman, PostgresqlUndertaker
+from .atomic import PostgresqlAtomicBurial, PostgresqlAtomicReplay
 from .database import Connection, Database, Waking, connect
 from .items import PostgresqlItems
 from .ledger import PostgresqlLedger
@@ -177,8 +177,10 @@ class PostgresqlEngine:
         )
         self.ledger: Ledger | None = PostgresqlLedger(self._db)
         self.access: AccessStore = PostgresqlAccess(self._db, clock)
-        self.undertaker: Undertaker | None = PostgresqlUndertaker(self._db, broker, clock)
-        self.postman: Postman | None = PostgresqlPostman(self._db, self._waking, clock)
+        self.atomic_burial: AtomicBurial | None = PostgresqlAtomicBurial(self._db, broker, clock)
+        self.atomic_replay: AtomicReplay | None = PostgresqlAtomicReplay(
+            self._db, self._waking, clock
+        )
         self._items = PostgresqlItems(self._db, self._waking)
         self.items: ItemStore = self._items
 

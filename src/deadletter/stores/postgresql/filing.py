@@ -16,7 +16,7 @@ from deadletter.office.transactions.operations import FiledCounts
 
 from . import groups
 from .audit import OPENED, STATES, check_fits, counted, office_key, office_marks, opened
-from .database import Again
+from .database import SerializationFailure
 from .letters_rows import (
     FOR_COPIES,
     HEAD,
@@ -184,7 +184,7 @@ class PostgresqlFiling(PostgresqlReads):
         for part in _parts(letters):
             rows = [(*row_of(one), *contents_of(one, letter, sealing)) for one, letter in part]
             if await self._connection.fetchval(_INSERT, *columns(rows, 0)) != len(part):
-                raise Again
+                raise SerializationFailure
         for known, letter in letters:
             if letter.original is not None:  # it was edited elsewhere
                 rest = pack_rest(replace(letter, message=letter.original))

@@ -26,7 +26,7 @@ from deadletter.queue_server.model import (
 from deadletter.queue_server.plans import item_numbers
 from deadletter.queue_server.transactions import DeadQueueDeleted
 
-from .database import Again, Connection, Database, Waking
+from .database import Connection, Database, SerializationFailure, Waking
 from .items_operations import (
     ADD_TO_LOAD,
     IS_DEAD_QUEUE,
@@ -239,7 +239,7 @@ class PostgresqlItems(TransactionalItems[PostgresqlItemOperations]):
             try:
                 return await transaction(PostgresqlItemOperations(connection))
             except DeadQueueDeleted as error:
-                raise Again from error
+                raise SerializationFailure from error
 
         return await self._db.write(work)
 

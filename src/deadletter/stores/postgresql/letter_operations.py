@@ -19,7 +19,7 @@ from deadletter.ports.letters import Kept
 
 from . import audit, groups
 from .audit import check_fits, office_key, office_marks
-from .database import Again, Connection, Work
+from .database import Connection, SerializationFailure, Work
 from .filing import PostgresqlFiling
 from .letters_rows import CONTENTS, HEAD, JOINED, WHOLE, for_copies, head_of, whole
 from .replays import BRIEF, ReplayOperations, brief_of
@@ -282,8 +282,8 @@ def keeping(
             return await file_letters(operations, letters, now, limit)
         except _Ruled:
             is_ruled = True
-            raise Again from None
-        except Again:
+            raise SerializationFailure from None
+        except SerializationFailure:
             looks = True
             raise
 

@@ -11,7 +11,7 @@ from deadletter.core.packing import unpack_message
 from deadletter.core.replay_rules import Candidate, Going, Interrupted
 from deadletter.core.seals import ItemMoves
 from deadletter.core.text import shown, stored
-from deadletter.office.transactions.operations import Brief, Course, ReplayedCopy, Shifts
+from deadletter.office.transactions.operations import Brief, CampaignPosition, ReplayedCopy, Shifts
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
 from .audit import OPENED, STATES, counted, opened
@@ -232,7 +232,9 @@ WHERE m.state = 'replaying' GROUP BY l.source
 class ReplayOperations(CampaignOperations):
     """Operations on the letters of campaigns."""
 
-    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+    async def find_sending(
+        self, course: CampaignPosition, behind: int, limit: int
+    ) -> list[Interrupted]:
         """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
         surely, late = self._done[course.seq]
         found: list[Any] = []
@@ -248,7 +250,7 @@ class ReplayOperations(CampaignOperations):
             for ordinal, letter, generation, state, replays in found
         ]
 
-    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+    async def find_plan(self, course: CampaignPosition, place: int, limit: int) -> Sequence[int]:
         """Return the ordinals of the next planned items, from `place` on."""
         end = min(place + limit, course.free)
         if place >= end:
@@ -258,7 +260,7 @@ class ReplayOperations(CampaignOperations):
         self._letters |= plan
         return [*plan]
 
-    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+    async def free_items(self, course: CampaignPosition, limit: int) -> Sequence[int]:
         """Plan letters whose turn by key has come, counted; return their ordinals."""
         rows = await self._connection.fetch(_READY, course.seq, limit)
         if not rows:
@@ -270,7 +272,7 @@ class ReplayOperations(CampaignOperations):
         return ordinals
 
     async def find_candidates(
-        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+        self, course: CampaignPosition, ordinals: Sequence[int], *, bodies: bool
     ) -> list[Candidate]:
         """Return the letters of items, locked, in order; purged ones are missing."""
         letters = self.letters_of(ordinals)
@@ -284,7 +286,9 @@ class ReplayOperations(CampaignOperations):
         """Return the numbers of the letters of items that were found."""
         return [self._letters[ordinal] for ordinal in ordinals]
 
-    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+    async def find_messages(
+        self, course: CampaignPosition, letters: Sequence[Candidate]
+    ) -> list[Message]:
         """Return the messages of letters that were found with `bodies`."""
         self._places |= {(course.id, one.id): one.ordinal for one in letters}
         messages = []
@@ -295,7 +299,7 @@ class ReplayOperations(CampaignOperations):
         return messages
 
     async def take_items(
-        self, course: Course, going: Going, outcome: Outcome, now: datetime
+        self, course: CampaignPosition, going: Going, outcome: Outcome, now: datetime
     ) -> None:
         """Write that letters are out, with their next generation."""
         sent_at = now if outcome is Outcome.SENT else None
@@ -312,7 +316,7 @@ class ReplayOperations(CampaignOperations):
         check_counted(await self._connection.execute(_COUNT_TAKEN, *values), changed)
 
     async def skip_items(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+        self, course: CampaignPosition, ordinals: Sequence[int], before: Outcome, now: datetime
     ) -> list[int]:
         """Write that items are skipped; return the numbers of their letters."""
         letters = self.letters_of(ordinals)
@@ -323,7 +327,7 @@ class ReplayOperations(CampaignOperations):
             await self.settle_items(course.seq, ordinals, Outcome.SKIPPED, now)
         return letters
 
-    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+    async def advance(self, course: CampaignPosition, taken: int, sending: Sequence[int]) -> None:
         """Write how far a campaign has come, and end it if nothing is left to wait for."""
         before = self._done[course.seq]
         main = [ordinal for ordinal in sending if ordinal < course.free]
@@ -393,7 +397,7 @@ class ReplayOperations(CampaignOperations):
         await self._connection.execute(_END, campaign, Outcome.HELD, now, ordinals, behind)
         await self.count_items({(campaign, Outcome.WAITING, Outcome.HELD): behind})
 
-    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+    async def find_next(self, course: CampaignPosition, limit: int) -> list[ReplayNext]:
         """Return the next letters of a campaign, those whose turn by key has come first."""
         ready: Sequence[Any] = ()
         if course.keyed:
@@ -403,14 +407,14 @@ class ReplayOperations(CampaignOperations):
         rows = await self._connection.fetch(_UPCOMING, letters, [*range(len(letters))])
         return [ReplayNext(*legible(row)) for row in rows]
 
-    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+    async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
         behind = await self._connection.fetchval(_STARTED, course.seq)
         plan = await self.find_plan(course, course.taken, limit)
         sizes = await self._connection.fetch(_SIZES, course.seq, self.letters_of(plan))
         return KeyProgress(behind, tuple(1 + size for (size,) in sizes))
 
-    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
         """Return items of a campaign, in the order they go."""
         end, size = after + limit, course.items
         rows = await self._connection.fetch(_OF_CAMPAIGN, course.seq, after, end)

@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from deadletter.core.redact import sqlite_file
 from deadletter.kit import UrlForm
-from deadletter.ports.broker import Broker, Postman, Undertaker
+from deadletter.ports.broker import AtomicBurial, AtomicReplay, Broker
 from deadletter.ports.engine import AccessStore, ItemStore, Ledger
 from deadletter.ports.features import Clock, Dice, Durability, Features
 from deadletter.ports.letters import LetterStore
 
 from .access import SqliteAccess
-from .atomic import SqlitePostman, SqliteUndertaker
+from .atomic import SqliteAtomicBurial, SqliteAtomicReplay
 from .connection import Synchronous
 from .engine import Database
 from .items import SqliteItems
@@ -57,8 +57,8 @@ class SqliteEngine:
         )
         self.ledger: Ledger | None = SqliteLedger(db)
         self.access: AccessStore = SqliteAccess(db)
-        self.undertaker: Undertaker | None = SqliteUndertaker(db, self._mailboxes)
-        self.postman: Postman | None = SqlitePostman(db, self._mailboxes)
+        self.atomic_burial: AtomicBurial | None = SqliteAtomicBurial(db, self._mailboxes)
+        self.atomic_replay: AtomicReplay | None = SqliteAtomicReplay(db, self._mailboxes)
         self._items = SqliteItems(db)
         self.items: ItemStore = self._items
         self.lock_problem = db.lock_problem

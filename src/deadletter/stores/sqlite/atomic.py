@@ -19,7 +19,7 @@ from deadletter.core.seals import MASK, Marks, leaving
 from deadletter.core.text import stored
 from deadletter.core.topology import check_name
 from deadletter.office.transactions.filing import file_letters
-from deadletter.office.transactions.operations import Course, run_now
+from deadletter.office.transactions.operations import CampaignPosition, run_now
 from deadletter.office.transactions.replays import ReplayRequest, ReplayRound
 from deadletter.ports.broker import Burial, Posted
 from deadletter.ports.letters import Kept
@@ -42,7 +42,7 @@ UPDATE mailboxes SET sent_marks = sent_marks + ? {ADD} WHERE id = ?
 _FROM_LETTERS: Final = ") CROSS JOIN letter_contents ON letter = column1"
 
 
-class SqlitePostman:
+class SqliteAtomicReplay:
     """Sends letters of this file back to mailboxes of this file."""
 
     at_once = 1_000
@@ -87,7 +87,7 @@ class _Round(ReplayRound):
         self._marks: dict[int, Marks] = {}
         self._connection = connection
 
-    async def send(self, course: Course, letters: Sequence[Candidate], more: int) -> None:
+    async def send(self, course: CampaignPosition, letters: Sequence[Candidate], more: int) -> None:
         """Put copies into their mailboxes, each with its generation."""
         now = micros(self.now)
         per_box = Counter([course.to or one.source for one in letters])
@@ -131,7 +131,7 @@ class _Round(ReplayRound):
 _LETTER: Final = 8  # rows' worth of work, with all that it is found by
 
 
-class SqliteUndertaker:
+class SqliteAtomicBurial:
     """Keeps letters only of what is still ours."""
 
     def __init__(self, db: Database, broker: SqliteBroker) -> None:

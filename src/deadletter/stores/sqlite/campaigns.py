@@ -6,7 +6,7 @@ from typing import Final
 from deadletter.core.campaign import Campaign, CampaignState, Outcome, campaign_of, campaign_row
 from deadletter.core.query.search_step import left_off_nowhere
 from deadletter.core.seals import ItemMoves, item_changes
-from deadletter.office.transactions.operations import CampaignFilter, Course
+from deadletter.office.transactions.operations import CampaignFilter, CampaignPosition
 
 from .audit import ADD, item_marks
 from .sql import fetch, ids, micros, numbers, shown, storable, stored, when, write
@@ -88,13 +88,13 @@ _KEYED: Final = "UPDATE campaigns SET keyed = 1, items = ?, free = ? WHERE seq =
 class CampaignOperations(SqliteReads):
     """Operations on campaigns; none of them ever waits."""
 
-    async def find_campaign(self, id: str) -> Course | None:
+    async def find_campaign(self, id: str) -> CampaignPosition | None:
         """Return the position of a campaign."""
         row = self._connection.execute(_FIND, (stored(id),)).fetchone()
         if row is None:
             return None
         seq, id_, state, *more = map(shown, row)
-        return Course(seq, id_, CampaignState(state), *more)
+        return CampaignPosition(seq, id_, CampaignState(state), *more)
 
     async def find_campaigns(self, wanted: CampaignFilter) -> list[Campaign]:
         """Return campaigns with their counts, latest first."""
@@ -128,7 +128,9 @@ class CampaignOperations(SqliteReads):
         row = storable((id_, query, micros(created_at), *more))
         write(self._connection, _START, [row], "ON CONFLICT (id) DO NOTHING")
 
-    async def set_campaign(self, course: Course, state: CampaignState, runs_as: str) -> None:
+    async def set_campaign(
+        self, course: CampaignPosition, state: CampaignState, runs_as: str
+    ) -> None:
         """Write another state of a campaign, and the principal that it runs as."""
         self._connection.execute(_CHANGE, (state.value, stored(runs_as), course.seq))
 
@@ -140,7 +142,9 @@ class CampaignOperations(SqliteReads):
         """Return the ids of letters that exist, oldest sent first."""
         return [row[0] for row in fetch(self._connection, "id", _ORDERED, (ids(letters),))]
 
-    async def plan_items(self, course: Course, campaign: Campaign, letters: Sequence[str]) -> int:
+    async def plan_items(
+        self, course: CampaignPosition, campaign: Campaign, letters: Sequence[str]
+    ) -> int:
         """Add letters to a campaign, oldest sent first; return the number of new ones."""
         first = course.items
         adding = {"campaign": course.seq, "items": first, "ids": ids(letters)}

@@ -9,7 +9,7 @@ from deadletter.core.letter import State
 from deadletter.core.message import Message
 from deadletter.core.replay_rules import Candidate, Going, Interrupted
 from deadletter.core.seals import ItemMoves
-from deadletter.office.transactions.operations import Brief, Course, ReplayedCopy, Shifts
+from deadletter.office.transactions.operations import Brief, CampaignPosition, ReplayedCopy, Shifts
 from deadletter.ports.letters import KeyProgress, ReplayItems, ReplayNext
 
 from . import groups
@@ -188,7 +188,9 @@ WHERE l.state = 'replaying' GROUP BY l.source
 class ReplayOperations(CampaignOperations):
     """Operations on the letters of campaigns; none of them ever waits."""
 
-    async def find_sending(self, course: Course, behind: int, limit: int) -> list[Interrupted]:
+    async def find_sending(
+        self, course: CampaignPosition, behind: int, limit: int
+    ) -> list[Interrupted]:
         """Return items that are `sending`, by ordinal, from the one behind `behind` on."""
         columns = "ordinal, letter, generation, state, replays"
         rows = fetch(self._connection, columns, _SENDING, (course.seq, behind, limit))
@@ -197,11 +199,11 @@ class ReplayOperations(CampaignOperations):
             for ordinal, letter, generation, state, replays in rows
         ]
 
-    async def find_plan(self, course: Course, place: int, limit: int) -> Sequence[int]:
+    async def find_plan(self, course: CampaignPosition, place: int, limit: int) -> Sequence[int]:
         """Return the ordinals of the next planned items, from `place` on."""
         return range(place, min(place + limit, course.free))
 
-    async def free_items(self, course: Course, limit: int) -> Sequence[int]:
+    async def free_items(self, course: CampaignPosition, limit: int) -> Sequence[int]:
         """Plan letters whose turn by key has come, counted; return their ordinals."""
         start = course.items
         letters = [one for (one,) in self._connection.execute(_READY, (course.seq, limit))]
@@ -212,7 +214,7 @@ class ReplayOperations(CampaignOperations):
         return range(start, start + len(letters))
 
     async def find_candidates(
-        self, course: Course, ordinals: Sequence[int], *, bodies: bool
+        self, course: CampaignPosition, ordinals: Sequence[int], *, bodies: bool
     ) -> list[Candidate]:
         """Return the letters of items, in order; purged ones are missing."""
         asked: dict[str, Any] = {"campaign": course.seq}
@@ -227,12 +229,14 @@ class ReplayOperations(CampaignOperations):
         rows = fetch(self._connection, _COPY, select, asked)
         return [Candidate(*(*row[:7], row[7:])) for row in rows]
 
-    async def find_messages(self, course: Course, letters: Sequence[Candidate]) -> list[Message]:
+    async def find_messages(
+        self, course: CampaignPosition, letters: Sequence[Candidate]
+    ) -> list[Message]:
         """Return the messages of letters that were found with `bodies`."""
         return [one.contents for one in letters]
 
     async def take_items(
-        self, course: Course, going: Going, outcome: Outcome, now: datetime
+        self, course: CampaignPosition, going: Going, outcome: Outcome, now: datetime
     ) -> None:
         """Write that letters are out, with their next generation."""
         span = {
@@ -253,12 +257,12 @@ class ReplayOperations(CampaignOperations):
         await self.count_items(moves)
 
     async def skip_items(
-        self, course: Course, ordinals: Sequence[int], before: Outcome, now: datetime
+        self, course: CampaignPosition, ordinals: Sequence[int], before: Outcome, now: datetime
     ) -> list[int]:
         """Write that items are skipped; return the numbers of their letters."""
         return self._mark(course.seq, ordinals, Outcome.SKIPPED, now)
 
-    async def advance(self, course: Course, taken: int, sending: Sequence[int]) -> None:
+    async def advance(self, course: CampaignPosition, taken: int, sending: Sequence[int]) -> None:
         """Write how far a campaign has come, and end it if nothing is left to wait for."""
         if taken != course.taken:
             self._connection.execute(_MOVE_ON, (taken, course.seq))
@@ -318,7 +322,7 @@ class ReplayOperations(CampaignOperations):
         write(self._connection, _HOLD, held)
         await self.count_items({(campaign, Outcome.WAITING, Outcome.HELD): behind})
 
-    async def find_next(self, course: Course, limit: int) -> list[ReplayNext]:
+    async def find_next(self, course: CampaignPosition, limit: int) -> list[ReplayNext]:
         """Return the next letters of a campaign, those whose turn by key has come first."""
         found: list[Row] = []
         if course.keyed:
@@ -327,14 +331,14 @@ class ReplayOperations(CampaignOperations):
         found += fetch(self._connection, _NAMED, _UPCOMING, (course.seq, course.taken, end))
         return [ReplayNext(*row) for row in found]
 
-    async def find_progress(self, course: Course, limit: int) -> KeyProgress:
+    async def find_progress(self, course: CampaignPosition, limit: int) -> KeyProgress:
         """Return how far keys have come, and the sizes of the next `limit` ones."""
         (behind,) = self._connection.execute(_STARTED, {"campaign": course.seq}).fetchone()
         end = min(course.taken + limit, course.free)
         sizes = self._connection.execute(_SIZES, (course.seq, course.taken, end))
         return KeyProgress(behind, tuple(1 + size for (size,) in sizes))
 
-    async def find_items(self, course: Course, after: int, limit: int) -> ReplayItems:
+    async def find_items(self, course: CampaignPosition, after: int, limit: int) -> ReplayItems:
         """Return items of a campaign, in the order they go."""
         end, size = after + limit, course.items
         rows = fetch(self._connection, _TOLD, _OF_CAMPAIGN, (course.seq, after, end))

@@ -13,14 +13,14 @@ from deadletter.core.letter import DeadLetter, State
 from deadletter.core.message import Delivery
 from deadletter.ports import (
     Acked,
+    AtomicBurial,
+    AtomicReplay,
     Burial,
     Engine,
     Fate,
     Kept,
     LetterStore,
     Posted,
-    Postman,
-    Undertaker,
 )
 
 from .fakes import START, FakeClock
@@ -28,7 +28,7 @@ from .letters_bench import ANNA, a_letter
 from .queue_bench import LEASE, MailboxBench, a_message, drained
 
 
-class PostmanContract(MailboxBench):
+class AtomicReplayContract(MailboxBench):
     """For engines whose mailboxes and office are one."""
 
     async def test_copies_are_there_as_they_were_and_recorded_as_sent(self, engine: Engine) -> None:
@@ -42,7 +42,7 @@ class PostmanContract(MailboxBench):
         )
         await _planned(engine, letter)
 
-        posted = await _postman(engine).send_back("c-1", limit=10)
+        posted = await _atomic_replay(engine).send_back("c-1", limit=10)
 
         assert posted == Posted(1, len(letter.message.body))
         (copy,) = await _arrived(engine)
@@ -66,7 +66,7 @@ class PostmanContract(MailboxBench):
         ]
         await _planned(engine, *letters)
 
-        await _postman(engine).send_back("c-1", limit=10)
+        await _atomic_replay(engine).send_back("c-1", limit=10)
 
         found = [copy.message for copy in await _arrived(engine)]
         by_id = {copy.id: copy for copy in found}
@@ -82,7 +82,7 @@ class PostmanContract(MailboxBench):
         letters = [a_letter() for _ in range(5)]
         await _planned(engine, *letters)
 
-        sent = [await _postman(engine).send_back("c-1", limit=2) for _ in range(4)]
+        sent = [await _atomic_replay(engine).send_back("c-1", limit=2) for _ in range(4)]
 
         assert [posted.letters for posted in sent] == [2, 2, 1, 0]
         found = [copy.message.id for copy in await _arrived(engine)]
@@ -95,7 +95,7 @@ class PostmanContract(MailboxBench):
         await _planned(engine, *letters)
         (taken,) = await _office(engine).take_replay("c-1", limit=1)
 
-        await _postman(engine).send_back("c-1", limit=10)
+        await _atomic_replay(engine).send_back("c-1", limit=10)
 
         copies = await _arrived(engine)
         assert copies[0].message.id == taken.message.id
@@ -106,7 +106,7 @@ class PostmanContract(MailboxBench):
         worn, fresh = a_letter(replays=2), a_letter()
         await _planned(engine, worn, fresh, cap=2)
 
-        posted = await _postman(engine).send_back("c-1", limit=10)
+        posted = await _atomic_replay(engine).send_back("c-1", limit=10)
 
         assert posted.letters == 1
         (copy,) = await _arrived(engine)
@@ -121,8 +121,8 @@ class PostmanContract(MailboxBench):
         await drained(engine.broker.source("a"))
         await _planned(engine, closed, *letters)
 
-        first = await _postman(engine).send_back("c-1", limit=4)
-        rest = await _postman(engine).send_back("c-1", limit=4)
+        first = await _atomic_replay(engine).send_back("c-1", limit=4)
+        rest = await _atomic_replay(engine).send_back("c-1", limit=4)
 
         assert (first.letters, rest.letters) == (4, 2)
         for name in ("a", "b", "c"):
@@ -134,7 +134,7 @@ class PostmanContract(MailboxBench):
     async def test_a_campaign_may_send_elsewhere(self, engine: Engine) -> None:
         await _planned(engine, a_letter(), to="elsewhere")
 
-        await _postman(engine).send_back("c-1", limit=10)
+        await _atomic_replay(engine).send_back("c-1", limit=10)
 
         assert await _arrived(engine) == []
         assert len(await _arrived(engine, of="elsewhere")) == 1
@@ -143,7 +143,7 @@ class PostmanContract(MailboxBench):
         await _planned(engine, a_letter())
         await _office(engine).set_campaign("c-1", CampaignState.PAUSED, ANNA)
 
-        assert await _postman(engine).send_back("c-1", limit=10) == Posted()
+        assert await _atomic_replay(engine).send_back("c-1", limit=10) == Posted()
 
         assert await _arrived(engine) == []
 
@@ -152,7 +152,7 @@ class PostmanContract(MailboxBench):
         future = a_letter(expires_at=START + timedelta(days=400))
         await _planned(engine, past, future)
 
-        await _postman(engine).send_back("c-1", limit=10)
+        await _atomic_replay(engine).send_back("c-1", limit=10)
 
         first, second = await _arrived(engine)
         assert first.message.expires_at is None
@@ -163,13 +163,13 @@ class PostmanContract(MailboxBench):
         source = engine.broker.source("orders")
         assert not await source.receive(limit=1, wait=0, lease=30.0)
 
-        await _postman(engine).send_back("c-1", limit=10)
+        await _atomic_replay(engine).send_back("c-1", limit=10)
 
         assert await source.receive(limit=1, wait=self.patience, lease=30.0)
 
     async def test_an_unknown_campaign_is_said_so(self, engine: Engine) -> None:
         with pytest.raises(DeadLetterError, match="no campaign"):
-            await _postman(engine).send_back("nowhere", limit=10)
+            await _atomic_replay(engine).send_back("nowhere", limit=10)
 
 
 async def _planned(engine: Engine, *letters: DeadLetter, **more: Any) -> None:
@@ -190,9 +190,9 @@ async def _counts(engine: Engine) -> dict[Outcome, int]:
     return {outcome: n for outcome, n in campaign.counts.items() if n}
 
 
-def _postman(engine: Engine) -> Postman:
-    assert engine.postman is not None
-    return engine.postman
+def _atomic_replay(engine: Engine) -> AtomicReplay:
+    assert engine.atomic_replay is not None
+    return engine.atomic_replay
 
 
 def _office(engine: Engine) -> LetterStore:
@@ -200,7 +200,7 @@ def _office(engine: Engine) -> LetterStore:
     return engine.letters
 
 
-class UndertakerContract(MailboxBench):
+class AtomicBurialContract(MailboxBench):
     """For engines whose mailboxes and office are one."""
 
     async def test_a_letter_of_ours_is_kept_and_its_delivery_stays_ours(
@@ -209,7 +209,7 @@ class UndertakerContract(MailboxBench):
         await self.sent(engine, a_message(b"hello"))
         delivery = await self.received(engine)
 
-        (kept,) = await _undertaker(engine).bury([_burial(delivery)])
+        (kept,) = await _atomic_burial(engine).bury([_burial(delivery)])
 
         assert isinstance(kept, Kept)
         (letter,) = await _burial_contract_office(engine).get([kept.id])
@@ -224,7 +224,7 @@ class UndertakerContract(MailboxBench):
         lost, *ours = await _take(engine, 3)
         assert await engine.broker.source("orders").settle([Acked(lost)]) == [True]
 
-        answers = await _undertaker(engine).bury(
+        answers = await _atomic_burial(engine).bury(
             [_burial(ours[0]), _burial(lost), _burial(ours[1])]
         )
 
@@ -239,7 +239,7 @@ class UndertakerContract(MailboxBench):
         delivery = await self.received(engine, lease=1.0)
         await self.pass_time(clock, 1.5)
 
-        assert await _undertaker(engine).bury([_burial(delivery)]) == [None]
+        assert await _atomic_burial(engine).bury([_burial(delivery)]) == [None]
         assert not (await _burial_contract_office(engine).find()).heads
 
     async def test_what_somebody_else_holds_is_not_ours(
@@ -251,12 +251,12 @@ class UndertakerContract(MailboxBench):
         await engine.broker.sweep()
         theirs = await self.received(engine, alone=True)
 
-        assert await _undertaker(engine).bury([_burial(mine)]) == [None]
-        (kept,) = await _undertaker(engine).bury([_burial(theirs)])
+        assert await _atomic_burial(engine).bury([_burial(mine)]) == [None]
+        (kept,) = await _atomic_burial(engine).bury([_burial(theirs)])
         assert kept is not None
 
     async def test_burying_nothing_is_fine(self, engine: Engine) -> None:
-        assert list(await _undertaker(engine).bury([])) == []
+        assert list(await _atomic_burial(engine).bury([])) == []
 
 
 async def _take(engine: Engine, count: int) -> Sequence[Delivery]:
@@ -271,9 +271,9 @@ def _burial(delivery: Delivery) -> Burial:
     return Burial(delivery, a_letter(message.body, message_id=message.id))
 
 
-def _undertaker(engine: Engine) -> Undertaker:
-    assert engine.undertaker is not None
-    return engine.undertaker
+def _atomic_burial(engine: Engine) -> AtomicBurial:
+    assert engine.atomic_burial is not None
+    return engine.atomic_burial
 
 
 def _burial_contract_office(engine: Engine) -> LetterStore:

@@ -143,8 +143,8 @@ async def planned(engine: PostgresqlEngine, *letters: DeadLetter, cap: int = 5) 
 
 
 async def send_back(engine: PostgresqlEngine, *, limit: int = 500) -> Posted:
-    assert engine.postman is not None
-    return await engine.postman.send_back("c-1", limit=limit)
+    assert engine.atomic_replay is not None
+    return await engine.atomic_replay.send_back("c-1", limit=limit)
 
 
 async def arrived(engine: PostgresqlEngine) -> list[Message]:

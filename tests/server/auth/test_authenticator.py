@@ -7,8 +7,8 @@ import pytest
 from deadletter.core.access import Role, Token
 from deadletter.core.errors import Unavailable
 from deadletter.ports import AccessStore
-from deadletter.server.auth.door import Door
-from deadletter.server.context import Place
+from deadletter.server.auth.authenticator import Authenticator
+from deadletter.server.context import ServerContext
 from deadletter.testing.fakes import FakeClock, eventually
 from server.conftest import token
 
@@ -38,19 +38,19 @@ def looks(access: AccessStore, monkeypatch: pytest.MonkeyPatch) -> SlowLooks:
 
 
 @pytest.fixture
-def door(access: AccessStore, clock: FakeClock) -> Door:
-    return Door(access, clock)
+def authenticator(access: AccessStore, clock: FakeClock) -> Authenticator:
+    return Authenticator(access, clock)
 
 
 async def test_requests_after_a_revocation_are_not_answered_from_older_state(
-    door: Door, guarded: Place, access: AccessStore, looks: SlowLooks
+    authenticator: Authenticator, guarded: ServerContext, access: AccessStore, looks: SlowLooks
 ) -> None:
     shown = await token(guarded, Role.READER)
-    early = asyncio.create_task(door.token(shown))
+    early = asyncio.create_task(authenticator.token(shown))
     await eventually(lambda: looks.seen == 1)
 
     await access.revoke(shown.split("_")[1])
-    late = asyncio.create_task(door.token(shown))
+    late = asyncio.create_task(authenticator.token(shown))
     looks.tell()
 
     assert await late is None
@@ -58,12 +58,12 @@ async def test_requests_after_a_revocation_are_not_answered_from_older_state(
 
 
 async def test_many_who_ask_at_once_are_looked_up_together(
-    door: Door, guarded: Place, looks: SlowLooks
+    authenticator: Authenticator, guarded: ServerContext, looks: SlowLooks
 ) -> None:
     shown = [await token(guarded, Role.READER, name=name) for name in ("a", "b")]
     looks.tell()
 
-    found = await asyncio.gather(*(door.token(one) for one in shown * 50))
+    found = await asyncio.gather(*(authenticator.token(one) for one in shown * 50))
 
     names = [one.to.name for one in found if one is not None]
     assert names == ["a", "b"] * 50
@@ -71,10 +71,10 @@ async def test_many_who_ask_at_once_are_looked_up_together(
 
 
 async def test_a_cancelled_request_does_not_cancel_others(
-    door: Door, guarded: Place, looks: SlowLooks
+    authenticator: Authenticator, guarded: ServerContext, looks: SlowLooks
 ) -> None:
     shown = await token(guarded, Role.READER)
-    leaving, staying = [asyncio.create_task(door.token(shown)) for _ in range(2)]
+    leaving, staying = [asyncio.create_task(authenticator.token(shown)) for _ in range(2)]
     await eventually(lambda: looks.seen == 1)
 
     leaving.cancel()
@@ -84,9 +84,12 @@ async def test_a_cancelled_request_does_not_cancel_others(
 
 
 async def test_a_store_that_never_answers_is_out_of_reach(
-    door: Door, guarded: Place, looks: SlowLooks, monkeypatch: pytest.MonkeyPatch
+    authenticator: Authenticator,
+    guarded: ServerContext,
+    looks: SlowLooks,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deadletter.server.auth.door._PATIENCE", -1.0)
+    monkeypatch.setattr("deadletter.server.auth.authenticator._PATIENCE", -1.0)
 
     with pytest.raises(Unavailable):
-        await door.token(await token(guarded, Role.READER))
+        await authenticator.token(await token(guarded, Role.READER))

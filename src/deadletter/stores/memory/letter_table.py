@@ -15,7 +15,7 @@ from deadletter.core.seals import MASK, Sealing
 from deadletter.office.transactions.operations import Brief
 
 
-class OnShelf(Struct, kw_only=True):
+class StoredLetter(Struct, kw_only=True):
     """A letter that is there: as it came, and what is known of it now."""
 
     seq: int
@@ -71,15 +71,15 @@ class OnShelf(Struct, kw_only=True):
         )
 
 
-class Shelf:
+class LetterTable:
     """All letters of an office, and its audit."""
 
     def __init__(self) -> None:
         self.sealing = Sealing()  # given its keys once the office is open
         self.marks = self.sealing.marks()  # that the sums are made of
         self.sums = Sums(0, 0, 0)
-        self.by_id: dict[str, OnShelf] = {}
-        self.by_seq: dict[int, OnShelf] = {}
+        self.by_id: dict[str, StoredLetter] = {}
+        self.by_seq: dict[int, StoredLetter] = {}
         self.last_seq = 0  # also of letters that are gone
         self.groups: dict[str, Group] = {}
         self.rules: dict[str, tuple[GroupRule, ...]] = {}
@@ -89,11 +89,11 @@ class Shelf:
         self.entries: list[AuditEntry] = []
         self.tally: Counter[str] = Counter()  # kept, purged, expired
 
-    def given(self, ids: Iterable[str]) -> list[OnShelf]:
+    def given(self, ids: Iterable[str]) -> list[StoredLetter]:
         """The letters of these ids, each once, in this order."""
         return [self.by_id[id_] for id_ in dict.fromkeys(ids) if id_ in self.by_id]
 
-    def newest_first(self) -> list[OnShelf]:
+    def newest_first(self) -> list[StoredLetter]:
         """All letters in the order of every list."""
         return sorted(
             self.by_id.values(), key=lambda kept: (kept.head.dead_at, kept.seq), reverse=True
@@ -106,7 +106,7 @@ class Shelf:
             rest = pack_rest(structs.replace(letter, message=letter.original))
             original = self.sealing.message(known.head, known.digest, rest)
         self.last_seq = seq = self.last_seq + 1
-        self.by_id[known.head.id] = self.by_seq[seq] = OnShelf(
+        self.by_id[known.head.id] = self.by_seq[seq] = StoredLetter(
             seq=seq,
             letter=letter,
             known=structs.replace(known, seq=seq),

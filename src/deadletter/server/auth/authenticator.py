@@ -14,7 +14,7 @@ from litestar.exceptions import (
 )
 from msgspec import Struct
 
-from deadletter.core.access import Pass, Role, Session, Token, to_the_hour
+from deadletter.core.access import Identity, Role, Session, Token, to_the_hour
 from deadletter.core.errors import BackendError, Unavailable
 from deadletter.core.letter import By
 from deadletter.ports import AccessStore, LetterStore
@@ -181,7 +181,7 @@ class Watch:
         return found is not None and found.to == known.to
 
 
-LOCAL: Final = Pass(name="local", role=Role.ADMIN)
+LOCAL: Final = Identity(name="local", role=Role.ADMIN)
 CSRF_HEADER: Final = "x-csrf-token"
 _TOGETHER: Final = 256  # tokens looked for at once
 _WAITING: Final = 100_000
@@ -193,12 +193,12 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 class Caller(Struct, frozen=True):
     """The caller of a request, with its session or token."""
 
-    who: Pass
+    who: Identity
     session: Session | None = None
     token: Token | None = None
 
 
-class Door:
+class Authenticator:
     """Knows everybody who may come in. One for each server."""
 
     def __init__(self, access: AccessStore | None, clock: PortsClock) -> None:
