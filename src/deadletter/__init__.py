@@ -19,6 +19,7 @@ _HOMES = {
     ".client": ("Client",),
     ".core.backoff": ("Exponential", "Fixed", "Linear", "NoBackoff"),
     ".core.brake": ("BrakePolicy",),
+    ".core.campaign": ("Care",),
     ".core.failure.classify": ("ErrorClassifier", "Rule", "rules_from_toml"),
     ".core.errors": (
         "BackendError",
@@ -39,6 +40,7 @@ _HOMES = {
     ".core.message": ("Delivery", "Message"),
     ".core.policy": ("DLQPolicy", "Disposition", "ErrorBudgetPolicy", "LimitMode", "Route"),
     ".office.office": ("Office",),
+    ".office.replays": ("ReplayRequest",),
     ".profiles": ("PROFILES", "Profile"),
     ".runtime.handlers": ("Context",),
     ".runtime.registration": ("RegisteredHandler",),

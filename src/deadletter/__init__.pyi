@@ -8,6 +8,7 @@ from .core.backoff import Fixed as Fixed
 from .core.backoff import Linear as Linear
 from .core.backoff import NoBackoff as NoBackoff
 from .core.brake import BrakePolicy as BrakePolicy
+from .core.campaign import Care as Care
 from .core.errors import BackendError as BackendError
 from .core.errors import ConfigError as ConfigError
 from .core.errors import Conflict as Conflict
@@ -38,6 +39,7 @@ from .core.policy import LimitMode as LimitMode
 from .core.policy import Route as Route
 from .loading import load_app as load_app
 from .office.office import Office as Office
+from .office.replays import ReplayRequest as ReplayRequest
 from .profiles import PROFILES as PROFILES
 from .profiles import Profile as Profile
 from .wiring.engines import open_engine as open_engine

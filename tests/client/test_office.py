@@ -11,7 +11,7 @@ from client.serving import Served, beside
 from deadletter.client import Client
 from deadletter.client.office import RemoteOffice
 from deadletter.core.campaign import CampaignState, Outcome
-from deadletter.core.errors import Conflict, NotFound
+from deadletter.core.errors import ConfigError, Conflict, NotFound
 from deadletter.core.letter import By, Changes, DeadLetter, GroupStatus, State
 from deadletter.office.letters import LettersProtocol
 from deadletter.office.office import GroupsProtocol, MailboxesProtocol, Office, OfficeProtocol
@@ -65,6 +65,30 @@ async def test_both_offices_take_the_same_arguments(
                 given = inspect.signature(getattr(part, verb)).parameters
                 wanted = [known for known in inspect.signature(asked).parameters if known != "self"]
                 assert [known for known in given if known in wanted] == wanted, verb
+
+
+async def test_a_replay_is_chosen_by_a_search(
+    office: OfficeProtocol, letters: list[DeadLetter]
+) -> None:
+    await office.mailboxes.create(QueueOptions(name=letters[0].head.source), BY)
+
+    request = ReplayRequest(chosen=await office.choose("is:pending"), by=BY, limit=2)
+    plan = await office.replays.plan(request)
+    replay = await office.replays.begin(request)
+    sent = await office.replays.run(replay.id)
+
+    assert plan.verdicts == {"ready": 2}
+    assert sent.counts == {Outcome.SENT: 2}
+
+
+@pytest.mark.parametrize(
+    ("query", "error"), [("timeout", ConfigError), ("source:nothing", NotFound)]
+)
+async def test_letters_to_replay_are_named_by_fields(
+    office: OfficeProtocol, letters: list[DeadLetter], query: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await office.choose(query)
 
 
 async def test_letters_are_found_read_and_edited(

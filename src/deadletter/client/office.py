@@ -18,6 +18,7 @@ from deadletter.office.archive_import import TakenIn, checked, taken_before
 from deadletter.office.exports import write_sheet
 from deadletter.office.groups import GroupLine, GroupPage, Regrouped, RuleLine
 from deadletter.office.mailboxes import Outage, Released
+from deadletter.office.selection import Chosen, choose_letters
 from deadletter.office.stats import Stats
 from deadletter.office.variants import Variants
 from deadletter.ports import QueueInfo, QueueOptions
@@ -146,6 +147,10 @@ class RemoteOffice:
         self.groups = RemoteGroups(client)
         self.replays = RemoteReplays(client)
         self.mailboxes = RemoteMailboxes(client)
+
+    async def choose(self, query: str) -> Chosen:
+        """Return the letters that a search finds now, for a `ReplayRequest`."""
+        return await choose_letters(self.letters, query)
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100

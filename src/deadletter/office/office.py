@@ -41,6 +41,7 @@ from .preflight import Fits
 from .replay import Replay
 from .replays import OtherServers, Replays, ReplaysProtocol
 from .retention import ABANDONED, KEEP, Retention
+from .selection import Chosen, choose_letters
 from .stats import Stats, collect, waiting
 from .variants import group_variants
 from .verify import Verified, verify
@@ -174,6 +175,17 @@ class OfficeProtocol(Protocol):
     @property
     def mailboxes(self) -> MailboxesProtocol:
         """List, create, change and delete mailboxes; list and end outages."""
+
+    async def choose(self, query: str) -> Chosen:
+        """
+        Return the letters that a search finds now, for a `ReplayRequest`.
+
+        Raises NotFound if there are none, and ConfigError for words without a field: they
+        may match anything.
+
+        Args:
+            query: The letters to choose, such as `is:pending group:4f2a`.
+        """
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100
@@ -412,6 +424,10 @@ class Office:
         )
         self.replays = Replays(self.store, sender, servers)
         self._clock = clock
+
+    async def choose(self, query: str) -> Chosen:
+        """Return the letters that a search finds now, for a `ReplayRequest`."""
+        return await choose_letters(self.letters, query)
 
     async def audit(
         self, *, target: str | None = None, after: int = 0, limit: int = 100

@@ -181,6 +181,12 @@ async def found_by(
     return Chosen(tuple(ids), text, len(ids) == most)
 
 
+async def choose_letters(letters: Freezes, query: str) -> Chosen:
+    """Return the letters that a search by fields finds now; free words are rejected."""
+    check_words(query, allowed=False, how="write text:WORD")
+    return await found_by(letters, query)
+
+
 PLAN_DAYS: Final = 7  # that a plan may wait for its start: what it showed gets old
 _UNDER_WAY: Final = 25  # looks whether a batch that was being sent has ended
 _ITEMS: Final = 1_000  # of a campaign, looked at in one go
