@@ -87,7 +87,7 @@ class LetterHead(Struct, frozen=True, kw_only=True, gc=False):
     replays: int = 0
     conflict: bool = False  # its message id was reused with another body
     size: int = 0
-    revision: int = 0  # grows with every change
+    revision: int = 0  # grows with every change of state, message or head
 
     @property
     def category(self) -> ErrorCategory:

@@ -510,6 +510,9 @@ def of_sources(node: Node, sources: Sequence[str]) -> Node:
     return All((node, Term("source", Op.IS, names)))
 
 
+_COUNTED: Final = frozenset(State) | {"open"}  # values of `is:` that counts by state answer
+
+
 def counted_by(
     node: Node, counts: Mapping[str, Mapping[State, int]], sources: Sequence[str]
 ) -> int | None:
@@ -518,7 +521,7 @@ def counted_by(
     states, names = frozenset(State), frozenset(sources or counts)
     for term in terms:
         match term:
-            case Term("is", Op.IS, values) if "conflict" not in values:
+            case Term("is", Op.IS, values) if _COUNTED.issuperset(values):
                 named = {State(value) for value in values if value != "open"}
                 states &= named | (OPEN if "open" in values else frozenset())
             case Term("source", Op.IS, values):

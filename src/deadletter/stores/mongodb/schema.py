@@ -1,8 +1,8 @@
 """
 The collections, and what is indexed in them.
 
-Every list of letters is ordered by `place`, see `times`. The order of the fields in
-an index is: what is equal, then the place.
+Every list of letters is ordered by `place`, see `letters_documents.place`. The order of
+the fields in an index is: equal values first, then the place.
 """
 
 from contextlib import suppress
@@ -38,7 +38,7 @@ _EMPTY: Final[Document] = {
     "expired": 0,
     "audit_seq": 0,
     "audit_hash": "",
-    "marks_key": NO_KEY,  # of the sums that follow, see core/marks.py
+    "marks_key": NO_KEY,  # of the sums that follow, see core/seals.py
     "letter_marks": 0,
     "deaths": 0,
     "death_marks": 0,

@@ -1,4 +1,4 @@
--- Seals on letters, and sums by identity, see core/seals.py and core/marks.py. Letters
+-- Seals on letters, and sums by identity, see core/seals.py. Letters
 -- that are there already have no seals until a chore seals them as they are, and
 -- messages no marks; what is there is where the sums begin.
 ALTER TABLE deadletter.letter_contents
@@ -7,7 +7,7 @@ ALTER TABLE deadletter.letter_contents
 ALTER TABLE deadletter.letter_originals ADD COLUMN seal bytea;
 ALTER TABLE deadletter.messages ADD COLUMN mark bigint;
 
--- The weights are those of core/marks.py.
+-- The weights are those of core/seals.py.
 ALTER TABLE deadletter.tally ADD COLUMN marks bigint NOT NULL DEFAULT 0;
 UPDATE deadletter.tally SET marks = (n::numeric * CASE fate
         WHEN 'sent' THEN 1566709077

@@ -1,4 +1,4 @@
--- When each version of an application was first seen at a mailbox, see core/versions.py.
+-- When each version of an application was first seen at a mailbox, see core/query/versions.py.
 CREATE TABLE deadletter.versions (
     source     text NOT NULL,
     version    text NOT NULL,

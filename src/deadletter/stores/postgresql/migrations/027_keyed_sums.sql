@@ -1,4 +1,4 @@
--- Sums by identity may be made with a key, see core/marks.py; beside each is the id of
+-- Sums by identity may be made with a key, see core/seals.py; beside each is the id of
 -- its key. Those that are there have none. Campaigns get sums of their letters by what
 -- became of them; what is there is where they begin.
 ALTER TABLE deadletter.mailboxes

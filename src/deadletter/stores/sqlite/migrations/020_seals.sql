@@ -1,4 +1,4 @@
--- Seals on letters, and sums by identity, see core/seals.py and core/marks.py. Letters
+-- Seals on letters, and sums by identity, see core/seals.py. Letters
 -- that are there already have no seals until a chore seals them as they are; what is
 -- there is where the sums begin.
 ALTER TABLE letter_contents ADD COLUMN seal BLOB;          -- of the message
