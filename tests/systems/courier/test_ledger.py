@@ -148,7 +148,7 @@ class TestShortMemory:
         async def is_gone() -> bool:
             return not await rig.ledger()
 
-        await eventually(is_gone, within=10)
+        await eventually(is_gone, within=60)
         await rig.report()  # nobody remembers, so it is processed anew
         await eventually(lambda: len(rig.stand.seen) == 2, within=10)
 
