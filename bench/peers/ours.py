@@ -103,7 +103,7 @@ async def confirm(app: App, n: int) -> Measured:
     campaigns = await office(app)
     campaign = await campaigns.start("is:pending", By("bench", "all of it"), limit=n)
     await campaigns.run(campaign.id)
-    again = App(app.url)
+    again = App(app.url, office_durability="kill-safe")
     last = asyncio.Event()
     watch = Watch(n, last.set)
 
