@@ -11,14 +11,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "systems"))
 
-from reports import Outcome, merge_outcomes, read_report
+from reports import Outcome, Report, merge_outcomes, read_report
 
 
 def main(folder: Path) -> None:
     """Print one line for each of them."""
-    reports = [read_report(file) for file in sorted(folder.glob("*.xml"))]
-    first_runs_first = sorted(reports, key=lambda report: report.is_retry)
-    for test, outcome in merge_outcomes(first_runs_first).items():
+    reports: list[Report] = []
+    for file in sorted(folder.glob("*.xml")):
+        try:
+            reports.append(read_report(file))
+        except ValueError as error:
+            print(error)
+    reports.sort(key=lambda report: report.is_retry)  # first runs first
+    for test, outcome in merge_outcomes(reports).items():
         if outcome is Outcome.RETRIED:
             print(f"{outcome}: {test}")
 

@@ -11,7 +11,7 @@ from markdown import table
 sys.path.insert(0, str(Path(__file__).parent / "systems"))
 
 from ledger import Entry, InvalidLedger, Ledger, Status, claimed_status, load_ledger
-from requirements import OriginalDefect, Requirement, System, load_systems
+from requirements import Required, Requirement, System, load_systems
 from verdicts import claimed_tally
 
 __all__ = ["InvalidLedger", "ledger_tables", "numbers_table", "systems_table"]
@@ -85,7 +85,7 @@ def _summary(system: System, ledger: Ledger) -> str:
 
 def _differences(system: System, ledger: Ledger) -> Iterator[str]:
     """Yield a table of the lines where this project does something else on purpose."""
-    required: dict[str, Requirement | OriginalDefect] = {**system.lines, **system.defects}
+    required: dict[str, Required] = {**system.lines, **system.defects}
     entries = {**ledger.lines, **ledger.defects}
     rows = [
         [number, one.text, entries[number].differs]
@@ -101,7 +101,7 @@ def _tag(line: Requirement) -> str:
     return f"{line.tag}, internal" if line.internal else line.tag
 
 
-def _evidence(required: Requirement | OriginalDefect, entry: Entry | None) -> tuple[str, str]:
+def _evidence(required: Required, entry: Entry | None) -> tuple[str, str]:
     """Return the cells for the status and the tests."""
     status = claimed_status(required, entry)
     tests = _links(entry.tests) if entry else ""

@@ -29,7 +29,7 @@ from verdicts import MOST_LINES, Finding, Judge, Tally, Verdict, invalid_verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from revision import Revision, current_revision
+from revision import current_revision
 
 ROOT = Path(__file__).parents[2]
 SYSTEM_TESTS = "tests/systems/"
@@ -45,12 +45,12 @@ def main(arguments: list[str]) -> int:
     if options.elsewhere:
         _print_tests_elsewhere(named)
         return 0
-    reports = [read_report(file) for file in options.reports]
-    if reports:
-        revision = current_revision(ROOT)
-        if rejected := list(_rejected_reports(reports, revision)):
-            print("\n".join(rejected), file=sys.stderr)
-            return 1
+    try:
+        reports = [read_report(file) for file in options.reports]
+        _require_this_commit(reports)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
     judge = Judge(collect_tests(named), merge_outcomes(reports))
     verdicts = [_verdict(judge, package, systems[package], ledgers[package]) for package in systems]
     if options.json:
@@ -82,15 +82,22 @@ def _verdict(judge: Judge, package: str, system: System, ledger: Ledger | Invali
     return invalid_verdict(package, system, ledger.problems)
 
 
-def _rejected_reports(reports: Iterable[Report], revision: Revision) -> Iterator[str]:
-    """Yield the reasons why reports do not count for this commit."""
+def _require_this_commit(reports: list[Report]) -> None:
+    """Raise `ValueError` with all reports that do not count for this commit."""
+    revision = current_revision(ROOT)
+    if rejected := list(_rejections(reports, revision.commit)):
+        raise ValueError("\n".join(rejected))
+
+
+def _rejections(reports: Iterable[Report], commit: str) -> Iterator[str]:
     for report in reports:
+        target = report.name.removesuffix("-again")
         if not report.commit:
             yield f"{report.name}.xml names no commit: run the tests again in a git checkout"
-        elif report.commit != revision.commit:
+        elif report.commit != commit:
             yield (
-                f"{report.name}.xml was made at commit {report.commit}, but {revision.commit} "
-                f"is checked out: run `make {report.name.removesuffix('-again')}` again"
+                f"{report.name}.xml was made at commit {report.commit}, "
+                f"but {commit or 'no commit'} is checked out: run `make {target}` again"
             )
         elif report.uncommitted and os.environ.get("CI"):
             yield (

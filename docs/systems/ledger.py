@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from requirements import PACKAGES, OriginalDefect, Requirement
+from requirements import Required, Requirement
 
 FOLDER: Final = Path(__file__).parent
 _TEST = re.compile(r"[\w./-]+\.py::\w.*")
@@ -48,11 +48,6 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     context: str = ""
     differs: str = ""
 
-    @property
-    def reason(self) -> str:
-        """The words that stand beside or instead of tests."""
-        return self.differs or self.context
-
 
 class Ledger(Struct, frozen=True):
     """The entries of one system by number."""
@@ -74,7 +69,7 @@ class InvalidLedger(Exception):
         self.problems = problems
 
 
-def claimed_status(required: Requirement | OriginalDefect, entry: Entry | None) -> Status:
+def claimed_status(required: Required, entry: Entry | None) -> Status:
     """Return the status that a ledger claims; reports of tests have to confirm it."""
     if entry is None:
         return Status.OPEN
@@ -88,7 +83,6 @@ def claimed_status(required: Requirement | OriginalDefect, entry: Entry | None) 
 
 def load_ledger(package: str, folder: Path = FOLDER) -> Ledger:
     """Read the ledger of a system; raise `InvalidLedger` if there is anything wrong with it."""
-    assert package in PACKAGES
     file = folder / f"{package}.toml"
     place = "/".join(file.parts[-3:])
     try:

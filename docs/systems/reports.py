@@ -78,8 +78,11 @@ def collect_tests(names: Iterable[str]) -> CollectedTests:
 
 
 def read_report(file: Path) -> Report:
-    """Read one report."""
-    tree = ET.parse(file)
+    """Read one report; raise `ValueError` if pytest did not finish it."""
+    try:
+        tree = ET.parse(file)
+    except (ET.ParseError, OSError) as error:
+        raise ValueError(f"{file.name} is not a complete report: {error}") from None
     properties = {one.get("name"): one.get("value") or "" for one in tree.iter("property")}
     outcomes: dict[str, Outcome] = {}
     for case in tree.iter("testcase"):

@@ -50,6 +50,9 @@ class OriginalDefect(Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
+Required = Requirement | OriginalDefect
+
+
 class Section(Struct, frozen=True, forbid_unknown_fields=True):
     """Lines of a document that belong together."""
 

@@ -4,12 +4,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledger import Entry, Ledger, Status, claimed_status
 from msgspec import Struct
 from reports import CollectedTests, Outcome, outcome_of
-from requirements import OriginalDefect, Requirement, System
+from requirements import Required, Requirement, System
 
 MOST_LINES: Final = 6  # a test that backs more lines of one system is listed as a warning
 _PASSED = {Outcome.PASSED, Outcome.RETRIED}
@@ -59,9 +59,7 @@ def tally(statuses: Mapping[str, Status]) -> Tally:
     )
 
 
-def claimed_tally(
-    required: Mapping[str, Requirement | OriginalDefect], entries: Mapping[str, Entry]
-) -> Tally:
+def claimed_tally(required: Mapping[str, Required], entries: Mapping[str, Entry]) -> Tally:
     """Count what a ledger claims, without any report."""
     return tally(
         {number: claimed_status(one, entries.get(number)) for number, one in required.items()}
@@ -80,6 +78,14 @@ def invalid_verdict(package: str, system: System, problems: list[str]) -> Verdic
     )
 
 
+class _Examination(NamedTuple):
+    """The lines, or the defects, of one system."""
+
+    statuses: dict[str, Status]
+    findings: list[Finding]
+    retried: list[Finding]
+
+
 class Judge:
     """Compares ledgers with the tests that exist and with how they ended."""
 
@@ -88,37 +94,38 @@ class Judge:
         self._outcomes = outcomes
 
     def verdict(self, package: str, system: System, ledger: Ledger) -> Verdict:
-        """Return the status of all lines, whether the ledger has them or not."""
-        findings: list[Finding] = []
-        retried: list[Finding] = []
-        tallies: list[Tally] = []
-        both: tuple[tuple[Mapping[str, Requirement | OriginalDefect], dict[str, Entry]], ...] = (
-            (system.lines, ledger.lines),
-            (system.defects, ledger.defects),
+        """Return the verdict on all requirements, whether the ledger has them or not."""
+        lines = self._examine(system.lines, ledger.lines)
+        defects = self._examine(system.defects, ledger.defects)
+        return Verdict(
+            package=package,
+            lines=tally(lines.statuses),
+            defects=tally(defects.statuses),
+            findings=lines.findings + defects.findings,
+            retried=lines.retried + defects.retried,
+            shared=_shared_tests(ledger),
         )
-        for required, entries in both:
-            statuses: dict[str, Status] = {}
-            findings += [
-                Finding(number, "is not in the requirements")
-                for number in entries
-                if number not in required
-            ]
-            for number, one in required.items():
-                entry = entries.get(number)
-                problems = [Finding(number, text) for text in self._problems(one, entry)]
-                again = [Finding(number, name) for name in self._retried(entry)]
-                statuses[number] = _confirmed(
-                    claimed_status(one, entry), has_problems=bool(problems), is_retried=bool(again)
-                )
-                findings += problems
-                retried += again
-            tallies.append(tally(statuses))
-        lines, defects = tallies
-        return Verdict(package, lines, defects, findings, retried, _shared_tests(ledger))
 
-    def _problems(
-        self, required: Requirement | OriginalDefect, entry: Entry | None
-    ) -> Iterator[str]:
+    def _examine(
+        self, required: Mapping[str, Required], entries: Mapping[str, Entry]
+    ) -> _Examination:
+        unknown = [number for number in entries if number not in required]
+        examined = _Examination({}, [Finding(n, "is not in the requirements") for n in unknown], [])
+        for number, one in required.items():
+            entry = entries.get(number)
+            problems = list(self._problems(one, entry))
+            retried = list(self._retried(entry))
+            status = claimed_status(one, entry)
+            if problems:
+                status = Status.OPEN
+            elif retried and status is Status.PROVEN:
+                status = Status.RETRIED
+            examined.statuses[number] = status
+            examined.findings.extend(Finding(number, problem) for problem in problems)
+            examined.retried.extend(Finding(number, test) for test in retried)
+        return examined
+
+    def _problems(self, required: Required, entry: Entry | None) -> Iterator[str]:
         """Yield the reasons why a line is open."""
         if entry is None:
             yield "is missing"
@@ -141,13 +148,6 @@ class Judge:
             for case in self._tests.cases(name):
                 if outcome_of(case, self._outcomes) is Outcome.RETRIED:
                     yield case
-
-
-def _confirmed(claimed: Status, *, has_problems: bool, is_retried: bool) -> Status:
-    """Return what the reports leave of a claim."""
-    if has_problems:
-        return Status.OPEN
-    return Status.RETRIED if is_retried and claimed is Status.PROVEN else claimed
 
 
 def _shared_tests(ledger: Ledger) -> dict[str, int]:

@@ -91,6 +91,19 @@ def test_reports_without_a_commit_are_rejected(project: Project, tmp_path: Path)
     assert "old.xml names no commit" in answer.errors
 
 
+@pytest.mark.parametrize("text", [None, "<testsuites><testsuite>"], ids=["missing", "unfinished"])
+def test_unfinished_reports_are_rejected(
+    project: Project, tmp_path: Path, text: str | None
+) -> None:
+    if text:
+        (tmp_path / "new.xml").write_text(text)
+
+    answer = project.check(str(tmp_path / "new.xml"))
+
+    assert (answer.code, answer.text) == (1, "")
+    assert answer.errors.startswith("new.xml is not a complete report: ")
+
+
 def test_ci_rejects_reports_of_changed_checkouts_and_others_get_a_note(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
