@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from docs.ledger_fixtures import check, project, run
-from docs.ledger_rig import HOLDS, PROOF, Project, commit, git, run_tests, write_report
+from docs.ledger_rig import HOLDS, PROOF, Project, commit, git, python, run_tests, write_report
+from docs.reading import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -188,6 +189,17 @@ def test_a_pass_in_a_third_run_does_not_hide_the_failure(project: Project, tmp_p
         reports.append(str(report))
 
     assert project.json(*reports).of("courier")["lines"]["retried"] == 57
+
+
+def test_ci_lists_retried_tests_and_unfinished_reports(tmp_path: Path) -> None:
+    write_report(tmp_path / "test.xml", {HELD: "failure", "tests.test_proof.test_b": "failure"})
+    write_report(tmp_path / "test-again.xml", {HELD: "passed", "tests.test_proof.test_b": "error"})
+    (tmp_path / "slow.xml").write_text("<testsuites>")
+
+    unfinished, retried = python(ROOT, ".ci/retried_tests.py", str(tmp_path)).splitlines()
+
+    assert unfinished.startswith("slow.xml is not a complete report: ")
+    assert retried == f"passed only when retried: {HELD}"
 
 
 @pytest.mark.parametrize("ended", [("passed", "failure"), ("failure", "passed")])
