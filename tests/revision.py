@@ -27,7 +27,10 @@ def current_revision(root: Path) -> Revision:
 def _git(root: Path, *arguments: str) -> str:
     try:
         ran = subprocess.run(
-            ["git", "-C", root, *arguments], capture_output=True, text=True, check=False
+            ["git", "--no-optional-locks", "-C", root, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except FileNotFoundError:  # git is not installed
         return ""
