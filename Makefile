@@ -46,6 +46,8 @@ $(EXAMPLES): example-%: $(READY)
 PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup $(REPORT)
 AGAIN = $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures=none $(REPORT)
 REPORT = --junitxml=.reports/$@.xml
+# A retry report belongs to one run: tests that it holds count as passed only when retried.
+FORGET_RETRY = rm -f .reports/$@-again.xml
 REPORTS = $(wildcard $(foreach one,test test-again slow slow-again faults-ci faults-ci-again engines engines-again systems systems-again,.reports/$(one).xml))
 COVERED = --cov --cov-report=term --cov-fail-under=90
 ENGINES = --hypothesis-profile=quick -m engines tests/engines tests/intake tests/interop tests/observe tests/server tests/queue_server tests/cli/test_cli_drain.py
@@ -60,6 +62,7 @@ SLOW = --hypothesis-profile=quick -m "slow and not engines and not systems and n
 test test-again slow slow-again: export PYTEST_DEBUG_TEMPROOT ?= $(shell test -w /dev/shm && echo /dev/shm)
 
 test: $(READY) ## what needs no server and little time: the default run
+	@$(FORGET_RETRY)
 	@$(PYTEST) $(TEST)
 	@echo "Not run: make slow (pages, machines, whole processes), make faults-ci (kills), and on real servers make engines and make systems."
 	@$(BIN)/python tests/services.py --look
@@ -69,6 +72,7 @@ test-again: $(READY) ## those of the default run that failed, once more and one 
 	@$(AGAIN) $(TEST)
 
 slow: $(READY) ## the slow suites that need no server: every page, state machines, whole processes
+	@$(FORGET_RETRY)
 	@$(PYTEST) $(SLOW)
 
 slow-again: $(READY) ## those of the slow suites that failed, once more and one by one
@@ -78,23 +82,23 @@ coverage: $(READY) ## the same with every example and coverage; takes three time
 	@$(PYTEST) -m "not engines and not systems" $(COVERED) --cov-config=tests/embedded.coveragerc
 
 engines: $(READY) ## the engines on the servers that are here; the others are skipped and say why
-	@rm -f .reports/engines-again.xml
+	@$(FORGET_RETRY)
 	@$(PYTEST) $(ENGINES)
 
 engines-again: $(READY) ## those of the engines' tests that failed, once more and one by one
 	@$(AGAIN) $(ENGINES)
 
 systems: $(READY) ## the tests of the five systems, on the servers that are here
-	@rm -f .reports/systems-again.xml
+	@$(FORGET_RETRY)
 	@$(PYTEST) tests/systems
 
 systems-again: $(READY) ## those of the systems' tests that failed, once more and one by one
 	@$(AGAIN) tests/systems
 
-ledger: $(READY) ## whether every line of the five systems is proven, by the last runs of test, engines and systems
+ledger: $(READY) ## proven, differing and open lines of the five systems, by the reports of this commit in .reports
 	@$(CHECK_LEDGER) $(REPORTS)
 
-test-systems: $(READY) ## the five systems: servers, tests, every test their ledgers name, then the ledgers
+test-systems: $(READY) ## the five systems: get their servers, run every test that their ledgers name, then make ledger
 	@$(BIN)/python tests/services.py $(SYSTEMS_NEED)
 	@mkdir -p .reports
 	@$(CHECK_LEDGER) --elsewhere > .reports/elsewhere.txt
@@ -127,6 +131,7 @@ services: $(READY) ## get the servers that tests can use, and say which are here
 	@$(BIN)/python tests/services.py
 
 faults-ci: $(READY) ## the short form of the fault tests, under three minutes: part of CI
+	@$(FORGET_RETRY)
 	@$(PYTEST) -m faults tests/faults
 
 faults-ci-again: $(READY) ## those of the short fault tests that failed, once more and one by one

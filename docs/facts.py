@@ -12,7 +12,7 @@ import tokenize
 from typing import Any, get_args
 
 import msgspec
-from ledger_facts import systems_table
+from ledger_facts import numbers_table, systems_table
 from markdown import shown, table, wrapped
 from msgspec import Struct
 from profile_facts import profiles_table
@@ -42,7 +42,7 @@ from deadletter.stores.postgresql.engine import FEATURES as POSTGRESQL
 from deadletter.system import SystemClock, SystemDice
 from deadletter.wiring.engines import open_engine
 
-__all__ = ["profiles_table", "systems_table"]  # beside what is made here
+__all__ = ["numbers_table", "profiles_table", "systems_table"]  # beside what is made here
 
 SERVERS = {
     "postgresql": POSTGRESQL,

@@ -1,15 +1,15 @@
 """
-What the documentation says about the code, written by the code.
+Write the parts of the documentation that are made from the code.
 
-    python docs/generate.py            writes tables and pictures anew (make docs)
-    python docs/generate.py --check    says which pages are out of date
+    python docs/generate.py            write tables and pictures anew (make docs)
+    python docs/generate.py --check    list the pages that are out of date
 
-A page says where a table goes; this one is made by `facts.settings_table`:
+A page marks the place of a table. `facts.settings_table` makes this one:
 
     <!-- table: settings -->
     <!-- end -->
 
-The ledger of a system goes between `<!-- ledger: relayer -->` and such an end.
+The tables of a system go between `<!-- ledger: relayer -->` and the same end.
 """
 
 # ruff: noqa: INP001, T201 -- a script
@@ -21,15 +21,15 @@ from pathlib import Path
 
 import facts
 import pictures
-from ledger_facts import Unreadable, ledger_table
+from ledger_facts import InvalidLedger, ledger_tables
 
 HERE = Path(__file__).parent
 _TABLE = re.compile(r"(<!-- (table|ledger): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Every file that is written here, as it should be."""
-    for page in sorted([*HERE.glob("*.md"), *HERE.glob("systems/*.md")]):
+    """Yield every file that is written here, with its text."""
+    for page in sorted([HERE.parent / "README.md", *HERE.glob("*.md"), *HERE.glob("systems/*.md")]):
         yield page, _TABLE.sub(_table, page.read_text())
     for name, picture in pictures.draw().items():
         yield HERE / "pictures" / name, picture
@@ -38,13 +38,13 @@ def generated() -> Iterator[tuple[Path, str]]:
 def _table(found: re.Match[str]) -> str:
     head, kind, name, end = found.groups()
     if kind == "ledger":
-        return f"{head}{ledger_table(name)}\n{end}"
+        return f"{head}{ledger_tables(name)}\n{end}"
     make: Callable[[], str] = getattr(facts, f"{name}_table")
     return f"{head}{make()}\n{end}"
 
 
 def main() -> int:
-    """Write what is out of date, or only say so."""
+    """Write the files that are out of date, or only list them."""
     is_check = "--check" in sys.argv
     stale = [
         (file, text) for file, text in generated() if not file.exists() or file.read_text() != text
@@ -61,5 +61,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Unreadable as error:
+    except InvalidLedger as error:
         sys.exit(str(error))

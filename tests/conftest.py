@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from deadletter.stores.sqlite import opening
 
-pytest_plugins = ["servers.fixtures"]
+pytest_plugins = ["servers.fixtures", "report_commit"]
 _LONGEST = 600.0  # seconds of one test, on a busy machine
 
 # Machines are busy at times, and a slow example is not a wrong one.

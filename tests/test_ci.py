@@ -52,7 +52,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        for name in (".ci/run", ".ci/again.py", "docs/systems/proof.py"):
+        for name in (".ci/run", ".ci/retried_tests.py", "docs/systems/reports.py"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, root / name)
         for name, text in {
@@ -92,11 +92,11 @@ def test_everything_is_run_and_nothing_may_be_skipped(project: Project) -> None:
     assert ran.said == ""
 
 
-def test_servers_that_cannot_be_had_fail(project: Project) -> None:
+def test_missing_servers_fail(project: Project) -> None:
     ran = project.run("services")
 
     assert ran.code == 1
-    assert "FAILED: servers could not be had" in ran.said
+    assert "FAILED: servers are missing" in ran.said
     assert "DLQ_CI_WITHOUT_SERVERS=yes" in ran.said
 
 
@@ -114,7 +114,7 @@ def test_servers_that_are_here_are_used_whatever_one_says(project: Project) -> N
 def test_flaky_tests_are_listed_at_the_end(project: Project) -> None:
     ran = project.run("engines")
 
-    again = "passed only when tried again: tests.engines.test_a.test_flaky"
+    again = "passed only when retried: tests.engines.test_a.test_flaky"
     assert (ran.code, ran.said.splitlines()) == (0, [again])
     after = ALL.index("engines") + 1
     assert ran.made == [*ALL[:after], "engines-again", *ALL[after:]]
@@ -125,7 +125,7 @@ def test_flaky_tests_are_listed_when_others_fail(project: Project, other: str) -
     ran = project.run("engines", "systems", other)
 
     assert ran.code != 0
-    assert "passed only when tried again" in ran.said.splitlines()[-1]
+    assert "passed only when retried" in ran.said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("stage", ["lint", "types", "ledger"])

@@ -1,4 +1,4 @@
-"""A project to try the checker of the ledgers on."""
+"""A small project with ledgers, tests and reports, to try `docs/systems/check.py` on."""
 
 import contextlib
 import io
@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
+
+from docs.reading import ROOT
 
 PACKAGES = ("relayer", "pipeline", "leasequeue", "agents", "courier")
 PROOF = "tests/test_proof.py"
@@ -50,39 +52,44 @@ class TestGroup:
 """
 FILES = {
     "pytest.ini": "[pytest]\n",
+    ".gitignore": "*.xml\n__pycache__\n.pytest_cache\n",
     PROOF: TESTS,
     "tests/systems/courier/test_own.py": "def test_it_is_the_systems_own(): pass\n",
 }
 
 
 class Answer(NamedTuple):
+    """The exit code and the output of the script."""
+
     code: int
     text: str
+    errors: str
 
     def of(self, package: str) -> dict[str, Any]:
         verdicts = msgspec.json.decode(self.text)
         return next(one for one in verdicts if one["package"] == package)
 
     def findings(self, package: str) -> list[tuple[str, str]]:
-        return [(one["number"], one["what"]) for one in self.of(package)["findings"]]
+        return [(one["number"], one["text"]) for one in self.of(package)["findings"]]
 
 
 class Run(NamedTuple):
-    """A folder with a few tests that were run twice, and what is found in it."""
+    """A git repository with a few tests that were run twice, and the tests that it has."""
 
     root: Path
+    commit: str
     tests: Any
 
 
 class Project:
-    """Five ledgers that are complete and proven, to be spoilt."""
+    """Five ledgers that are complete and proven, for tests to damage."""
 
     def __init__(self, run: Run, ledgers: Path, check: ModuleType) -> None:
-        self._run = run
+        self.run = run
         self._ledgers = ledgers
         self._check = check
-        for given in check.SYSTEMS:
-            self._write(given.package, _lines(given), _defects(given))
+        for package, system in check.load_systems().items():
+            self._write(package, _lines(system), {d: {"tests": [HOLDS]} for d in system.defects})
 
     def text(self, package: str) -> str:
         return self.file(package).read_text()
@@ -95,26 +102,33 @@ class Project:
         change(ledger["lines"], ledger["defects"])
         self._write(package, ledger["lines"], ledger["defects"])
 
+    def set_line(self, package: str, number: str, **entry: Any) -> None:
+        """Replace the entry of a line."""
+        self.change(package, lambda lines, _: lines.update({number: entry}))
+
     def prove(self, number: str, test: str) -> None:
-        """Let this line of the courier's be proven by that test."""
-        self.change("courier", lambda lines, _: lines[number].update(tests=[test]))
+        """Name another test for a line of the courier."""
+        self.set_line("courier", number, tests=[test])
 
     def check(self, *arguments: str) -> Answer:
-        """What the script says, given reports by name."""
-        given = [a if a.startswith("--") else f"{self._run.root / a}" for a in arguments]
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            code = self._check.main(given)
-        return Answer(code, said.getvalue())
+        """Run the script; reports are named by their files in the run."""
+        paths = [a if a.startswith("--") else f"{self.run.root / a}" for a in arguments]
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as output,
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            code = self._check.main(paths)
+        return Answer(code, output.getvalue(), errors.getvalue())
 
     def json(self, *reports: str) -> Answer:
         return self.check("--json", *(reports or ("first.xml",)))
 
     def _write(self, package: str, lines: Any, defects: Any) -> None:
-        text = 'title = "It"\n'
+        text = ""
         for section, entries in (("lines", lines), ("defects", defects)):
             for number, fields in entries.items():
                 text += f'[{section}."{number}"]\n'
-                # Of what is used here, JSON and TOML are one.
+                # Strings and lists of strings look the same in JSON and TOML.
                 text += "".join(
                     f"{name} = {msgspec.json.encode(value).decode()}\n"
                     for name, value in fields.items()
@@ -122,20 +136,55 @@ class Project:
         self.file(package).write_text(text)
 
 
-def _lines(given: Any) -> dict[str, Any]:
-    def line(number: str, tags: frozenset[str]) -> dict[str, Any]:
-        proof = {"context": "no"} if "INFO" in tags else {"tests": [HOLDS]}
-        internal = given.is_internal(number)
-        return {"tag": min(tags), "says": "so", "internal": internal, **proof}
+def make_run(root: Path) -> None:
+    """Commit a few tests and run them twice."""
+    for file, text in FILES.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(text)
+    git(root, "init", "--quiet")
+    commit(root)
+    run_tests(root, "--junitxml=first.xml")
+    run_tests(root, "--junitxml=second.xml", "-k", "second_time", AGAIN="1")
 
-    return {number: line(number, tags) for number, tags in given.lines().items()}
+
+def commit(root: Path) -> str:
+    """Commit everything and return the commit."""
+    git(root, "add", "--all")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "a")
+    return git(root, "rev-parse", "HEAD").strip()
 
 
-def _defects(given: Any) -> dict[str, Any]:
+def git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def run_tests(root: Path, *arguments: str, **variables: str) -> None:
+    """Run the tests of a repository with the plugin that writes the commit."""
+    pytest_ = ("-m", "pytest", "-q", "-p", "report_commit", *arguments)
+    python(root, *pytest_, PYTHONPATH=str(ROOT / "tests"), **variables)
+
+
+def write_report(
+    file: Path, outcomes: dict[str, str], *, commit: str = "", uncommitted: str = ""
+) -> None:
+    """Write a report; an outcome is `passed`, `failure`, `error` or `skipped`."""
+    cases = ""
+    for test, outcome in outcomes.items():
+        module, name = test.rsplit(".", 1)
+        result = "" if outcome == "passed" else f"<{outcome}/>"
+        cases += f'<testcase classname="{module}" name="{name}">{result}</testcase>'
+    properties = f"""<properties>
+        <property name="commit" value="{commit}"/>
+        <property name="uncommitted" value="{uncommitted}"/>
+    </properties>"""
+    file.write_text(f"<testsuites><testsuite>{properties}{cases}</testsuite></testsuites>")
+
+
+def _lines(system: Any) -> dict[str, Any]:
     return {
-        f"D{defect}.{part + 1}": {"says": "so", "tests": [HOLDS]}
-        for defect, parts in given.claims.items()
-        for part in range(parts)
+        number: {"context": "no"} if line.tag == "INFO" else {"tests": [HOLDS]}
+        for number, line in system.lines.items()
     }
 
 
