@@ -48,22 +48,29 @@ def test_reports_name_files_that_were_not_committed(repository: Path) -> None:
 
 
 def test_reports_name_changes_that_were_made_meanwhile(repository: Path) -> None:
-    text = "from pathlib import Path\ndef test_new(): Path('made').write_text('')\n"
+    text = "from pathlib import Path\ndef test_new(): Path('tests/made').write_text('')\n"
     (repository / "tests" / "test_new.py").write_text(text)
     commit(repository)
 
     run_tests(repository, "--junitxml=new.xml")
 
-    assert properties(repository / "new.xml")["uncommitted"] == "made"
+    assert properties(repository / "new.xml")["uncommitted"] == "tests/made"
 
 
-def test_tests_run_without_git_and_name_no_commit(repository: Path) -> None:
+def test_without_git_reports_name_a_digest_of_the_files(repository: Path) -> None:
     shutil.rmtree(repository / ".git")
+    alone = {"GIT_CEILING_DIRECTORIES": str(repository.parent)}
 
-    run_tests(repository, "--junitxml=new.xml", GIT_CEILING_DIRECTORIES=str(repository.parent))
+    run_tests(repository, "--junitxml=new.xml", **alone)
+    run_tests(repository, "--junitxml=same.xml", **alone)
+    (repository / "tests" / "test_other.py").write_text("def test_other(): pass\n")
+    run_tests(repository, "--junitxml=changed.xml", **alone)
 
-    assert properties(repository / "new.xml")["commit"] == ""
-    assert "test_it_holds" in (repository / "new.xml").read_text()
+    new, same, changed = (
+        properties(repository / f"{name}.xml")["commit"] for name in ("new", "same", "changed")
+    )
+    assert new.startswith("files-")
+    assert new == same != changed
 
 
 def test_reports_of_another_commit_are_rejected(
