@@ -99,6 +99,8 @@ def new_messages(
     """Return a message for each item, in their order; raise ConfigError for an invalid one."""
     limit = limit_header(max_attempts)
     given: list[Any] = list(items)
+    if not any(issubclass(kind, (Message, tuple)) for kind in set(map(type, given))):
+        return _of_bodies(given, limit, now, new_ids(len(given)))
     ids = iter(new_ids(sum(_needs_id(item) for item in given)))
     messages = []
     for item in given:
@@ -113,6 +115,19 @@ def new_messages(
             messages.append(
                 Message(id=next(ids), body=data, sent_at=now, headers=limit, content_type=natural)
             )
+    return messages
+
+
+def _of_bodies(
+    bodies: list[object], limit: Headers, now: datetime, ids: list[str]
+) -> list[Message]:
+    # A path of its own: most calls have nothing but bodies, and this is per message.
+    messages = []
+    for body, id_ in zip(bodies, ids, strict=True):
+        data, natural = encode(body)
+        messages.append(
+            Message(id=id_, body=data, sent_at=now, headers=limit, content_type=natural)
+        )
     return messages
 
 
