@@ -69,7 +69,7 @@ def test_no_more_are_taken_than_was_said(dlq: Command, client: Any, redis_server
 def test_looking_takes_nothing(dlq: Command, client: Any, redis_server: Server) -> None:
     ran = dlq("drain", redis_server.url, "--dry-run")
 
-    assert "nothing was taken" in ran.out
+    assert "nothing was imported" in ran.out
     assert "smtp timeout for w1" in ran.out
     assert client.zcard("bull:mail:failed") == 2
     assert dlq("--json", "list").documents == []
@@ -169,7 +169,7 @@ def test_an_empty_place_is_said_to_be_empty(
     ran = dlq("drain", redis_server.url)
 
     assert ran.code == ExitCode.OK
-    assert "Nothing is dead there" in ran.out
+    assert "No dead letters found" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_empty_place_that_exists_is_no_error(
 
     ran = dlq("drain", redis_server.url, place)
 
-    assert (ran.code, "Nothing is dead" in ran.out) == (ExitCode.OK, True)
+    assert (ran.code, "No dead letters found" in ran.out) == (ExitCode.OK, True)
 
 
 def test_drained_messages_are_audited(dlq: Command, client: Any, redis_server: Server) -> None:

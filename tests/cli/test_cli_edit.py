@@ -97,7 +97,7 @@ def test_rejected_edits_are_kept_in_a_file(dlq: Command, letter: DeadLetter, edi
     ran = dlq("edit", letter.id)  # nobody to ask, and no --yes
 
     assert ran.code == 2
-    (said,) = [line for line in ran.err.splitlines() if "What you wrote" in line]
+    (said,) = [line for line in ran.err.splitlines() if "Your changes are in" in line]
     file = Path(said.rpartition(" ")[2])
     assert file.read_text() == "precious"
     assert file.parent.stat().st_mode & 0o077 == 0
@@ -193,9 +193,9 @@ def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("false", "ended with an error"),
+        ("false", "ended with exit code 1"),
         ("/no/such/editor", "set EDITOR"),
-        ("'half", "EDITOR is not a command"),
+        ("'half", "EDITOR is not a valid command"),
         (" ", "set EDITOR"),
     ],
 )
@@ -227,7 +227,7 @@ def test_text_written_by_a_failing_editor_is_kept(
 
     (kept,) = drafts.rglob("*.json")
     assert ran.code == 2
-    assert f"What you wrote is in {kept}" in ran.err
+    assert f"Your changes are in {kept}" in ran.err
 
 
 def test_an_interrupt_at_the_question_says_where_the_draft_is(

@@ -107,7 +107,7 @@ def test_resolving_a_group_suggests_the_next_command(
 
     ran = dlq("groups", "resolve", NAME)
 
-    assert f"1 letter of it still open: dlq replay group:{NAME}" in ran.err
+    assert f"1 letter of the group still open: dlq replay group:{NAME}" in ran.err
 
 
 def test_hostile_text_in_a_group_is_escaped(dlq: Command) -> None:
@@ -230,9 +230,9 @@ def test_a_group_shows_what_its_letters_have_in_common(dlq: Command) -> None:
     shown = dlq("groups", "show", NAME)
     variants = dlq("groups", "show", NAME, "--json").document["variants"]
 
-    assert "of the newest 4 of 4 letters, beside 1 others" in shown.out
+    assert "of the newest 4 of 4 letters, compared with 1 others" in shown.out
     assert "body.currency" in shown.out
-    assert "1 error text, without what varies" in shown.out
+    assert "1 error text, without variable parts" in shown.out
     assert variants["traits"][0]["field"] == "body.currency"
     assert "t0p" not in shown.out + str(variants)
 

@@ -39,10 +39,10 @@ LONG = [
     (["export", "--out", "new.jsonl"], "writing"),
     (["export", "--format", "csv", "--out", "new.csv"], "writing"),
     (["import", "old.jsonl"], "taking in"),
-    (["review", "is:pending"], "being reviewed"),
-    (["discard", "is:pending", "--yes"], "being discarded"),
-    (["purge", "is:pending", "--yes", "--reason", "old"], "being purged"),
-    (["verify"], "adding up"),
+    (["review", "is:pending"], "letters reviewed"),
+    (["discard", "is:pending", "--yes"], "letters discarded"),
+    (["purge", "is:pending", "--yes", "--reason", "old"], "letters purged"),
+    (["verify"], "verifying"),
     (["retention", "run", "--yes"], "deleting"),
 ]
 

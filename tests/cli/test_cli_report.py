@@ -125,7 +125,7 @@ def test_letters_that_are_gone_are_counted(
     ran = dlq("replay", "report", replay)
 
     assert letters[0].id[:10] not in ran.out
-    assert "1 letter of it purged since: not named." in ran.out
+    assert "1 letter purged since, not listed." in ran.out
 
 
 @pytest.mark.slow

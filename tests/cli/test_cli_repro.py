@@ -95,7 +95,7 @@ def test_secrets_stay_in_the_office_unless_told_otherwise(dlq: Command, project:
         (["shop"], "as in shop:app"),
         (["shop:app; import os"], "as in shop:app"),
         (["a b:c"], "as in shop:app"),
-        (["shop:app", "--into", "shop.py"], "cannot be written to"),
+        (["shop:app", "--into", "shop.py"], "cannot create shop.py"),
     ],
 )
 def test_impossible_repros_are_explained(

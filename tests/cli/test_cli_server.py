@@ -238,8 +238,8 @@ def test_an_archive_is_imported_through_a_server_in_portions(
     broken.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
 
     assert ran.out.splitlines() == [
-        "4 letters taken in from letters.jsonl.",
-        "1 letter left alone: here already.",
+        "4 letters imported from letters.jsonl.",
+        "1 letter not changed: already here.",
     ]
     refused = there("import", str(broken))
     assert refused.code == 2
@@ -298,8 +298,8 @@ def test_an_import_that_stops_says_what_was_taken_and_goes_on_when_run_again(
     assert 0 < taken < 5
     assert said.replace("1 letters were", "1 letter was") in ran.err
     assert there("import", str(file)).out.splitlines() == [
-        f"{many(5 - taken, 'letter')} taken in from letters.jsonl.",
-        f"{many(taken, 'letter')} left alone: here already.",
+        f"{many(5 - taken, 'letter')} imported from letters.jsonl.",
+        f"{many(taken, 'letter')} not changed: already here.",
     ]
 
 
@@ -355,7 +355,7 @@ def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
     assert "http://127.0.0.1:1" in ran.err
     assert "http://127.0.0.1:8418" in unnamed.err
     for said in (ran.err, unnamed.err):
-        assert "`dlq serve` starts one, --server or DLQ_SERVER names another" in said
+        assert "start a server with `dlq serve`, or name another one with --server" in said
 
 
 def test_a_wrong_address_of_a_server_is_told(dlq: Command, server: Served) -> None:
@@ -386,8 +386,8 @@ def test_the_token_comes_from_the_environment_or_a_private_file(
         wrong = ask("list")
 
     assert (nobody.code, somebody.code, wrong.code) == (5, 0, 5)
-    assert "yours is in DLQ_TOKEN" in nobody.err
-    assert "yours is in DLQ_TOKEN" in wrong.err
+    assert "the command reads it from DLQ_TOKEN" in nobody.err
+    assert "the command reads it from DLQ_TOKEN" in wrong.err
     assert "chmod 600" in open_to_all.err
     assert "dlq_wrong" not in wrong.err
     assert "bo reviewed it" in dlq("show", letter.id).out

@@ -157,7 +157,7 @@ def test_several_processes_run_under_a_supervisor(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say which App to run"),
+        ([], "name the App to run"),
         (["nowhere:app"], "there is no module 'nowhere'"),
         (["shop:thing"], "has no App called 'thing'"),
         (["broken:app"], "broken.py, line 2: ZeroDivisionError: division by zero"),
