@@ -14,7 +14,7 @@ def test_a_reason_is_kept_with_whatever_is_done_to_queues(there: Asking, server:
     ):
         assert there(*lent, *words).code == 0
 
-    entries = server.run(server.place.store.audit(target="jobs"))
+    entries = server.run(server.context.store.audit(target="jobs"))
     assert [(entry.action, entry.reason) for entry in entries] == [
         ("queues.create", "für März"),
         ("queues.update", "they are slow"),

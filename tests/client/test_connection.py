@@ -166,7 +166,7 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
             "limit: ≥ 1",
         ),
         (httpx.Response(404, text="<html>no</html>"), ConfigError, "/api/v1/stats"),
-        (problem(404, "not-found", "Not Found"), ConfigError, "there is nothing at"),
+        (problem(404, "not-found", "Not Found"), ConfigError, "was not found"),
         (httpx.Response(500, text="<html>oops</html>"), Refused, "500"),
         (httpx.Response(302, headers={"location": "http://evil"}), Refused, "302"),
         (httpx.Response(200, text="<html>hello</html>"), Refused, "cannot be read"),

@@ -113,20 +113,20 @@ API: Final = "/api/v1"
 _TOPICS: Final = (letters, moves, groups, replays, queues, audit, archive, events)
 
 
-def build(place: ServerContext) -> Litestar:
+def build(context: ServerContext) -> Litestar:
     """Everything that is served, over one open engine."""
     sender = ReplaySender(
-        place.office.replays.sender,
-        place.engine.ledger,
-        f"{process_name()}:{place.dice.new_id()}",
-        clock=place.clock,
-        observe=place.observe,
-        denied=replay_rights(place.access, place.clock),
+        context.office.replays.sender,
+        context.engine.ledger,
+        f"{process_name()}:{context.dice.new_id()}",
+        clock=context.clock,
+        observe=context.observe,
+        denied=replay_rights(context.access, context.clock),
     )
-    looking = KeptAlive("replays", sender.run, clock=place.clock, observe=place.observe)
-    place.beside["replays"] = lambda: looking.trouble
-    live = Live(place.store)
-    wire, hours = queue_server_routes(place)
+    looking = KeptAlive("replays", sender.run, clock=context.clock, observe=context.observe)
+    context.beside["replays"] = lambda: looking.trouble
+    live = Live(context.store)
+    wire, hours = queue_server_routes(context)
     app = Litestar(
         route_handlers=[
             *routes(),
@@ -135,9 +135,9 @@ def build(place: ServerContext) -> Litestar:
             *wire,
         ],
         lifespan=[_hours(sender, looking, live), *hours],
-        state=State({"place": place, "answers": answers_of(place)}),
+        state=State({"context": context, "answers": answers_of(context)}),
         dependencies={
-            "place": Provide(lambda: place, sync_to_thread=False),
+            "context": Provide(lambda: context, sync_to_thread=False),
             "sender": Provide(lambda: sender, sync_to_thread=False),
             "live": Provide(lambda: live, sync_to_thread=False),
             **dependencies,
@@ -146,11 +146,11 @@ def build(place: ServerContext) -> Litestar:
         exception_handlers=HANDLERS,
         response_class=Json,
         before_send=[security_headers],
-        request_max_body_size=place.settings.serve.body_limit,
+        request_max_body_size=context.settings.serve.body_limit,
         openapi_config=None,
         logging_config=None,
     )
-    app.asgi_handler = HostGuard(app.asgi_handler, only_local=place.access is None)
+    app.asgi_handler = HostGuard(app.asgi_handler, only_local=context.access is None)
     return app
 
 

@@ -124,5 +124,5 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     metrics: CollectorRegistry = msgspec.field(default_factory=CollectorRegistry)
 
 
-Here: TypeAlias = NamedDependency[ServerContext]  # as `place`
+Here: TypeAlias = NamedDependency[ServerContext]  # as `context`
 Who: TypeAlias = NamedDependency[Identity]  # as `who`

@@ -45,11 +45,13 @@ METRICS_AGE: Final = 5.0  # seconds until metrics are computed again
 class Meter:
     """The numbers of one place, asked for at most every few seconds."""
 
-    def __init__(self, place: ServerContext) -> None:
-        self._clock = place.clock
-        broker = place.engine.broker
+    def __init__(self, context: ServerContext) -> None:
+        self._clock = context.clock
+        broker = context.engine.broker
         adds_up = partial(mismatch, broker) if broker.features.tallies else None
-        self._office = OfficeMetrics(place.metrics, place.store, place.clock, mismatch=adds_up)
+        self._office = OfficeMetrics(
+            context.metrics, context.store, context.clock, mismatch=adds_up
+        )
         self._asking = asyncio.Lock()
         self._asked: float | None = None
 
@@ -63,18 +65,18 @@ class Meter:
 
 
 @get("/metrics", include_in_schema=False)
-async def metrics(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+async def metrics(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Everything that is counted, as text."""
-    if place.access is not None and place.settings.serve.metrics == "token":
+    if context.access is not None and context.settings.serve.metrics == "token":
         who = await admit(request, Role.READER)
         if who.sources:
             raise PermissionDeniedException("metrics are about all mailboxes")
     state = request.app.state
     if "meter" not in state:
-        state.meter = Meter(place)
+        state.meter = Meter(context)
     await state.meter.refresh()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(place.metrics), media_type=content_type)
+    return Response(encode(context.metrics), media_type=content_type)
 
 
 PATIENCE: Final = 5.0  # seconds for the office to answer
@@ -134,8 +136,8 @@ class Office(Struct, frozen=True):
 class Probe:
     """Asks the office, at most once a second however many ask us."""
 
-    def __init__(self, place: ServerContext) -> None:
-        self._place = place
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self._asking = asyncio.Lock()
         self._asked: float | None = None
         self._office = Office({})
@@ -143,27 +145,27 @@ class Probe:
     async def office(self) -> Office:
         """Return the health of the office, at most a moment old."""
         async with self._asking:
-            now = self._place.clock.monotonic()
+            now = self._context.clock.monotonic()
             if self._asked is None or now - self._asked >= CHECK_AGE:
                 self._office = await self._ask(now)
-                self._asked = self._place.clock.monotonic()
+                self._asked = self._context.clock.monotonic()
             return self._office
 
     async def _ask(self, began: float) -> Office:
         try:
             async with asyncio.timeout(PATIENCE):
-                counts = await self._place.store.counts()
-                outages = await self._place.office.mailboxes.outages(only_open=True)
-                letters, since = together(await waiting(self._place.store, counts))
+                counts = await self._context.store.counts()
+                outages = await self._context.office.mailboxes.outages(only_open=True)
+                letters, since = together(await waiting(self._context.store, counts))
         except (BackendError, TimeoutError) as error:
             # What an engine says may hold addresses: its kind is enough.
             return Office({}, trouble=f"it does not answer: {type(error).__name__}")
         depths = {source: still_open(states) for source, states in counts.items()}
         held_back = {one.window.mailbox: one.window.text for one in outages}
-        waited = None if since is None else self._place.clock.now() - since
+        waited = None if since is None else self._context.clock.now() - since
         return Office(
             depths,
-            self._place.clock.monotonic() - began,
+            self._context.clock.monotonic() - began,
             held_back=held_back,
             unsettled=letters,
             waited=waited,
@@ -177,24 +179,24 @@ async def live() -> Response[bytes]:
 
 
 @get("/health/ready", include_in_schema=False)
-async def ready(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+async def ready(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Answer whether the server accepts requests."""
-    office = await _probe(request, place).office()
-    failed = bool(place.complaints()) or bool(office.trouble)
+    office = await _probe(request, context).office()
+    failed = bool(context.complaints()) or bool(office.trouble)
     status = Status.FAIL if failed else Status.PASS
     return _said({"status": status}, status)
 
 
 @get("/health", include_in_schema=False)
-async def health(request: Request[Any, Any, Any], place: Here) -> Response[bytes]:
+async def health(request: Request[Any, Any, Any], context: Here) -> Response[bytes]:
     """Return the health of every part, with reasons."""
-    office = await _probe(request, place).office()
+    office = await _probe(request, context).office()
     told = judge(
         office,
-        place.complaints(),
-        named=place.access is None,
-        threshold=place.settings.depth_threshold,
-        dropped=_of_output(place.clock.now()),
+        context.complaints(),
+        named=context.access is None,
+        threshold=context.settings.depth_threshold,
+        dropped=_of_output(context.clock.now()),
     )
     return _said(told, told.status)
 
@@ -297,10 +299,10 @@ def _of_unsettled(office: Office) -> Check:
     )
 
 
-def _probe(request: Request[Any, Any, Any], place: ServerContext) -> Probe:
+def _probe(request: Request[Any, Any, Any], context: ServerContext) -> Probe:
     state = request.app.state
     if "probe" not in state:
-        state.probe = Probe(place)
+        state.probe = Probe(context)
     known: Probe = state.probe
     return known
 

@@ -72,13 +72,13 @@ class AnswersInMemory:
         self._answers.pop(key, None)
 
 
-def answers_of(place: ServerContext) -> Answers:
+def answers_of(context: ServerContext) -> Answers:
     """Return the store of answers: shared by all servers of an office, if possible."""
-    if place.access is not None:
-        return place.access
-    if isinstance(place.engine, Guards):
-        return place.engine.access
-    return AnswersInMemory(place.clock)
+    if context.access is not None:
+        return context.access
+    if isinstance(context.engine, Guards):
+        return context.engine.access
+    return AnswersInMemory(context.clock)
 
 
 async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None:
@@ -93,12 +93,12 @@ async def seen_before(request: Request[Any, Any, Any]) -> Response[bytes] | None
     if not (1 <= len(given) <= _LONGEST and given.isascii() and given.isprintable()):
         detail = f"an idempotency key has 1 to {_LONGEST} plain characters"
         raise AnswerInstead(400, "idempotency-key", detail)
-    place: ServerContext = request.app.state.place
+    context: ServerContext = request.app.state.context
     who = (await caller(request)).who
     claim = Answer(
         key=_digest(given.encode(), *_rights(who)),
         request=await _print(request),
-        expires_at=place.clock.now() + _WORKING,
+        expires_at=context.clock.now() + _WORKING,
     )
     known = await request.app.state.answers.begin_answer(claim)
     if known is None:
@@ -156,7 +156,7 @@ middleware: Final = DefineMiddleware(AnswerKeeper)
 
 
 async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
-    place: ServerContext = scope["litestar_app"].state.place
+    context: ServerContext = scope["litestar_app"].state.context
     answers: Answers = scope["litestar_app"].state.answers
     start: Any = held[0]
     body = b"".join(one.get("body", b"") for one in held)  # type: ignore[misc]
@@ -171,7 +171,11 @@ async def _remember(scope: Scope, claim: Answer, held: list[Message]) -> None:
         status, kind, body = problem.status, MEDIA_TYPE, encode_document(problem)
     await answers.finish_answer(
         replace(
-            claim, status=status, body=body, content_type=kind, expires_at=place.clock.now() + _KEPT
+            claim,
+            status=status,
+            body=body,
+            content_type=kind,
+            expires_at=context.clock.now() + _KEPT,
         )
     )
 

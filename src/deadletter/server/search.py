@@ -34,11 +34,11 @@ class Searching:
     """
 
     def __init__(
-        self, place: ServerContext, request: Request[Any, Any, Any], who: Identity
+        self, context: ServerContext, request: Request[Any, Any, Any], who: Identity
     ) -> None:
-        self._letters = place.office.letters
-        self._shares = place.searches
-        self._patience = Patience(seconds=place.settings.serve.search_seconds)
+        self._letters = context.office.letters
+        self._shares = context.searches
+        self._patience = Patience(seconds=context.settings.serve.search_seconds)
         self._request = request
         self._who = who
 
@@ -110,8 +110,8 @@ class Searching:
             pass
 
 
-async def _searching(request: Request[Any, Any, Any], place: Here) -> Searching:
-    return Searching(place, request, (await caller(request)).who)
+async def _searching(request: Request[Any, Any, Any], context: Here) -> Searching:
+    return Searching(context, request, (await caller(request)).who)
 
 
 Searches: TypeAlias = NamedDependency[Searching]  # as `searching`

@@ -35,7 +35,7 @@ from deadletter.wiring.chores import chores
 from .app import build
 from .context import ServerContext
 from .listener import HttpServer, allow_many_connections, check_binding, listen, url_of
-from .startup import opened_place
+from .startup import open_context
 
 _PROBES: Final = ("/health", "/metrics")
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -154,21 +154,21 @@ async def serve(
         closing(listen(settings.serve.host, settings.serve.port)) as listener,
         EndDeadline() as deadline,  # until the engine is closed as well
     ):
-        async with opened_place(
+        async with open_context(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe, fits=fits
-        ) as place:
+        ) as context:
 
             async def listening() -> None:
-                tell(Listening(url_of(listener), await _first_token(place)))
+                tell(Listening(url_of(listener), await _first_token(context)))
 
-            return await Server(place, listener, log, deadline).run(listening)
+            return await Server(context, listener, log, deadline).run(listening)
 
 
-async def _first_token(place: ServerContext) -> str | None:
+async def _first_token(context: ServerContext) -> str | None:
     # Made when it can be told: one that nobody has seen would lock everybody out.
-    if place.access is None:
+    if context.access is None:
         return None
-    return await first_token(place.access, place.store, place.clock)
+    return await first_token(context.access, context.store, context.clock)
 
 
 class Server:
@@ -176,33 +176,33 @@ class Server:
 
     def __init__(
         self,
-        place: ServerContext,
+        context: ServerContext,
         listener: socket.socket,
         log: Log | None,
         deadline: EndDeadline | None = None,
     ) -> None:
-        self._place = structs.replace(place, complaints=self.complaints)
-        self._settings = place.settings.serve
-        self._clock = place.clock
+        self._context = structs.replace(context, complaints=self.complaints)
+        self._settings = context.settings.serve
+        self._clock = context.clock
         self._listener = listener
-        app = build(self._place)
+        app = build(self._context)
         self._http = HttpServer(
-            app if log is None else AccessLog(app, log, place.clock), self._settings
+            app if log is None else AccessLog(app, log, context.clock), self._settings
         )
         self._group = LoopGroup(
             chores(
-                place.engine,
-                place.store,
-                place.access,
-                place.settings,
-                clock=place.clock,
-                dice=place.dice,
-                observe=place.observe,
+                context.engine,
+                context.store,
+                context.access,
+                context.settings,
+                clock=context.clock,
+                dice=context.dice,
+                observe=context.observe,
             ),
-            clock=place.clock,
-            observe=place.observe,
+            clock=context.clock,
+            observe=context.observe,
             shutdown_timeout=self._settings.grace,
-            lost=partial(loss_of, place.engine),
+            lost=partial(loss_of, context.engine),
             install_signals=False,
         )
         self._deadline = deadline or EndDeadline()
@@ -214,7 +214,7 @@ class Server:
         """Return why the server is not ready, loop by loop."""
         if self._is_stopping:
             return [Complaint("server", "stopping")]
-        troubles = {name: ready() for name, ready in self._place.beside.items()}
+        troubles = {name: ready() for name, ready in self._context.beside.items()}
         beside = [Complaint(name, why) for name, why in troubles.items() if why]
         return [*self._group.complaints(), *beside]
 
@@ -255,7 +255,7 @@ class Server:
         hurry = asyncio.create_task(self._now.wait())
         try:
             await _first_of(hurry, http, timeout=self._settings.notice)
-            self._place.stopping.set()
+            self._context.stopping.set()
             self._http.should_exit = True
             await _first_of(hurry, http)
             self._group.stop()

@@ -29,7 +29,7 @@ from .listener import check_binding, listen
 
 
 @asynccontextmanager
-async def opened_place(
+async def open_context(
     settings: Settings,
     *,
     url: str | None = None,
@@ -94,13 +94,13 @@ async def check(
             there = Path(stack.enter_context(TemporaryDirectory())) / "office.db"
             url, office = _elsewhere(settings, url, office, there)
             found.append(_to_be_made(missing))
-        async with opened_place(
+        async with open_context(
             settings, url=url, office=office, clock=clock, dice=dice, observe=observe
-        ) as place:
-            await place.store.counts()  # the engine answers, or says why not
-            found += [check_durability(place.engine), *check_locks(place.engine)]
-            found.append(_lending(place))
-            return [*found, await _access(place), _alerts(settings)]
+        ) as context:
+            await context.store.counts()  # the engine answers, or says why not
+            found += [check_durability(context.engine), *check_locks(context.engine)]
+            found.append(_lending(context))
+            return [*found, await _access(context), _alerts(settings)]
 
 
 def _missing(file: Path | None) -> Path | None:
@@ -145,19 +145,19 @@ def _bound(host: str, port: int, whom: str) -> Check:
     return Check("listening", Health.OK, f"{host}:{port}, for {whom}.")
 
 
-def _lending(place: ServerContext) -> Check:
-    if place.items is not None:
+def _lending(context: ServerContext) -> Check:
+    if context.items is not None:
         return Check("queue server", Health.OK, "this engine keeps its items.")
     text = "this engine keeps no items: memory, SQLite and PostgreSQL do."
     return Check("queue server", Health.WARN, text)
 
 
-async def _access(place: ServerContext) -> Check:
-    if place.access is None:
+async def _access(context: ServerContext) -> Check:
+    if context.access is None:
         text = "off: whoever is on this machine may do everything."
         return Check("access", Health.WARN, text)
-    now = place.clock.now()
-    count = sum(not token.is_over(now) for token in await place.access.tokens())
+    now = context.clock.now()
+    count = sum(not token.is_over(now) for token in await context.access.tokens())
     text = f"good tokens: {count}." if count else "the next start shows a first token."
     return Check("access", Health.OK, text)
 

@@ -200,12 +200,12 @@ class TestGroups:
 
 
 async def test_a_start_that_did_not_reach_the_ledger_can_be_repeated(
-    api: Api, place: ServerContext, monkeypatch: pytest.MonkeyPatch
+    api: Api, context: ServerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from deadletter.core.errors import Unavailable
 
-    await place.store.keep([make_letter(1)])
-    await place.engine.broker.create(QueueOptions(name="orders"))
+    await context.store.keep([make_letter(1)])
+    await context.engine.broker.create(QueueOptions(name="orders"))
     made = await api.post(f"{REPLAYS}/plan", json={"query": "*"})
     path = f"{REPLAYS}/{made.json()['replay']['id']}"
 
@@ -213,7 +213,7 @@ async def test_a_start_that_did_not_reach_the_ledger_can_be_repeated(
         raise Unavailable("gone for a moment")
 
     with monkeypatch.context() as patched:
-        patched.setattr(place.engine.ledger, "begin", away)
+        patched.setattr(context.engine.ledger, "begin", away)
         failed = await api.post(f"{path}/start", json={})
     state = (await api.get(path)).json()["state"]
     again = await api.post(f"{path}/start", json={})

@@ -28,7 +28,7 @@ from deadletter.server.app import build
 from deadletter.wiring.engines import open_engine
 from office.making import BY, make_letters
 from queue_server.wire.wire_rig import running
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 pytestmark = pytest.mark.slow
 
@@ -72,11 +72,11 @@ class Ground:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         engine = await open_engine(f"sqlite:///{self._file}")
         try:
-            place = place_of(engine, guarded=True)
-            now = place.clock.now()
+            context = context_of(engine, guarded=True)
+            now = context.clock.now()
             letters = make_letters(20, now=now)
-            await place.store.keep(letters)
-            replay = await place.office.replays.sender.start(f"id:{letters[-1].id}", BY, rate=0.1)
+            await context.store.keep(letters)
+            replay = await context.office.replays.sender.start(f"id:{letters[-1].id}", BY, rate=0.1)
             self.there = {
                 "/api/v1/letters/{": [letter.id for letter in letters[:2]],
                 "/api/v1/groups/{": [letters[0].head.fingerprint],
@@ -85,8 +85,8 @@ class Ground:
                 "/api/v1/queues/{": ["orders"],
             }
             for role in Role:
-                self.tokens[role] = await token(place, role)
-            async with running(build(place)) as self.url:
+                self.tokens[role] = await token(context, role)
+            async with running(build(context)) as self.url:
                 self._ready.set()
                 await self._over.wait()
         finally:

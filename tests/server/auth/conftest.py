@@ -17,7 +17,7 @@ from deadletter.server.context import ServerContext
 from deadletter.settings import Settings
 from deadletter.testing.fakes import FakeClock, SeededDice
 from deadletter.wiring.engines import open_engine
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 Client = AsyncTestClient[Litestar]
 
@@ -45,7 +45,7 @@ async def engine(url: str, clock: FakeClock) -> AsyncIterator[Engine]:
 @pytest.fixture
 def guarded(engine: Engine, settings: Settings, clock: FakeClock) -> ServerContext:
     """An open office that asks for tokens."""
-    return replace(place_of(engine, settings=settings, guarded=True), clock=clock)
+    return replace(context_of(engine, settings=settings, guarded=True), clock=clock)
 
 
 @pytest.fixture
@@ -68,9 +68,11 @@ async def admin(guarded: ServerContext) -> str:
 
 
 @asynccontextmanager
-async def visiting(place: ServerContext, base: str = "http://dlq.example") -> AsyncIterator[Client]:
+async def visiting(
+    context: ServerContext, base: str = "http://dlq.example"
+) -> AsyncIterator[Client]:
     """A browser or a script, at a server of its own."""
-    async with AsyncTestClient(build(place), base_url=base) as client:
+    async with AsyncTestClient(build(context), base_url=base) as client:
         yield client
 
 
@@ -86,6 +88,6 @@ async def sign_in(client: Client, shown: str) -> dict[str, str]:
     return {"X-CSRF-Token": answer.json()["csrf"]}
 
 
-async def acts(place: ServerContext) -> list[AuditEntry]:
+async def acts(context: ServerContext) -> list[AuditEntry]:
     """All of the audit."""
-    return list(await place.store.audit(limit=1000))
+    return list(await context.store.audit(limit=1000))

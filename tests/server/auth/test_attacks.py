@@ -18,7 +18,7 @@ from deadletter.wiring.engines import open_engine
 from office.making import make_letter
 from server.auth.asking import answer_of
 from server.auth.conftest import SESSION, TOKENS, Client, bearer, sign_in, visiting
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 UNKNOWN = "dlq_0123456789_" + "0" * 64
 
@@ -160,8 +160,8 @@ class TestRevokedElsewhere:
     @pytest.fixture
     async def other(self, url: str, clock: FakeClock) -> AsyncIterator[Client]:
         engine = await open_engine(url, clock=clock, dice=SeededDice())
-        place = replace(place_of(engine, guarded=True), clock=clock)
-        async with visiting(place) as client:
+        context = replace(context_of(engine, guarded=True), clock=clock)
+        async with visiting(context) as client:
             yield client
         await engine.close()
 

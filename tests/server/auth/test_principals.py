@@ -10,7 +10,7 @@ from deadletter.server.context import ServerContext
 from deadletter.settings import Serve, Settings
 from office.making import make_letters
 from server.auth.conftest import TOKENS, Client, bearer, visiting
-from server.conftest import place_of, token
+from server.conftest import context_of, token
 
 REPLAYS = "/api/v1/replays"
 
@@ -120,7 +120,7 @@ async def test_a_target_is_judged_again_at_the_start(
 ) -> None:
     await guarded.engine.broker.create(QueueOptions(name="mails"))
     name = await planned(visitor, admin, to="mails")
-    strict = place_of(guarded.engine, settings=Settings(), guarded=True)
+    strict = context_of(guarded.engine, settings=Settings(), guarded=True)
     async with visiting(strict) as later:
         answers = [
             await later.post(f"{REPLAYS}/{name}/{act}", json={}, headers=bearer(admin))

@@ -22,8 +22,8 @@ async def recorded(guarded: ServerContext) -> list[str]:
     return [f"{under}/message", f"{under}/body", f"{under}/original", "/api/v1/export"]
 
 
-async def looks(place: ServerContext) -> list[AuditEntry]:
-    return [one for one in await acts(place) if one.action in {"reveal", "export"}]
+async def looks(context: ServerContext) -> list[AuditEntry]:
+    return [one for one in await acts(context) if one.action in {"reveal", "export"}]
 
 
 async def test_with_a_session_only_our_own_pages_may_look(

@@ -30,7 +30,7 @@ _FILE: Final = "letters.jsonl"
 async def export_letters(
     *,
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
     search: Query = "",
@@ -45,9 +45,9 @@ async def export_letters(
     """
     node = of_sources(parse(search), who.sources)
     ids = await searching.freeze(node, limit=limit)
-    await place.office.record_export(len(ids), "jsonl", search, _FILE, who.by(reason))
+    await context.office.record_export(len(ids), "jsonl", search, _FILE, who.by(reason))
     return Stream(
-        while_known(request, _lines(place, ids, search)),
+        while_known(request, _lines(context, ids, search)),
         media_type=LINES,
         headers={"content-disposition": f'attachment; filename="{_FILE}"'},
     )
@@ -55,7 +55,7 @@ async def export_letters(
 
 @post("/import", guards=[needs(Role.ADMIN)], status_code=200)
 async def import_letters(
-    place: Here,
+    context: Here,
     who: Who,
     *,
     body: RawBody,
@@ -73,7 +73,7 @@ async def import_letters(
     `dry_run`, it is only checked. Sending the same archive again is fine.
     """
     return await take_in_archive(
-        place.store,
+        context.store,
         BytesIO(body),
         By(who.name, reason),
         archive=archive,
@@ -84,8 +84,8 @@ async def import_letters(
     )
 
 
-async def _lines(place: ServerContext, ids: list[str], query: str) -> AsyncIterator[bytes]:
-    async for _, lines in archive_lines(place.store, ids, place.office.archive_head(query)):
+async def _lines(context: ServerContext, ids: list[str], query: str) -> AsyncIterator[bytes]:
+    async for _, lines in archive_lines(context.store, ids, context.office.archive_head(query)):
         yield lines
 
 

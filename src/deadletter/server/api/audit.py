@@ -56,7 +56,7 @@ class AuditPositions:
 async def list_audit(
     *,
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     target: Annotated[
         str | None, QueryParameter(max_length=600, description="A letter, group, queue or replay.")
@@ -75,14 +75,14 @@ async def list_audit(
         state = request.app.state
         if "rests" not in state:
             state.rests = AuditPositions()
-        return await _own(place, who, state.rests, target, after, limit)
-    found = await place.office.audit(target=target, after=after, limit=limit)
+        return await _own(context, who, state.rests, target, after, limit)
+    found = await context.office.audit(target=target, after=after, limit=limit)
     more = found[-1].seq if len(found) == limit else None
     return Acts(entries=tuple(found), after=more)
 
 
 async def _own(  # noqa: PLR0917 -- what was asked for
-    place: ServerContext,
+    context: ServerContext,
     who: Identity,
     rests: AuditPositions,
     target: str | None,
@@ -92,8 +92,8 @@ async def _own(  # noqa: PLR0917 -- what was asked for
     entries: list[AuditEntry] = []
     at = rests.reached(who, target, after)
     for _ in range(_STEPS):
-        found = await place.office.audit(target=target, after=at, limit=_STEP)
-        entries += await visible(place, who, found)
+        found = await context.office.audit(target=target, after=at, limit=_STEP)
+        entries += await visible(context, who, found)
         if len(entries) >= limit:
             return Acts(entries=tuple(entries[:limit]), after=entries[limit - 1].seq)
         if len(found) < _STEP:
@@ -105,26 +105,26 @@ async def _own(  # noqa: PLR0917 -- what was asked for
 
 
 async def visible(
-    place: ServerContext, who: Identity, entries: Sequence[AuditEntry]
+    context: ServerContext, who: Identity, entries: Sequence[AuditEntry]
 ) -> Sequence[AuditEntry]:
     """Return entries about the caller's letters, mailboxes and own replays."""
     if not who.sources or not entries:
         return entries
     targets = tuple({pattern((entry.target,)) for entry in entries})
     node = of_sources(Term("id", Op.IS, targets), who.sources)
-    page = await place.office.letters.search(node, limit=len(targets))
+    page = await context.office.letters.search(node, limit=len(targets))
     seen = {head.id for head in page.heads}.union(who.sources)
     about = {entry.target for entry in entries if entry.action in _OF_REPLAYS} - seen
     if about:
-        seen |= await _replays(place, who)
+        seen |= await _replays(context, who)
     return [entry for entry in entries if entry.target in seen]
 
 
-async def _replays(place: ServerContext, who: Identity) -> set[str]:
+async def _replays(context: ServerContext, who: Identity) -> set[str]:
     """The replays that somebody planned."""
     own: set[str] = set()
     after = None
-    while page := await place.store.campaigns(limit=_STEP, owner=who.principal, after=after):
+    while page := await context.store.campaigns(limit=_STEP, owner=who.principal, after=after):
         own.update(one.id for one in page)
         after = page[-1].id
     return own

@@ -172,7 +172,7 @@ Feed: TypeAlias = NamedDependency[Live]  # as `live`
 @get("/events", guards=[needs(Role.READER)], media_type="text/event-stream")
 async def listen(
     request: Request[Any, Any, Any],
-    place: Here,
+    context: Here,
     who: Who,
     live: Feed,
     last_event_id: Annotated[
@@ -187,7 +187,7 @@ async def listen(
     session does: connect again.
     """
     return Stream(
-        _events(request, place, who, live, last_event_id),
+        _events(request, context, who, live, last_event_id),
         media_type="text/event-stream",
         headers={"x-accel-buffering": "no"},
     )
@@ -195,7 +195,7 @@ async def listen(
 
 async def _events(
     request: Request[Any, Any, Any],
-    place: ServerContext,
+    context: ServerContext,
     who: Identity,
     live: Live,
     after: int | None,
@@ -207,19 +207,19 @@ async def _events(
             yield b"retry: 2000\n\n"
             told = after or 0
             while after is not None:
-                missed = await place.office.audit(after=told, limit=_MISSED)
+                missed = await context.office.audit(after=told, limit=_MISSED)
                 told = missed[-1].seq if missed else told
-                for entry in await visible(place, who, missed):
+                for entry in await visible(context, who, missed):
                     yield _event(entry)
                 if len(missed) < _MISSED:
                     break
-            async for changes in _changes(listener, place.stopping, gone):
+            async for changes in _changes(listener, context.stopping, gone):
                 if not await is_still_known(request):
                     return
                 if not changes:
                     yield b": still here\n\n"
                 news = [one for one in changes if _is_news(one, told)]
-                for change in await _seen(place, who, news):
+                for change in await _seen(context, who, news):
                     yield _event(change)
 
 
@@ -247,7 +247,7 @@ async def _changes(listener: Listener, *ends: asyncio.Event) -> AsyncIterator[li
             task.cancel()
 
 
-async def _seen(place: ServerContext, who: Identity, changes: Sequence[Change]) -> list[Change]:
+async def _seen(context: ServerContext, who: Identity, changes: Sequence[Change]) -> list[Change]:
     if not who.sources:
         return list(changes)
     seen: list[Change] = []
@@ -258,7 +258,7 @@ async def _seen(place: ServerContext, who: Identity, changes: Sequence[Change]) 
             case Campaign():
                 seen += [change] if who.owns(change.owner) else []
             case AuditEntry():
-                seen += await visible(place, who, [change])
+                seen += await visible(context, who, [change])
     return seen
 
 

@@ -68,7 +68,7 @@ async def count_letters(who: Who, searching: Searches, search: Query = "") -> Le
 
 @get("/letters/{id:str}", guards=READ, operation_id="get_letter")
 async def get_letter(
-    place: Here, who: Who, id: Id, capture: Capture = False
+    context: Here, who: Who, id: Id, capture: Capture = False
 ) -> Response[LetterView]:
     """
     One letter with its attempts; secrets in its message are masked.
@@ -76,22 +76,22 @@ async def get_letter(
     With `capture` the headers of a drained letter include `dlq-found`: everything that
     is needed to send it back.
     """
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     shown = view(letter, capture=capture)
     return Response(shown, headers={"etag": etag(letter.head.revision)})
 
 
 @get("/letters/{id:str}/timeline", guards=READ, operation_id="get_timeline")
-async def timeline(place: Here, who: Who, id: Id) -> Timeline:
+async def timeline(context: Here, who: Who, id: Id) -> Timeline:
     """Return the story of a letter: attempts, deaths, replays, and who did what."""
-    found = await place.office.letters.details(id, By(who.name), sources=who.sources)
+    found = await context.office.letters.details(id, By(who.name), sources=who.sources)
     return Timeline(id=found.view.head.id, moments=found.moments, left_out=found.left_out)
 
 
 @get("/letters/{id:str}/message", guards=REVEAL, operation_id="get_message")
-async def message(place: Here, who: Who, id: Id) -> Response[Message]:
+async def message(context: Here, who: Who, id: Id) -> Response[Message]:
     """A letter's message, every byte of it, as base64. Goes into the audit."""
-    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+    head, found = await context.office.letters.message(id, By(who.name), sources=who.sources)
     return Response(found, headers={"etag": etag(head.revision)})
 
 
@@ -101,13 +101,13 @@ async def message(place: Here, who: Who, id: Id) -> Response[Message]:
     operation_id="download_body",
     media_type="application/octet-stream",
 )
-async def body(place: Here, who: Who, id: Id) -> Response[bytes]:
+async def body(context: Here, who: Who, id: Id) -> Response[bytes]:
     """
     A letter's body as it is, to be saved. Goes into the audit.
 
     Whatever its message claims to be, it is never shown by a browser.
     """
-    head, found = await place.office.letters.message(id, By(who.name), sources=who.sources)
+    head, found = await context.office.letters.message(id, By(who.name), sources=who.sources)
     return Response(
         found.body,
         media_type="application/octet-stream",
@@ -162,7 +162,7 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def chosen(
-    place: ServerContext,
+    context: ServerContext,
     who: Identity,
     selection: Selection,
     searching: Searching,
@@ -188,18 +188,18 @@ async def chosen(
         )
     else:
         ids = tuple(dict.fromkeys(id_.lower() for id_ in selection.ids or ()))
-        found = Chosen(await _seen(place, who, ids), "")
+        found = Chosen(await _seen(context, who, ids), "")
     found.check(selection.expect, selection.limit)
     return found
 
 
-async def _seen(place: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
+async def _seen(context: ServerContext, who: Identity, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of letters that the caller may see."""
     if not who.sources:
         return ids
     seen: list[str] = []
     for batch in batched(ids):
         node = of_sources(Term("id", Op.IS, batch), who.sources)
-        page = await place.office.letters.search(node, limit=len(batch))
+        page = await context.office.letters.search(node, limit=len(batch))
         seen += [head.id for head in page.heads]
     return tuple(seen)

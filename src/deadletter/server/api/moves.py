@@ -66,7 +66,7 @@ class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @patch("/letters/{id:str}", guards=[needs(Role.OPERATOR)])
 async def edit_letter(
-    place: Here, who: Who, id: Id, data: JSONBody[Edit], if_match: IfMatch = None
+    context: Here, who: Who, id: Id, data: JSONBody[Edit], if_match: IfMatch = None
 ) -> Response[LetterView]:
     """
     Change the message of an open letter. The one that died is kept aside for good.
@@ -74,33 +74,33 @@ async def edit_letter(
     Takes `If-Match` with the `ETag` of the letter: 428 without, 412 if it has changed
     since.
     """
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     revision = _revision(if_match, letter.head.revision)
     by = By(who.name, data.reason)
     try:
-        await place.office.letters.edit(letter.id, data.changes(), by, revision=revision)
+        await context.office.letters.edit(letter.id, data.changes(), by, revision=revision)
     except Conflict as error:
-        now = await place.office.letters.get(letter.id)
+        now = await context.office.letters.get(letter.id)
         if now.head.revision != revision:
             raise _changed(now.head.revision) from error
         raise
-    edited = await place.office.letters.get(letter.id)
+    edited = await context.office.letters.get(letter.id)
     return Response(view(edited), headers={"etag": etag(edited.head.revision)})
 
 
 @get("/letters/{id:str}/original", guards=REVEAL)
-async def get_original(place: Here, who: Who, id: Id) -> Message:
+async def get_original(context: Here, who: Who, id: Id) -> Message:
     """The message that died, every byte of it, as base64. Goes into the audit."""
-    _, found = await place.office.letters.message(
+    _, found = await context.office.letters.message(
         id, By(who.name), original=True, sources=who.sources
     )
     return found
 
 
 @get("/letters/{id:str}/diff", guards=[needs(Role.READER)])
-async def get_difference(place: Here, who: Who, id: Id) -> tuple[Difference, ...]:
+async def get_difference(context: Here, who: Who, id: Id) -> tuple[Difference, ...]:
     """Return what was changed since the message died; secrets are masked."""
-    letter = await place.office.letters.get(id, sources=who.sources)
+    letter = await context.office.letters.get(id, sources=who.sources)
     return differences(letter.as_it_died, letter.message)
 
 
@@ -183,8 +183,8 @@ def _routes(
         summary=f"{name.capitalize()} a letter",
         description=about,
     )
-    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
-        return await _one(place, who, id, verb, data.reason)
+    async def on_one(context: Here, who: Who, id: Id, data: JSONBody[Why]) -> Moved:
+        return await _one(context, who, id, verb, data.reason)
 
     @post(
         f"/letters/{name}",
@@ -195,11 +195,11 @@ def _routes(
         description=about,
     )
     async def on_many(
-        place: Here, who: Who, searching: Searches, data: JSONBody[Selection]
+        context: Here, who: Who, searching: Searches, data: JSONBody[Selection]
     ) -> Moved:
         if careful:
             _check_expected(name, data)
-        return await _many(place, who, searching, data, verb)
+        return await _many(context, who, searching, data, verb)
 
     return [on_one, on_many]
 
@@ -217,8 +217,10 @@ def _waiting_routes(
         summary=f"{name.capitalize()} a letter",
         description=about,
     )
-    async def on_one(place: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
-        return await _one(place, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason)
+    async def on_one(context: Here, who: Who, id: Id, data: JSONBody[WhyUnconfirmed]) -> Moved:
+        return await _one(
+            context, who, id, partial(verb, unconfirmed=data.unconfirmed), data.reason
+        )
 
     @post(
         f"/letters/{name}",
@@ -229,11 +231,13 @@ def _waiting_routes(
         description=about,
     )
     async def on_many(
-        place: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
+        context: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
     ) -> Moved:
         if careful:
             _check_expected(name, data)
-        return await _many(place, who, searching, data, partial(verb, unconfirmed=data.unconfirmed))
+        return await _many(
+            context, who, searching, data, partial(verb, unconfirmed=data.unconfirmed)
+        )
 
     return [on_one, on_many]
 
@@ -246,17 +250,17 @@ def _check_expected(name: str, data: Selection) -> None:
 
 
 @post("/letters/{id:str}/notes", guards=_ACT, status_code=200)
-async def note_letter(place: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
+async def note_letter(context: Here, who: Who, id: Id, data: JSONBody[Note]) -> Moved:
     """Add a note to a letter."""
-    return await _one(place, who, id, _noting(data.text), "")
+    return await _one(context, who, id, _noting(data.text), "")
 
 
 @post("/letters/notes", guards=_ACT, status_code=200)
 async def note_letters(
-    place: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
+    context: Here, who: Who, searching: Searches, data: JSONBody[NoteOnMany]
 ) -> Moved:
     """Add a note to letters."""
-    return await _many(place, who, searching, data, _noting(data.text))
+    return await _many(context, who, searching, data, _noting(data.text))
 
 
 def _noting(text: str) -> Verb:
@@ -266,9 +270,9 @@ def _noting(text: str) -> Verb:
     return verb
 
 
-async def _one(place: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
-    letter = await place.office.letters.get(id, sources=who.sources)
-    result = await verb(place.office.letters, [letter.id], By(who.name, reason))
+async def _one(context: ServerContext, who: Identity, id: str, verb: Verb, reason: str) -> Moved:
+    letter = await context.office.letters.get(id, sources=who.sources)
+    result = await verb(context.office.letters, [letter.id], By(who.name, reason))
     if not result.moved:
         why = " and ".join(result.skipped) or "is as it was"
         raise Conflict(f"letter {letter.id} {why}: nothing was done")
@@ -276,10 +280,10 @@ async def _one(place: ServerContext, who: Identity, id: str, verb: Verb, reason:
 
 
 async def _many(
-    place: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
+    context: ServerContext, who: Identity, searching: Searching, data: Selection, verb: Verb
 ) -> Moved:
-    found = await chosen(place, who, data, searching)
-    result = await verb(place.office.letters, found.ids, By(who.name, data.reason))
+    found = await chosen(context, who, data, searching)
+    result = await verb(context.office.letters, found.ids, By(who.name, data.reason))
     # Letters of others are as if they did not exist.
     named = {id_.lower() for id_ in data.ids or found.ids}
     unseen = len(named) - len(found.ids)

@@ -391,7 +391,9 @@ def describe(version: str, routes: Sequence[Any]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
     app = Litestar(
         route_handlers=routes,
-        dependencies={name: _nothing() for name in ("place", "who", "sender", "live", "searching")},
+        dependencies={
+            name: _nothing() for name in ("context", "who", "sender", "live", "searching")
+        },
         openapi_config=OpenAPIConfig(
             title="deadletter",
             version=version,

@@ -67,17 +67,17 @@ class Deleted(Struct, frozen=True, kw_only=True):
 
 
 @get("/queues", guards=READ)
-async def list_queues(place: Here, who: Who) -> list[QueueInfo]:
+async def list_queues(context: Here, who: Who) -> list[QueueInfo]:
     """List all mailboxes with their numbers of messages, by name."""
-    found = await place.office.mailboxes.list()
+    found = await context.office.mailboxes.list()
     return [queue for queue in found if who.sees(queue.options.name)]
 
 
 @post("/queues", guards=ADMIN)
-async def create_queue(place: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
+async def create_queue(context: Here, who: Who, data: JSONBody[NewMailbox]) -> QueueOptions:
     """Create a mailbox. If it exists with other options, it is a conflict."""
     check_seen(who, data.name, _missing)
-    await _check_uses(place, who, data.name, data.dead_queue)
+    await _check_uses(context, who, data.name, data.dead_queue)
     options = QueueOptions(
         name=data.name,
         dead_queue=data.dead_queue,
@@ -86,19 +86,19 @@ async def create_queue(place: Here, who: Who, data: JSONBody[NewMailbox]) -> Que
         reference=data.reference,
     )
     by = By(who.name, data.reason)
-    await place.office.mailboxes.create(options, by)
+    await context.office.mailboxes.create(options, by)
     return options
 
 
 @get("/queues/{name:path}", guards=READ)
-async def get_queue(place: Here, who: Who, name: Name) -> QueueInfo:
+async def get_queue(context: Here, who: Who, name: Name) -> QueueInfo:
     """Return one mailbox and its numbers of messages."""
-    return await place.office.mailboxes.get(_named(who, name))
+    return await context.office.mailboxes.get(_named(who, name))
 
 
 @patch("/queues/{name:path}", guards=ADMIN)
 async def change_queue(
-    place: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
+    context: Here, who: Who, name: Name, data: JSONBody[MailboxChange]
 ) -> QueueOptions:
     """Change a mailbox's options."""
     changes = data.given()
@@ -106,13 +106,13 @@ async def change_queue(
         raise ConfigError("the request changes nothing: give at least one option")
     mailbox = _named(who, name)
     if changes.get("dead_queue") or changes.get("expire_after"):
-        await _check_uses(place, who, mailbox, changes.get("dead_queue"))
-    return await place.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
+        await _check_uses(context, who, mailbox, changes.get("dead_queue"))
+    return await context.office.mailboxes.update(mailbox, changes, By(who.name, data.reason))
 
 
 @delete("/queues/{name:path}", guards=ADMIN, status_code=200)
 async def delete_queue(
-    place: Here,
+    context: Here,
     who: Who,
     name: Name,
     force: FromQuery[bool] = False,
@@ -124,8 +124,8 @@ async def delete_queue(
     One that is another's dead queue is deleted only by `force`.
     """
     mailbox = _named(who, name)
-    await _check_uses(place, who, mailbox)
-    gone = await place.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
+    await _check_uses(context, who, mailbox)
+    gone = await context.office.mailboxes.delete(mailbox, By(who.name, reason), force=force)
     return Deleted(mailbox=mailbox, purged=gone)
 
 
@@ -140,10 +140,10 @@ def _missing(mailbox: str) -> NotFound:
 
 
 async def _check_uses(
-    place: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
+    context: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
 ) -> None:
     async def there() -> list[QueueOptions]:
-        return [one.options for one in await place.office.mailboxes.list()]
+        return [one.options for one in await context.office.mailboxes.list()]
 
     if dead_queue is not None:
         check_seen(who, dead_queue, no_dead_queue)
@@ -159,7 +159,7 @@ class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @get("/outages", guards=[needs(Role.READER)])
 async def get_outages(
-    place: Here,
+    context: Here,
     who: Who,
     mailbox: Annotated[str | None, QueryParameter(max_length=MAX_NAME)] = None,
     open: FromQuery[bool] = False,
@@ -171,13 +171,13 @@ async def get_outages(
     `outage` is for transient failures, `systemic` for one cause that fails nearly
     everything. Windows of several workers that overlap are one here.
     """
-    return await place.office.mailboxes.outages(
+    return await context.office.mailboxes.outages(
         mailbox=mailbox, sources=who.sources, only_open=open, limit=limit
     )
 
 
 @post("/outages/release", guards=[needs(Role.OPERATOR)], status_code=200)
-async def release_outage(place: Here, who: Who, data: JSONBody[Release]) -> Released:
+async def release_outage(context: Here, who: Who, data: JSONBody[Release]) -> Released:
     """
     Go on, though everything fails: messages are judged by their policy again.
 
@@ -185,13 +185,13 @@ async def release_outage(place: Here, who: Who, data: JSONBody[Release]) -> Rele
     """
     check_seen(who, data.mailbox, not_held)
     by = By(who.name, data.reason)
-    return await place.office.mailboxes.release(data.mailbox, by)
+    return await context.office.mailboxes.release(data.mailbox, by)
 
 
 @get("/stats", guards=[needs(Role.READER)])
-async def get_stats(place: Here, who: Who) -> Stats:
+async def get_stats(context: Here, who: Who) -> Stats:
     """Mailboxes, letters by state and source, and arrivals of late."""
-    return await place.office.stats(sources=who.sources)
+    return await context.office.stats(sources=who.sources)
 
 
 routes: Final[list[Any]] = [

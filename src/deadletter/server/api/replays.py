@@ -141,20 +141,20 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 @post("/replays/plan", guards=ACT)
 async def plan_replay(
-    place: Here, who: Who, searching: Searches, data: JSONBody[ReplayWish]
+    context: Here, who: Who, searching: Searches, data: JSONBody[ReplayWish]
 ) -> Planned:
     """
     Choose the letters of a replay, with a verdict for each; nothing is sent yet.
 
     The letters are fixed from here on: start it by its id, or cancel it.
     """
-    found = await chosen(place, who, data, searching, to_replay=True)
-    return await planned(place, who, data.request(found, who.by(data.reason)))
+    found = await chosen(context, who, data, searching, to_replay=True)
+    return await planned(context, who, data.request(found, who.by(data.reason)))
 
 
 @post("/replays", guards=ACT)
 async def start_replay(
-    place: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayWish]
+    context: Here, who: Who, searching: Searches, sender: Sender, data: JSONBody[ReplayWish]
 ) -> Planned:
     """
     Plan a replay and start it at once.
@@ -165,48 +165,50 @@ async def start_replay(
         raise ConfigError(
             "to send what a search finds takes `expect`, the number of letters: plan it first"
         )
-    found = await chosen(place, who, data, searching, to_replay=True)
-    found_plan = await planned(place, who, data.request(found, who.by(data.reason)))
-    await _check_agreed(place, found_plan, who.by(data.reason))
-    return await start(place, sender, found_plan, who.by(data.reason))
+    found = await chosen(context, who, data, searching, to_replay=True)
+    found_plan = await planned(context, who, data.request(found, who.by(data.reason)))
+    await _check_agreed(context, found_plan, who.by(data.reason))
+    return await start(context, sender, found_plan, who.by(data.reason))
 
 
 @get("/replays", guards=READ)
-async def list_replays(place: Here, who: Who, limit: Limit = 20, after: After = None) -> ReplayPage:
+async def list_replays(
+    context: Here, who: Who, limit: Limit = 20, after: After = None
+) -> ReplayPage:
     """List replays with their counts, latest first."""
     owner = who.principal if who.sources else None  # see `_find`
-    return await place.office.replays.page(limit=limit, owner=owner, after=after)
+    return await context.office.replays.page(limit=limit, owner=owner, after=after)
 
 
 @get("/replays/{name:str}", guards=READ)
-async def get_replay(place: Here, who: Who, name: Name) -> Campaign:
+async def get_replay(context: Here, who: Who, name: Name) -> Campaign:
     """Return one replay and its counts."""
-    return await _find(place, who, name)
+    return await _find(context, who, name)
 
 
 @post("/replays/{name:str}/start", guards=ACT, status_code=200)
 async def start_planned(
-    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
+    context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Start]
 ) -> Campaign:
     """Start a replay that was planned."""
-    campaign = await _find(place, who, name)
+    campaign = await _find(context, who, name)
     size = sum(campaign.counts.values())
     if data.expect is not None and data.expect != size:
         raise Conflict(f"it has {many(size, 'letter')}, not {data.expect:,}")
-    _check_target(place, who, campaign.to)
+    _check_target(context, who, campaign.to)
     return await sender.start(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/pause", guards=ACT, status_code=200)
-async def pause_replay(place: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
+async def pause_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Pause a replay, wherever it is being sent."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.pause(campaign.id, who.by(data.reason))
+    campaign = await _find(context, who, name)
+    return await context.office.replays.pause(campaign.id, who.by(data.reason))
 
 
 @post("/replays/{name:str}/resume", guards=ACT, status_code=200)
 async def resume_replay(
-    place: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Resume]
+    context: Here, who: Who, sender: Sender, name: Name, data: JSONBody[Resume]
 ) -> Campaign:
     """
     Let sending go on; this server does it.
@@ -214,22 +216,22 @@ async def resume_replay(
     A replay that says it is running may be sent by somebody still: that takes
     `take_over`, and only does something if they are gone.
     """
-    campaign = await _find(place, who, name)
-    _check_target(place, who, campaign.to)
+    campaign = await _find(context, who, name)
+    _check_target(context, who, campaign.to)
     by = who.by(data.reason)
     return await sender.start(campaign.id, by, take_over=data.take_over)
 
 
 @post("/replays/{name:str}/cancel", guards=ACT, status_code=200)
-async def cancel_replay(place: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
+async def cancel_replay(context: Here, who: Who, name: Name, data: JSONBody[Why]) -> Campaign:
     """Cancel a replay. Letters that were not sent keep their state."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.cancel(campaign.id, who.by(data.reason))
+    campaign = await _find(context, who, name)
+    return await context.office.replays.cancel(campaign.id, who.by(data.reason))
 
 
 @post("/replays/verdicts", guards=ACT, status_code=200)
 async def judge_letters(
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
     data: JSONBody[ReplayWish],
@@ -243,78 +245,78 @@ async def judge_letters(
     Nothing is stored, and nothing sent. `limit` of the wish counts letters to send,
     from this page on.
     """
-    found = await chosen(place, who, data, searching, to_replay=True)
-    _check_target(place, who, data.to)
-    _check_source(place, data.through)
+    found = await chosen(context, who, data, searching, to_replay=True)
+    _check_target(context, who, data.to)
+    _check_source(context, data.through)
     request = data.request(found, who.by(data.reason))
-    return await place.office.replays.verdicts_page(request, after=after, size=limit)
+    return await context.office.replays.verdicts_page(request, after=after, size=limit)
 
 
 @get("/replays/{name:str}/verdicts", guards=READ)
 async def list_verdicts(
-    place: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> LetterVerdicts:
     """Return the current verdict of each letter of a replay, in sending order."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
+    campaign = await _find(context, who, name)
+    return await context.office.replays.sender.verdicts_of(campaign, after=after, limit=limit)
 
 
 @get("/replays/{name:str}/report", guards=READ)
 async def report_replay(
-    place: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
+    context: Here, who: Who, name: Name, after: Position = 0, limit: Limit = 100
 ) -> ReplayItems:
     """Return the outcome of each letter of a replay, in sending order."""
-    campaign = await _find(place, who, name)
-    return await place.office.replays.outcomes(campaign.id, after=after, limit=limit)
+    campaign = await _find(context, who, name)
+    return await context.office.replays.outcomes(campaign.id, after=after, limit=limit)
 
 
 @post("/confirmations", guards=ACT, status_code=200)
-async def confirm_messages(place: Here, who: Who, data: JSONBody[Confirmation]) -> Confirmed:
+async def confirm_messages(context: Here, who: Who, data: JSONBody[Confirmation]) -> Confirmed:
     """
     Confirm that a consumer has handled replayed messages.
 
     Letters that waited for their outcome, or were presumed handled, are confirmed.
     """
-    return await place.office.replays.confirm(
+    return await context.office.replays.confirm(
         data.message_ids, who.by(data.reason), sources=who.sources
     )
 
 
-async def judged(place: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
+async def judged(context: ServerContext, who: Identity, request: ReplayRequest) -> Selected:
     """Choose the letters of a replay that the caller may start; nothing is stored."""
-    _check_target(place, who, request.to)
-    _check_source(place, request.through)
-    selected = await place.office.replays.select(request)
+    _check_target(context, who, request.to)
+    _check_source(context, request.through)
+    selected = await context.office.replays.select(request)
     if not selected.plan.total:
         raise NotFound("none of these letters is there, so there is nothing to replay")
     check_not_elsewhere(selected)
     return selected
 
 
-async def planned(place: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
+async def planned(context: ServerContext, who: Identity, request: ReplayRequest) -> Planned:
     """Record a replay that waits for its start."""
-    selected = await judged(place, who, request)
-    campaign = await place.office.replays.begin(request, hold=True, selected=selected)
+    selected = await judged(context, who, request)
+    campaign = await context.office.replays.begin(request, hold=True, selected=selected)
     plan = selected.plan
     return Planned(replay=campaign, plan=plan, sendable=plan.sendable)
 
 
-async def start(place: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
+async def start(context: ServerContext, sender: ReplaySender, found: Planned, by: By) -> Planned:
     """Start what was just planned, if anything of it can be sent."""
     if not found.sendable:
         nobody = By(by.actor, "none of its letters can be sent")
-        await place.office.replays.cancel(found.replay.id, nobody)
+        await context.office.replays.cancel(found.replay.id, nobody)
         raise Conflict("none of these letters can be sent: plan it to see why")
     campaign = await sender.start(found.replay.id, by)
     return structs.replace(found, replay=campaign)
 
 
-async def _check_agreed(place: ServerContext, found: Planned, by: By) -> None:
+async def _check_agreed(context: ServerContext, found: Planned, by: By) -> None:
     """Refuse to start letters at once that somebody should be asked about."""
     if not found.plan.asked:
         return
     nobody = By(by.actor, "nobody agreed to all of its verdicts")
-    await place.office.replays.cancel(found.replay.id, nobody)
+    await context.office.replays.cancel(found.replay.id, nobody)
     which = ", ".join(f"{found.plan.verdicts[one]:,} {one}" for one in found.plan.asked)
     raise Conflict(
         f"some of these letters are sent only if somebody agrees: {which}. Name the"
@@ -322,28 +324,28 @@ async def _check_agreed(place: ServerContext, found: Planned, by: By) -> None:
     )
 
 
-async def _find(place: ServerContext, who: Identity, name: str) -> Campaign:
+async def _find(context: ServerContext, who: Identity, name: str) -> Campaign:
     # Letters of any mailbox may be in it: those limited to some see their own.
-    return await place.office.replays.status(name, seen=lambda one: who.owns(one.owner))
+    return await context.office.replays.status(name, seen=lambda one: who.owns(one.owner))
 
 
-def _check_target(place: ServerContext, who: Identity, to: str | None) -> None:
+def _check_target(context: ServerContext, who: Identity, to: str | None) -> None:
     """
     Letters go to mailboxes the server was told of, never to what a caller says.
 
     Whoever is limited to some mailboxes sends to these only. What else there is, and
     why one is not among it, is not told.
     """
-    if to is not None and not (who.sees(to) and to in place.settings.serve.replay_to):
+    if to is not None and not (who.sees(to) and to in context.settings.serve.replay_to):
         raise ConfigError(
             f"{to!r} is not among the mailboxes that you may replay letters to: name"
             " one that serve.replay_to has and your token sees"
         )
 
 
-def _check_source(place: ServerContext, name: str | None) -> None:
+def _check_source(context: ServerContext, name: str | None) -> None:
     """Refuse servers that the settings do not name: never a URL from a request."""
-    if name is not None and name not in place.settings.sources:
+    if name is not None and name not in context.settings.sources:
         raise ConfigError(
             f"{name!r} is not among the servers that the settings name: add"
             " [sources.NAME] with its url to deadletter.toml"
@@ -403,7 +405,7 @@ class NodeReplay(Struct, frozen=True, kw_only=True):
     },
 )
 async def replay_node(
-    place: Here,
+    context: Here,
     who: Who,
     searching: Searches,
     sender: Sender,
@@ -427,10 +429,10 @@ async def replay_node(
     wish = ReplayWish(rate=data.rate, cap=data.cap, limit=data.limit, reason=data.reason)
     request = wish.request(found, who.by(data.reason))
     if data.dry_run:
-        plan = (await judged(place, who, request)).plan
+        plan = (await judged(context, who, request)).plan
         return Response(NodeReplay(plan=plan, sendable=plan.sendable), status_code=200)
-    made = await planned(place, who, request)
-    sent = await start(place, sender, made, who.by(data.reason))
+    made = await planned(context, who, request)
+    sent = await start(context, sender, made, who.by(data.reason))
     return Response(NodeReplay(replay=sent.replay, plan=sent.plan, sendable=sent.sendable))
 
 

@@ -134,7 +134,7 @@ def authenticator(connection: Connection) -> Authenticator:
     """The door of this server: made with the first request, kept in its state."""
     state = connection.app.state
     if "authenticator" not in state:
-        state.authenticator = Authenticator(state.place.access, state.place.clock)
+        state.authenticator = Authenticator(state.context.access, state.context.clock)
     known: Authenticator = state.authenticator
     return known
 

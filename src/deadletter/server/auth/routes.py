@@ -43,7 +43,7 @@ class Whoami(Struct, frozen=True, kw_only=True):
 
 @post("/session", operation_id="sign_in", request_max_body_size=_LARGEST)
 async def sign_in(
-    request: Request[Any, Any, Any], place: Here, data: JSONBody[SignIn]
+    request: Request[Any, Any, Any], context: Here, data: JSONBody[SignIn]
 ) -> Response[Whoami]:
     """
     Show a token, get a session.
@@ -51,21 +51,21 @@ async def sign_in(
     The session comes as a cookie that scripts cannot read. Changes made with it need
     its `csrf` in the header X-CSRF-Token.
     """
-    if place.access is None:
+    if context.access is None:
         raise Conflict("access is off: nobody has to sign in")
     if request.content_type[0] != "application/json":
         # A form on somebody else's page can send text, but not call it this.
         raise HTTPException("send application/json", status_code=415)
-    token = await authenticator(request).sign_in(request, data.token, place.store)
-    shown, session = _session(token, place)
+    token = await authenticator(request).sign_in(request, data.token, context.store)
+    shown, session = _session(token, context)
     try:
-        await place.access.open_session(session)
+        await context.access.open_session(session)
     except NotFound:  # revoked in between
         raise unknown() from None
-    await place.store.record("sign-in", target(token.id), By(token.to.name))
+    await context.store.record("sign-in", target(token.id), By(token.to.name))
     # Whatever session the browser brought along is not continued.
     if old := request.cookies.get(cookie_name(request)):
-        await place.access.close_session(session_hash(old))
+        await context.access.close_session(session_hash(old))
     lasts = session.expires_at - session.created_at
     return Response(
         _whoami(token.to, session),
@@ -81,19 +81,19 @@ async def get_session(request: Request[Any, Any, Any]) -> Whoami:
 
 
 @delete("/session", guards=_ANYBODY, operation_id="sign_out", status_code=204)
-async def sign_out(request: Request[Any, Any, Any], place: Here) -> Response[None]:
+async def sign_out(request: Request[Any, Any, Any], context: Here) -> Response[None]:
     """End the session; with a token there is none, and nothing happens."""
     known = await caller(request)
-    if place.access is not None and known.session is not None:
-        await place.access.close_session(known.session.hash)
+    if context.access is not None and known.session is not None:
+        await context.access.close_session(known.session.hash)
         by = By(known.who.name)
-        await place.store.record("sign-out", target(known.session.token_id), by)
+        await context.store.record("sign-out", target(known.session.token_id), by)
     return Response(None, cookies=[_cookie(request, "", max_age=0)])
 
 
-def _session(token: Token, place: ServerContext) -> tuple[str, Session]:
-    now, shown = place.clock.now(), new_secret()
-    ends = now + timedelta(hours=place.settings.serve.session_hours)
+def _session(token: Token, context: ServerContext) -> tuple[str, Session]:
+    now, shown = context.clock.now(), new_secret()
+    ends = now + timedelta(hours=context.settings.serve.session_hours)
     session = Session(
         hash=session_hash(shown),
         to=token.to,
@@ -148,9 +148,9 @@ class NewToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @get("/tokens", guards=_ADMIN, operation_id="list_tokens")
-async def list_tokens(place: Here, who: Who) -> list[TokenView]:
+async def list_tokens(context: Here, who: Who) -> list[TokenView]:
     """The tokens there are, by name and all at once; never what they are known by."""
-    return [view(token) for token in await keys(place).list(who)]
+    return [view(token) for token in await keys(context).list(who)]
 
 
 def _made_before(answered: bytes) -> Conflict:
@@ -169,7 +169,7 @@ def _made_before(answered: bytes) -> Conflict:
     middleware=[middleware],
     opt={SHOWN_ONCE: _made_before},
 )
-async def issue_token(place: Here, who: Who, data: JSONBody[NewToken]) -> Response[IssuedToken]:
+async def issue_token(context: Here, who: Who, data: JSONBody[NewToken]) -> Response[IssuedToken]:
     """
     Make a token. It is shown in this answer and never again.
 
@@ -189,21 +189,21 @@ async def issue_token(place: Here, who: Who, data: JSONBody[NewToken]) -> Respon
             f"you see only {', '.join(who.sources)}: name mailboxes among these"
         )
     by = By(who.name, data.reason)
-    token, shown = await keys(place).issue(to, by, expires_at=data.expires_at)
+    token, shown = await keys(context).issue(to, by, expires_at=data.expires_at)
     return Response(issued(token, shown))
 
 
 @delete("/tokens/{id:str}", guards=_ADMIN, operation_id="revoke_token")
-async def revoke_token(place: Here, who: Who, id: _Id, reason: _Reason = "") -> None:
+async def revoke_token(context: Here, who: Who, id: _Id, reason: _Reason = "") -> None:
     """End a token and every session opened with it, everywhere, at once."""
-    await keys(place).revoke(id, By(who.name, reason), seen_by=who)
+    await keys(context).revoke(id, By(who.name, reason), seen_by=who)
 
 
-def keys(place: ServerContext) -> Keys:
+def keys(context: ServerContext) -> Keys:
     """The tokens of this place; with access off there are none."""
-    if place.access is None:
+    if context.access is None:
         raise Conflict("access is off: there are no tokens here")
-    return Keys(place.access, place.store, place.clock)
+    return Keys(context.access, context.store, context.clock)
 
 
 routes: Final[list[Any]] = [
