@@ -125,7 +125,7 @@ def test_a_letter_that_waits_for_an_outcome_is_left_with_a_hint(
 
     assert ran.code == 4
     assert "1 letter skipped: is replaying" in ran.out
-    assert "take them with --unconfirmed" in ran.err
+    assert "include them with --unconfirmed" in ran.err
     assert state_of(dlq, letter.id) is State.REPLAYING
 
 
@@ -197,7 +197,7 @@ def test_many_letters_need_their_number_typed(
     ran = dlq("purge", "*", "--reason", "spam")
 
     assert ran.code == code
-    assert "Type 3 to go on" in ran.err
+    assert "Type 3 to continue" in ran.err
 
 
 def test_purging_needs_a_reason_even_with_yes(dlq: Command) -> None:

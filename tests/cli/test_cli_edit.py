@@ -113,7 +113,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     ran = dlq("edit", letter.id)
 
     assert (ran.code, message_of(dlq, letter).head.revision) == (0, 0)
-    assert "as it was" in ran.out
+    assert "No difference" in ran.out
 
 
 def test_bodies_that_an_editor_would_change_are_not_opened(dlq: Command, editor: Any) -> None:
@@ -237,7 +237,7 @@ def test_an_interrupt_at_the_question_says_where_the_draft_is(
         raise KeyboardInterrupt
 
     editor("path.write_text('precious')")
-    monkeypatch.setattr("deadletter.cli.edit.agreed", interrupted)
+    monkeypatch.setattr("deadletter.cli.edit.ask_to_confirm", interrupted)
 
     ran = dlq("edit", letter.id)
 

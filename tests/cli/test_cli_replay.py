@@ -149,7 +149,7 @@ def test_a_person_types_how_many(dlq: Command, person: Callable[[str], None]) ->
     ran = dlq("replay", "*")
 
     assert ran.code == 0
-    assert "Type 101 to go on" in ran.err
+    assert "Type 101 to continue" in ran.err
 
 
 def test_expired_letters_are_not_sent_without_yes(dlq: Command) -> None:

@@ -262,7 +262,7 @@ def test_an_archive_of_which_the_server_rejects_a_part_is_left_alone(
         ran = Asking(dlq, server.url)("import", str(file))
 
     assert ran.code == 2
-    assert "it is of a mailbox that is none of yours" in ran.err
+    assert "its mailbox is one that your token does not see" in ran.err
     assert dlq("--json", "list").documents == []
 
 

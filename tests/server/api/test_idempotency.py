@@ -150,7 +150,7 @@ async def test_a_token_is_made_once_and_shown_once(
     assert again.headers["idempotency-replayed"] == "true"
     assert again.headers["content-type"] == "application/problem+json"
     assert again.json()["type"].endswith(":conflict")
-    assert f"token {made} was made with this key" in again.json()["detail"]
+    assert f"token {made} was created with this idempotency key" in again.json()["detail"]
     known = {one.id for one in await guarded.access.tokens() if one.to.name == "ci"}
     assert known == {made, new.json()["id"]}
 

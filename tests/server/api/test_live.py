@@ -64,20 +64,20 @@ async def test_earlier_events_are_not_streamed(live: Live, context: ServerContex
 
 
 async def test_the_store_is_not_polled_without_listeners(live: Live) -> None:
-    assert not live.is_looking
+    assert not live.is_polling
     async with live.listening(), live.listening():
-        assert live.is_looking
+        assert live.is_polling
 
-    await eventually(lambda: not live.is_looking)
+    await eventually(lambda: not live.is_polling)
 
 
 async def test_all_listeners_share_one_look(live: Live, context: ServerContext) -> None:
     async with live.listening() as one:
-        looking = live._looking
+        polling = live._polling
         async with live.listening() as two:
             await context.store.keep([make_letter()])
             assert await heard(one, 1) == await heard(two, 1)
-            assert live._looking is looking
+            assert live._polling is polling
 
 
 async def test_a_listener_that_is_too_slow_is_sent_away(

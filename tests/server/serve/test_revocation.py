@@ -147,8 +147,8 @@ async def test_requests_in_progress_of_a_revoked_token_end_within_seconds(
 
         why = {name: await last_reason(root, one) for name, one in replays.items()}
         assert why == {
-            "bo": "the token that let it run was revoked",
-            "kim": "the token that let it run has expired",
+            "bo": "the token that started it was revoked",
+            "kim": "the token that started it has expired",
         }
     await bo.close()
     await kim.close()

@@ -32,7 +32,7 @@ class StatusChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     status: Literal["ongoing", "snoozed", "resolved", "muted"]
     until: Annotated[datetime, Meta(tz=True)] | None = None  # of a snooze
     version: ShortText = ""  # resolved from this version on
-    owner: ShortText | None = None  # "" is nobody
+    owner: ShortText | None = None  # "" removes the owner
     reason: Reason = ""
 
 
@@ -70,9 +70,10 @@ async def list_groups(
     """
     List groups of letters with the same cause, those with most open letters first.
 
-    Those with open letters that are neither snoozed nor muted; all of one `status` if
-    one is asked for; with `everything` really all. A group that grows or shrinks while
-    one reads page by page may have gone to where one has been, or come once more.
+    By default, groups with open letters that are neither snoozed nor muted; with
+    `status` all groups of that status; with `everything` all groups. If the number of
+    letters of a group changes while you read the pages, the group can be missing from
+    them or appear twice.
     """
     if source is not None and not who.sees(source):
         return GroupPage(())
@@ -101,8 +102,8 @@ async def get_variants(context: Here, who: Who, searching: Searches, name: Name)
     """
     Return what the letters of a group have in common, and where they differ.
 
-    The newest letters are looked at, `looked_at` of `letters`. What nearly all of them
-    share and letters of other groups do not comes first. Secrets are masked.
+    The newest letters are compared, `looked_at` of `letters`. Values that nearly all of
+    them share, and that are rare in other groups, come first. Secrets are masked.
     """
     return await searching.look(context.office.groups.variants(name, sources=who.sources))
 
@@ -114,10 +115,10 @@ async def set_standing(
     """
     Set the status of a group: ongoing, snoozed, resolved or muted.
 
-    A resolved group becomes `regressed` by itself when a letter dies of it later.
+    A resolved group becomes `regressed` when it gets a new letter.
     """
     if data.until is not None and data.until <= context.clock.now():
-        raise ConfigError("a snooze ends in the future: give a later `until`")
+        raise ConfigError(f"`until` must be in the future, got {data.until.isoformat()}")
     line = await context.office.groups.set_status(
         name,
         GroupStatus(data.status),
@@ -151,9 +152,9 @@ async def merge_groups(context: Here, who: Who, name: Name, data: JSONBody[Merge
 @post("/groups/{name:str}/split", guards=[needs(Role.OPERATOR)], status_code=200)
 async def split_group(context: Here, who: Who, name: Name, data: JSONBody[Split]) -> Regrouped:
     """
-    Make the letters of this group that a search finds a group of their own.
+    Move the letters of this group that a search finds to a group of their own.
 
-    Letters to come follow. It can be undone.
+    New letters follow. It can be undone.
     """
     return await context.office.groups.split(
         name, data.query, By(who.name, data.reason), sources=who.sources

@@ -69,10 +69,10 @@ async def edit_letter(
     context: Here, who: Who, id: Id, data: JSONBody[Edit], if_match: IfMatch = None
 ) -> Response[LetterView]:
     """
-    Change the message of an open letter. The one that died is kept aside for good.
+    Change the message of an open letter. The original message is kept permanently.
 
-    Takes `If-Match` with the `ETag` of the letter: 428 without, 412 if it has changed
-    since.
+    Requires `If-Match` with the `ETag` of the letter: 428 without it, 412 if the letter
+    has changed since.
     """
     letter = await context.office.letters.get(id, sources=who.sources)
     revision = _revision(if_match, letter.head.revision)
@@ -90,7 +90,7 @@ async def edit_letter(
 
 @get("/letters/{id:str}/original", guards=REVEAL)
 async def get_original(context: Here, who: Who, id: Id) -> Message:
-    """The message that died, every byte of it, as base64. Goes into the audit."""
+    """Return the original message of an edited letter. Recorded in the audit."""
     _, found = await context.office.letters.message(
         id, By(who.name), original=True, sources=who.sources
     )
@@ -109,8 +109,8 @@ def _revision(if_match: str | None, now: int) -> int:
         raise AnswerInstead(
             428,
             "if-match",
-            "say which revision you have seen: send If-Match with the ETag of the"
-            " letter, so that nobody's work is lost",
+            "If-Match is missing: send it with the ETag of the letter, so that no other"
+            " edit is overwritten",
         )
     tags = {tag.strip() for tag in if_match.split(",")}
     if not tags & {etag(now), "*"}:
@@ -122,7 +122,7 @@ def _changed(now: int) -> AnswerInstead:
     return AnswerInstead(
         412,
         "changed",
-        f"the letter is at revision {now} now: look again, then edit that",
+        f"the letter has changed and is now at revision {now}: read it again and edit that",
         {"etag": etag(now)},
     )
 
@@ -151,7 +151,7 @@ class WhyUnconfirmed(Why, frozen=True, kw_only=True, forbid_unknown_fields=True)
     unconfirmed: Unconfirmed = False
 
 
-class Unconfirmables(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionUnconfirmed(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Letters, and whether to include those that wait for an outcome."""
 
     unconfirmed: Unconfirmed = False
@@ -231,7 +231,7 @@ def _waiting_routes(
         description=about,
     )
     async def on_many(
-        context: Here, who: Who, searching: Searches, data: JSONBody[Unconfirmables]
+        context: Here, who: Who, searching: Searches, data: JSONBody[SelectionUnconfirmed]
     ) -> Moved:
         if careful:
             _check_expected(name, data)
@@ -245,7 +245,8 @@ def _waiting_routes(
 def _check_expected(name: str, data: Selection) -> None:
     if data.query is not None and data.expect is None:
         raise ConfigError(
-            f"to {name} what a search finds takes `expect`, the number of letters: look first"
+            f"to {name} letters by a query, `expect` is required: count the letters first,"
+            " and give their number"
         )
 
 
@@ -274,7 +275,7 @@ async def _one(context: ServerContext, who: Identity, id: str, verb: Verb, reaso
     letter = await context.office.letters.get(id, sources=who.sources)
     result = await verb(context.office.letters, [letter.id], By(who.name, reason))
     if not result.moved:
-        why = " and ".join(result.skipped) or "is as it was"
+        why = " and ".join(result.skipped) or "did not change"
         raise Conflict(f"letter {letter.id} {why}: nothing was done")
     return result
 
@@ -284,7 +285,7 @@ async def _many(
 ) -> Moved:
     found = await chosen(context, who, data, searching)
     result = await verb(context.office.letters, found.ids, By(who.name, data.reason))
-    # Letters of others are as if they did not exist.
+    # Letters that the caller may not see count as missing.
     named = {id_.lower() for id_ in data.ids or found.ids}
     unseen = len(named) - len(found.ids)
     if unseen <= 0:
@@ -318,7 +319,7 @@ VERB_ROUTES: Final[list[HTTPRouteHandler]] = [
         careful=True,
     ),
 ]
-"""The verbs that need no more than letters and a reason: one route for a letter, one for many."""
+"""Routes of changes that take only letters and a reason: for one letter, and for many."""
 routes: Final[list[Any]] = [
     *(edit_letter, get_original, get_difference, note_letter, note_letters),
     *VERB_ROUTES,

@@ -1,4 +1,4 @@
-"""Routes of mailboxes: list, create, change, delete; outages; and all numbers."""
+"""Routes of mailboxes: list, create, change, delete; of outages; and of statistics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeAlias
@@ -26,7 +26,7 @@ Name: TypeAlias = Annotated[
 ]
 MailboxName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Attempts: TypeAlias = Annotated[
-    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 leaves it to the worker.")
+    int, Meta(ge=0, le=MAX_ATTEMPTS, description="0 means the worker decides.")
 ]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e9)]
 ShortText: TypeAlias = Annotated[str, Meta(max_length=MAX_REFERENCE)]
@@ -60,7 +60,7 @@ class MailboxChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
-    """A mailbox that is gone, and how many messages went with it."""
+    """A deleted mailbox, and the number of messages deleted with it."""
 
     mailbox: str
     purged: int
@@ -121,7 +121,7 @@ async def delete_queue(
     """
     Delete a mailbox and the messages in it. Letters that came from it stay.
 
-    One that is another's dead queue is deleted only by `force`.
+    The dead queue of another mailbox is deleted only with `force`.
     """
     mailbox = _named(who, name)
     await _check_uses(context, who, mailbox)
@@ -142,16 +142,16 @@ def _missing(mailbox: str) -> NotFound:
 async def _check_uses(
     context: ServerContext, who: Identity, mailbox: str, dead_queue: str | None = None
 ) -> None:
-    async def there() -> list[QueueOptions]:
+    async def list_all() -> list[QueueOptions]:
         return [one.options for one in await context.office.mailboxes.list()]
 
     if dead_queue is not None:
         check_seen(who, dead_queue, no_dead_queue)
-    await check_uses(who, mailbox, there, leads_to=dead_queue)
+    await check_uses(who, mailbox, list_all, leads_to=dead_queue)
 
 
 class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mailbox whose workers should go on."""
+    """A mailbox whose workers should continue."""
 
     mailbox: MailboxName
     reason: Reason = ""
@@ -166,10 +166,10 @@ async def get_outages(
     limit: Annotated[int, QueryParameter(ge=1, le=1_000)] = 50,
 ) -> Sequence[Outage]:
     """
-    Times that mailboxes were held back by the brake, the latest first.
+    List the outages in which the brake stopped mailboxes, latest first.
 
-    `outage` is for transient failures, `systemic` for one cause that fails nearly
-    everything. Windows of several workers that overlap are one here.
+    `outage` means transient failures, `systemic` that nearly all messages fail for one
+    cause. Overlapping windows of several workers are one outage.
     """
     return await context.office.mailboxes.outages(
         mailbox=mailbox, sources=who.sources, only_open=open, limit=limit
@@ -179,9 +179,9 @@ async def get_outages(
 @post("/outages/release", guards=[needs(Role.OPERATOR)], status_code=200)
 async def release_outage(context: Here, who: Who, data: JSONBody[Release]) -> Released:
     """
-    Go on, though everything fails: messages are judged by their policy again.
+    End an outage by hand: workers receive messages again, and policies apply.
 
-    Workers hear of it within seconds. They do not stop for the same cause for a day.
+    Workers continue within seconds, and do not stop for the same cause for a day.
     """
     check_seen(who, data.mailbox, not_held)
     by = By(who.name, data.reason)
@@ -190,7 +190,7 @@ async def release_outage(context: Here, who: Who, data: JSONBody[Release]) -> Re
 
 @get("/stats", guards=[needs(Role.READER)])
 async def get_stats(context: Here, who: Who) -> Stats:
-    """Mailboxes, letters by state and source, and arrivals of late."""
+    """Return the numbers of messages and letters, and recent arrivals."""
     return await context.office.stats(sources=who.sources)
 
 
