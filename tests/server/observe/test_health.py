@@ -86,7 +86,7 @@ async def test_how_many_are_too_many_can_be_set(context: ServerContext) -> None:
     assert body["status"] == "warn"
     assert (body["dlq"]["threshold"], body["dlq"]["status"]) == (3, "degraded")
     [check] = body["checks"]["mailbox:openLetters"]
-    assert check["output"] == "3 or more need somebody"
+    assert check["output"] == "3 or more open letters"
 
 
 async def test_letters_that_need_nobody_do_not_count(api: Client, context: ServerContext) -> None:

@@ -187,7 +187,7 @@ def test_a_check_makes_nothing(dlq: Dlq, tmp_path: Path) -> None:
     code, said = dlq("--check", "--port", "0")
 
     assert code == 0
-    assert "the first start makes one" in said
+    assert "the first start creates it" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +222,7 @@ def test_a_check_says_how_everything_stands(serve: Serve, dlq: Dlq) -> None:
     assert "something answers" in found["listening"][1]
     assert found["durability"][0] == "ok"
     assert found["queue server"][0] == "ok"
-    assert found["access"] == ("ok", "good tokens: 1.")
+    assert found["access"] == ("ok", "valid tokens: 1.")
     assert found["alerts"][0] == "ok"
 
 
@@ -242,7 +242,7 @@ def test_a_check_before_the_first_start_looks_at_all_the_rest(
     assert found["listening"][0] == "fail"
     assert "cannot listen on 192.0.2.1" in found["listening"][1]
     assert found["alerts"][0] == "fail"
-    assert found["access"] == ("ok", "the next start shows a first token.")
+    assert found["access"] == ("ok", "the next start prints a first token.")
     assert list(tmp_path.iterdir()) == []
 
 
