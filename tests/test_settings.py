@@ -106,14 +106,14 @@ def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
 def test_invalid_toml_is_rejected(folder: Path, text: str) -> None:
     write(folder, text)
 
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_settings(environ={})
 
 
 def test_bytes_that_are_no_text_are_refused(folder: Path) -> None:
     (folder / "deadletter.toml").write_bytes(b"url = '\xff\xfe'")
 
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
         load_settings(environ={})
 
 

@@ -119,7 +119,7 @@ def test_letters_of_ours_do_not_go_to_other_peoples_servers(
     ran = dlq("replay", "*", "--through", redis_server.url, "--yes")
 
     assert ran.code == ExitCode.UNAVAILABLE
-    assert "cannot go back" in ran.err
+    assert "cannot return to this server" in ran.err
     assert dlq("--json", "replay", "status").documents == []
 
 

@@ -340,7 +340,7 @@ def test_too_little_of_an_id_is_a_mistake_of_usage(dlq: Command, command: str) -
     ran = dlq(command, "abc")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "at least 6 characters" in ran.err
+    assert "first 6 characters" in ran.err
 
 
 def test_stats_count_what_is_where(dlq: Command) -> None:

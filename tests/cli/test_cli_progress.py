@@ -38,10 +38,10 @@ def test_progress_without_a_total_shows_a_count() -> None:
 LONG = [
     (["export", "--out", "new.jsonl"], "writing"),
     (["export", "--format", "csv", "--out", "new.csv"], "writing"),
-    (["import", "old.jsonl"], "taking in"),
-    (["review", "is:pending"], "letters reviewed"),
-    (["discard", "is:pending", "--yes"], "letters discarded"),
-    (["purge", "is:pending", "--yes", "--reason", "old"], "letters purged"),
+    (["import", "old.jsonl"], "importing"),
+    (["review", "is:pending"], "being reviewed"),
+    (["discard", "is:pending", "--yes"], "being discarded"),
+    (["purge", "is:pending", "--yes", "--reason", "old"], "being purged"),
     (["verify"], "verifying"),
     (["retention", "run", "--yes"], "deleting"),
 ]

@@ -150,7 +150,7 @@ def test_a_paused_replay_shows_who_paused_it_and_why(dlq: Command) -> None:
         (["--cap", "99999999999999999999"], "cap"),
         (["--presume", "soon"], "write 30s, 5m or 1h30m, or never"),
         (["--presume", "0s"], "must be longer than 0s, got '0s'; or never"),
-        (["--through", "shop"], "no server of others is named 'shop'"),
+        (["--through", "shop"], "there is no source named 'shop'"),
     ],
 )
 def test_invalid_replay_options_are_rejected(

@@ -82,7 +82,7 @@ def test_only_some_are_told_of(dlq: Command, letters: list[DeadLetter], replay: 
 
     assert letters[1].id[:10] in handled
     assert letters[0].id[:10] not in handled
-    assert "No letter of it has the outcome skipped." in skipped
+    assert "No letter of this replay has the outcome skipped." in skipped
     assert wrong.code == 2
     assert "confirmed" in wrong.err
 

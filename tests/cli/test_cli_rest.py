@@ -78,7 +78,7 @@ def test_an_empty_id_is_refused(dlq: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "nothing to change: --dead-queue"),
+        ([], "nothing to change: give --dead-queue"),
         (["--never-expire", "--expire-after", "3"], "cannot be combined"),
         (["--no-dead-queue", "--dead-queue", "dead"], "cannot be combined"),
         (["--expire-after", "1e300"], "at most 3,153,600,000"),
@@ -225,7 +225,7 @@ def test_verify_names_ids_that_were_used_with_two_bodies(dlq: Command) -> None:
     ran = dlq("verify")
 
     assert ran.code == 0
-    assert "1 letter with an id or key that was used with another body" in ran.out
+    assert "1 letter with an id or key that was also used with another body" in ran.out
     assert other in ran.out
     assert "1 still open" in ran.out
     conflicts = dlq("verify", "--json").document["conflicts"]
@@ -276,7 +276,7 @@ def test_exported_letters_are_imported_elsewhere(dlq: Command, tmp_path: Path) -
     assert "1 letter written" in out.out
     assert file.stat().st_mode & 0o777 == 0o600
     assert into.document == {"added": 1, "known": 0, "wrong": 0, "problems": []}
-    assert "here already" in again.out
+    assert "already here" in again.out
     shown = dlq("show", letter.id, "--url", other)
     assert "imported from letters.jsonl" in shown.out
 

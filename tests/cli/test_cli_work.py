@@ -159,7 +159,7 @@ def test_several_processes_run_under_a_supervisor(
     [
         ([], "name the App to run"),
         (["nowhere:app"], "there is no module 'nowhere'"),
-        (["shop:thing"], "has no App called 'thing'"),
+        (["shop:thing"], "has no App named 'thing'"),
         (["broken:app"], "broken.py, line 2: ZeroDivisionError: division by zero"),
         (["shop:app", "--only", "mails"], "no handler is registered for mails"),
         (["shop:app", "--only", "mails", "-p", "2"], "no handler is registered for mails"),

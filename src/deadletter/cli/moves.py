@@ -231,7 +231,7 @@ async def _change(  # noqa: PLR0917 -- seven commands in one shape
         if danger:
             what = danger.replace("{}", many(count, "letter"))
             ask_to_confirm(desk, what, yes=yes, count=count)
-        with through(desk, f"letters {done}", chosen.ids) as ids:
+        with through(desk, f"being {done}", chosen.ids) as ids:
             result = await verb(office.letters, ids, desk.by(reason))
     if desk.as_json:
         desk.document(result)

@@ -294,7 +294,7 @@ def _instead(url: str, known: Sequence[str]) -> str:
     scheme, _, rest = url.partition(":")
     if not rest.startswith("/"):
         file = url if url.endswith((".db", ".sqlite", ".sqlite3")) else "shop.db"
-        return f"begin it with a scheme, as in sqlite:///{file}"
+        return f"a URL begins with a scheme, as in sqlite:///{file}"
     if scheme in {"http", "https"}:
         return "to use a server, name it with --server or DLQ_SERVER"
     meant = _MISTAKES.get(scheme.partition("+")[0]) or get_close_matches(scheme, known, 1)

@@ -166,7 +166,7 @@ def test_a_database_out_of_reach_is_a_sentence(
     ("name", "value", "said"),
     [
         ("DLQ_SERVE_PORT", "many", "DLQ_SERVE_PORT must be a port"),
-        ("DLQ_URL", "nowhere://", "names no engine"),
+        ("DLQ_URL", "nowhere://", "is not the URL of an engine"),
         ("DLQ_URL", "sqlite:///new.db?synchronos=full", "unknown parameter"),
         ("DLQ_SERVE_PROXIES", "10.0.0.7,proxy.internal", "has 'proxy.internal', and"),
         ("DLQ_SERVE_PROXIES", "10.0.0.1/8", "has '10.0.0.1/8', and"),
@@ -333,7 +333,7 @@ def test_an_app_that_is_not_there_is_refused_where_it_is_named(
     unloaded, warned = dlq("--check", "--port", "0")
 
     assert code == 2
-    assert "there is no module 'no_such_shop' here" in said
+    assert "there is no module 'no_such_shop' in this directory" in said
     assert "Bodies are not checked against handlers" in warned
     assert "no_such_shop:app is not loaded" in warned
     assert unloaded == 0
