@@ -1,4 +1,4 @@
-"""dlq export and dlq import: a file is whole or not there, and is checked first."""
+"""dlq export and dlq import: files are complete or missing, and are checked first."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""dlq audit: who did what, its end, and what verify sees with a key and without."""
+"""dlq audit: list, head and seal, and what verify detects with and without a key."""
 
 import sqlite3
 from contextlib import closing
@@ -29,7 +29,7 @@ def _file(dlq: Command) -> Path:
 
 
 def _resealed_without(dlq: Command, gone: int) -> None:
-    """Take an entry out, and write the rest of the audit anew with plain hashes."""
+    """Remove an entry, and rewrite the rest of the audit with plain hashes."""
     with closing(sqlite3.connect(_file(dlq), isolation_level=None)) as connection:
         rows = connection.execute(
             "SELECT at, actor, action, target, reason, detail FROM audit"

@@ -20,7 +20,7 @@ def letter(dlq: Command) -> DeadLetter:
 
 @pytest.fixture
 def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Has $EDITOR run a piece of Python over the file, known as `path`."""
+    """Return a function that makes $EDITOR run Python code, with the file as `path`."""
 
     def edits(code: str) -> None:
         script = tmp_path / "editor.py"
@@ -183,7 +183,7 @@ def test_the_body_that_died_can_be_had_as_it_was(
 
 @pytest.fixture
 def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where drafts are, as long as they are."""
+    """The directory of drafts."""
     place = tmp_path / "drafts"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -267,7 +267,7 @@ def test_an_interrupt_while_an_editor_runs_is_the_editors(
 
 
 def looks(dlq: Command, letter: DeadLetter) -> int:
-    """How often the audit says that somebody looked."""
+    """Return the number of `reveal` entries in the audit."""
     entries = dlq.do(lambda engine: engine.letters.audit(target=letter.id))
     return sum(entry.action == "reveal" for entry in entries)
 

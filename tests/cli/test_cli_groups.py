@@ -1,4 +1,4 @@
-"""dlq groups: saying how a problem stands, and seeing it come back."""
+"""dlq groups: the status of a group, and regressions."""
 
 import shlex
 from datetime import UTC, datetime, timedelta

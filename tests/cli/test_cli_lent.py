@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def jobs(there: Asking) -> Asking:
-    """A queue with two items that wait, one that is leased and one that is not due."""
+    """Create a queue with two waiting items, a leased one and a scheduled one."""
     there("queues", "lent", "create", "jobs")
     for name in ("one", "two", "three"):
         there("produce", "jobs", name)
@@ -23,7 +23,7 @@ def jobs(there: Asking) -> Asking:
 
 
 def counted(there: Asking) -> tuple[int, int, int]:
-    """What waits, is leased and is scheduled."""
+    """Return the numbers of waiting, leased and scheduled items."""
     (found,) = there("queues", "lent", "stats", "jobs", "--json").documents
     return found["total"] - found["leased"], found["leased"], found["scheduled"]
 

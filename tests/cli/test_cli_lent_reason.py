@@ -1,4 +1,4 @@
-"""Why queues are made, changed, cleared and deleted: said once, kept in the audit."""
+"""Reasons for changes of lease queues are recorded in the audit."""
 
 from cli.conftest import Asking
 from client.serving import Served

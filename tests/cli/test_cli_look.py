@@ -1,4 +1,4 @@
-"""dlq, dlq list, groups, show, stats: looking changes nothing."""
+"""dlq, dlq list, groups, show, stats: reading changes nothing."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""dlq outages, here and through a server."""
+"""dlq outages, locally and through a server."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def careful(dlq: Command, *words: str, outcome: Outcome) -> tuple[int, str, str]:
-    """Run a replay in a process of its own, beside a consumer that does this."""
+    """Run a replay in another process, beside a consumer with this behaviour."""
     running = subprocess.Popen(
         [sys.executable, "-m", "deadletter.cli", "replay", *words],
         env=os.environ,

@@ -1,4 +1,4 @@
-"""dlq replay report: every letter of a replay, and what became of it."""
+"""dlq replay report: every letter of a replay, with its outcome."""
 
 import re
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def letters(dlq: Command) -> list[DeadLetter]:
 
 @pytest.fixture
 def replay(dlq: Command, letters: list[DeadLetter]) -> str:
-    """A replay of four letters: two failed again, one was handled, one is out."""
+    """A replay of four letters: two failed again, one was handled, one has no outcome."""
     campaign = dlq("replay", "*", "--json").document["id"]
     first, second, third, _ = letters
     settle(dlq, first, Outcome.FAILED)
@@ -38,7 +38,7 @@ def settle(dlq: Command, letter: DeadLetter, outcome: Outcome) -> None:
 
 
 def without_ages(table: str) -> str:
-    """A table that is the same a second later."""
+    """Return a table without what changes within a second."""
     return re.sub(r"\b(now|\d+ s ago)\b *", "", table)
 
 
@@ -138,7 +138,7 @@ def test_a_report_through_a_server_is_the_same(dlq: Command, there: Asking, repl
 
 
 def untimed(text: str) -> str:
-    """A text without what has become of its times since."""
+    """Return a text without relative times."""
     return re.sub(r"(now|\d+ s ago) *", "", text)
 
 

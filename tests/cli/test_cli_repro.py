@@ -1,4 +1,4 @@
-"""dlq repro: a letter becomes a test that fails as it did, and passes when mended."""
+"""dlq repro: the written test fails as the message did, and passes after a fix."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""`dlq --server`: the same commands, the same answers, through a server."""
+"""`dlq --server`: the same commands and output through a server."""
 
 import asyncio
 import sys
@@ -343,7 +343,7 @@ def test_a_server_can_be_named_in_the_environment(
 
 def test_a_server_that_is_not_there_is_told(dlq: Command) -> None:
     async def quick(_: float) -> None:
-        """Nobody waits in tests."""
+        """Return immediately."""
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deadletter.client.connection.asyncio.sleep", quick)

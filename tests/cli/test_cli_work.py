@@ -188,7 +188,7 @@ def free_port() -> int:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of an answer; 0 when there is none."""
+    """Return status and body of an answer; status 0 without an answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -200,7 +200,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def children(parent: int) -> list[int]:
-    """The processes that a process has started."""
+    """Return the child processes of a process."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # gone meanwhile
@@ -210,7 +210,7 @@ def children(parent: int) -> list[int]:
 
 
 def samples(port: int, name: str) -> dict[str, float]:
-    """The samples of one name that a scrape finds, by their labels."""
+    """Return the samples of a metric, by their labels."""
     _, text = get(port, "/metrics")
     return {
         ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())): sample.value

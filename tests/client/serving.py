@@ -1,4 +1,4 @@
-"""The real server in a thread of its own, on a port of its own."""
+"""A real server in a separate thread, on a free port."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Served:
-    """A server, where it is, and the place it stands on."""
+    """A running server, with its URL and context."""
 
     def __init__(self, engine_url: str, loop: asyncio.AbstractEventLoop) -> None:
         self.engine_url = engine_url
@@ -31,7 +31,7 @@ class Served:
         self._loop = loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the server's own loop, from another thread."""
+        """Run a coroutine on the loop of the server, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def keep(self, *letters: DeadLetter) -> None:
@@ -39,13 +39,13 @@ class Served:
         self.run(_keep(self.context, letters))
 
     def token(self, role: Role, *sources: str, name: str = "anna") -> str:
-        """A token for somebody of this role."""
+        """Create a token of this role and return its secret."""
         return self.run(_token(self.context, Identity(name=name, role=role, sources=sources)))
 
 
 @contextmanager
 def served(engine_url: str, *, access: str = "off") -> Iterator[Served]:
-    """A server over an engine, until the end of the block."""
+    """Run a server for an engine until the end of the block."""
     loop = asyncio.new_event_loop()
     server = Served(engine_url, loop)
     ready, over = threading.Event(), asyncio.Event()
@@ -115,6 +115,6 @@ async def _token(context: ServerContext, to: Identity) -> str:
 
 @asynccontextmanager
 async def beside(server: Served) -> AsyncIterator[Engine]:
-    """The same engine, opened by somebody else."""
+    """Open the same engine a second time."""
     async with opened(server.engine_url) as engine:
         yield engine

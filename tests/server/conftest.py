@@ -1,4 +1,4 @@
-"""The real app on an office of its own, for all tests of the service."""
+"""The real application with an office of its own, for all tests of the server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from deadletter.wiring.foreign import Ways
 def context_of(
     engine: Engine, *, settings: Settings | None = None, guarded: bool = False
 ) -> ServerContext:
-    """What the server stands on, over an open engine."""
+    """Return the server context of an open engine."""
     clock, dice = SystemClock(), SystemDice()
     assert engine.letters is not None
     return ServerContext(
@@ -59,20 +59,20 @@ def settings() -> Settings:
 
 @pytest.fixture
 def context(engine: Engine, settings: Settings) -> ServerContext:
-    """An open office that asks nobody who they are."""
+    """A server context with access off."""
     return context_of(engine, settings=settings)
 
 
 @pytest.fixture
 async def api(context: ServerContext) -> AsyncIterator[AsyncTestClient[Litestar]]:
-    """Somebody on this machine, who may do everything."""
+    """A local client, which may do everything."""
     async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
         yield client
 
 
 @pytest.fixture
 async def guarded(engine: Engine, settings: Settings) -> ServerContext:
-    """An open office that asks for tokens."""
+    """A server context with access on."""
     context = context_of(engine, settings=settings, guarded=True)
     if context.access is None:
         pytest.fail("the engine keeps no tokens")
@@ -80,7 +80,7 @@ async def guarded(engine: Engine, settings: Settings) -> ServerContext:
 
 
 async def token(context: ServerContext, role: Role, *sources: str, name: str = "") -> str:
-    """A token for somebody of this role, as they show it."""
+    """Create a token of this role and return its secret."""
     assert context.access is not None
     to = Identity(name=name or f"{role}-of-the-test", role=role, sources=sources)
     kept, shown = mint(to, at=context.clock.now(), by="test")

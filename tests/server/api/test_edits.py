@@ -1,4 +1,4 @@
-"""Editing over HTTP: only what one has seen, and the original is kept."""
+"""Edits over HTTP: they need the current revision, and the original is kept."""
 
 from base64 import b64decode, b64encode
 from typing import Any

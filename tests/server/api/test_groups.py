@@ -1,4 +1,4 @@
-"""Groups over HTTP: what broke, and what was said about it."""
+"""Groups over HTTP: list them and set their status."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests that are odd on purpose, or meet a change half-way."""
+"""Malformed requests, and requests that race with a change."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def test_endlessly_nested_bodies_are_client_errors(
 
 
 async def test_large_bodies_of_unauthenticated_callers_are_rejected(guarded_api: Api) -> None:
-    """The one body that is read of anybody is a short one."""
+    """The body of a sign-in is limited, because the caller is unknown."""
     body = '{"token": "' + "x" * 200_000 + '"}'
 
     answer = await guarded_api.post("/api/v1/session", content=body, headers=JSON)

@@ -1,4 +1,4 @@
-"""The same request twice is done once."""
+"""Repeated requests with an idempotency key are done once."""
 
 from typing import Any
 

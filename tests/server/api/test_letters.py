@@ -1,4 +1,4 @@
-"""Letters over HTTP: searched, read, told, downloaded."""
+"""Letters over HTTP: search, read, timeline, download."""
 
 import re
 from base64 import b64decode

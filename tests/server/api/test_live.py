@@ -1,4 +1,4 @@
-"""Changes as they happen."""
+"""The stream of changes."""
 
 import asyncio
 import json
@@ -126,7 +126,7 @@ async def test_the_end_of_the_audit_is_found(context: ServerContext, acts: int) 
 
 
 async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[str, str], Any]]:
-    """What a browser would hear."""
+    """Return the events of a stream."""
     async with (
         httpx.AsyncClient(timeout=10) as client,
         client.stream("GET", f"{url}/api/v1/events", headers=headers) as answer,

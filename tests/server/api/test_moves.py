@@ -1,4 +1,4 @@
-"""What people decide, over HTTP: on one letter, and on many."""
+"""Changes of letters over HTTP, of one letter and of many."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pipeline's way to replay what died in a node."""
+"""Replays of the letters of a pipeline node."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Those limited to some mailboxes: what is not theirs is not there, nor changed."""
+"""Limited callers cannot see or change other mailboxes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ TOKENS = "/api/v1/tokens"
 
 @pytest.fixture
 async def two_mailboxes(guarded: ServerContext) -> None:
-    """Letters of two mailboxes, one of which is no business of our caller."""
+    """Letters of two mailboxes, one of which the caller may not see."""
     broker = guarded.engine.broker
     for name in ("mails", "mails-dlq", "orders-dlq"):
         await broker.create(QueueOptions(name=name))
@@ -32,7 +32,7 @@ async def two_mailboxes(guarded: ServerContext) -> None:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestReplays:
-    """Whose a replay is."""
+    """The owner of a replay."""
 
     async def test_one_of_others_is_answered_like_none(
         self, guarded_api: Api, caller: Caller
@@ -73,7 +73,7 @@ class TestReplays:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestNames:
-    """A name stands in the audit, and replays belong to it: nobody takes another's."""
+    """Names identify callers in the audit and own replays, so they cannot be reused."""
 
     async def test_limited_users_create_tokens_only_under_their_own_name(
         self, guarded_api: Api, caller: Caller
@@ -120,7 +120,7 @@ class TestNames:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestMailboxes:
-    """Nothing is done to mailboxes one does not see."""
+    """Callers cannot change mailboxes that they may not see."""
 
     async def test_dead_messages_cannot_be_led_into_them(
         self, guarded_api: Api, caller: Caller
@@ -161,7 +161,7 @@ class TestMailboxes:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestGroups:
-    """Groups of others, and the beginning of a fingerprint."""
+    """Groups of other mailboxes, and prefixes of fingerprints."""
 
     async def test_a_group_is_found_by_its_beginning_among_ones_own(
         self, guarded_api: Api, guarded: ServerContext, caller: Caller

@@ -1,4 +1,4 @@
-"""Outages over HTTP, in health, and in the client's words."""
+"""Outages over HTTP, in health, and through the client."""
 
 from msgspec.structs import replace
 

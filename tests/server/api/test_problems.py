@@ -1,4 +1,4 @@
-"""Errors as callers see them."""
+"""Problem documents of errors."""
 
 import logging
 from io import StringIO

@@ -1,4 +1,4 @@
-"""Replays over HTTP: planned, started, sent by the server, reported."""
+"""Replays over HTTP: plan, start, send, report."""
 
 from datetime import timedelta
 from typing import Any

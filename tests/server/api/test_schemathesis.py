@@ -44,12 +44,12 @@ ENDLESS = "/api/v1/events"  # tested by itself: it does not end
 
 @schemathesis.serializer("application/x-ndjson")
 def as_lines(_: object, value: object) -> bytes:
-    """Whatever is made up, sent as it is."""
+    """Send a generated request unchanged."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
 class Ground:
-    """A server in a thread of its own, and a token for each role."""
+    """A server in a separate thread, with a token for each role."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -121,7 +121,7 @@ def test_responses_match_the_openapi_document(ground: Ground, description: Any, 
 
 
 def _strategies(operation: Any, ground: Ground) -> Iterator[Any]:
-    """Requests as described, requests not as described, and about what is there."""
+    """Valid requests, invalid requests, and requests about existing objects."""
     yield operation.as_strategy(GenerationMode.POSITIVE)
     if operation.path_parameters or operation.query or operation.body:
         yield operation.as_strategy(GenerationMode.NEGATIVE)

@@ -1,4 +1,4 @@
-"""One caller's searches take a bounded time, say how far they looked, stop nobody."""
+"""Searches are limited in time, report their progress, and do not block others."""
 
 import asyncio
 import socket
@@ -31,13 +31,13 @@ COSTLY = "body.order:>1000"
 
 @pytest.fixture
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step opens three letters."""
+    """Make each step of a search open three letters."""
     monkeypatch.setattr(store, "Meter", partial(Meter, budget=Budget(opened=3)))
 
 
 @pytest.fixture
 async def hasty(engine: Engine) -> AsyncIterator[Api]:
-    """A server whose searches take one step, for callers with a small share."""
+    """A client of a server with short searches and a small share."""
     settings = Settings(serve=Serve(search_seconds=0.0, search_share=1e-6))
     context = context_of(engine, settings=settings)
     async with AsyncTestClient(build(context), base_url="http://127.0.0.1") as client:
@@ -106,7 +106,7 @@ async def test_callers_above_their_search_budget_are_told_to_wait(hasty: Api) ->
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Whatever looks into letters is stuck in the store until this is set."""
+    """Block searches in the store until the returned event is set."""
     over = threading.Event()
     find = search.find
 

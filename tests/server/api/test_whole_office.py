@@ -1,4 +1,4 @@
-"""The office as a whole: audit, numbers, export and import."""
+"""The whole office: audit, statistics, export and import."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What somebody owns is theirs alone: a name that comes again inherits nothing."""
+"""Ownership belongs to a token: a new token of the same name inherits nothing."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def planned(client: Client, shown: str, **wish: Any) -> str:
 
 
 async def renewed(client: Client, guarded: ServerContext, shown: str, admin: str) -> str:
-    """Another token of the same name and rights; the old one is revoked."""
+    """Revoke a token and return a new one with the same name and rights."""
     gone = await client.delete(f"{TOKENS}/{shown.split('_')[1]}", headers=bearer(admin))
     assert gone.status_code == 204
     return await token(guarded, Role.OPERATOR, "orders", name="bo")

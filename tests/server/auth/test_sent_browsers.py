@@ -1,4 +1,4 @@
-"""Other sites lead a browser to what is recorded: nothing comes of it."""
+"""Cross-site requests to recorded routes are rejected."""
 
 import pytest
 
@@ -15,7 +15,7 @@ OURS = ("same-origin", "none")  # `none`: typed, or a bookmark
 
 @pytest.fixture
 async def recorded(guarded: ServerContext) -> list[str]:
-    """Every GET that leaves something in the audit."""
+    """Return every GET route that is recorded in the audit."""
     letter = make_letter()
     await guarded.store.keep([letter])
     under = f"/api/v1/letters/{letter.id}"

@@ -1,4 +1,4 @@
-"""The server tells people by itself, as its settings say."""
+"""Alerts of the server, as configured in the settings."""
 
 import asyncio
 from pathlib import Path

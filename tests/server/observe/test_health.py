@@ -1,4 +1,4 @@
-"""Health over HTTP: numbers for probes, reasons for people."""
+"""Health over HTTP: status for probes, reasons for people."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def strangers(guarded: ServerContext) -> AsyncIterator[Client]:
-    """Somebody without a token, where one is needed."""
+    """A client without a token, for a server with access on."""
     async with AsyncTestClient(build(guarded), base_url="http://127.0.0.1") as client:
         yield client
 

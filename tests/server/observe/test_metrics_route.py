@@ -1,4 +1,4 @@
-"""GET /metrics: the office and what the server has seen, for those who may know."""
+"""GET /metrics: metrics of the office and the server, and access to them."""
 
 from collections.abc import AsyncIterator
 

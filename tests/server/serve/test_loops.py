@@ -1,4 +1,4 @@
-"""What runs beside requests and dies is seen by whoever asks for health."""
+"""Failed background tasks are visible in health."""
 
 import asyncio
 import socket
@@ -31,7 +31,7 @@ def listener() -> Any:
 
 @asynccontextmanager
 async def serving(listener: socket.socket) -> AsyncIterator[Server]:
-    """A server in this process, from its first answer to its orderly end."""
+    """Run a server in this process until the end of the block."""
     async with open_context(
         SETTINGS, clock=SystemClock(), dice=SystemDice(), observe=lambda event: None
     ) as context:

@@ -1,4 +1,4 @@
-"""One command, one process, on this machine only, unless told otherwise."""
+"""The start of `dlq serve`: defaults, checks and errors."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ LETTERS = "/api/v1/letters"
 
 @pytest.fixture
 def dlq(elsewhere: None, capsys: pytest.CaptureFixture[str]) -> Dlq:
-    """`dlq serve` in this process, for what ends by itself: code, what it said."""
+    """Run `dlq serve` in this process and return exit code and output."""
 
     def ran(*words: str) -> tuple[int, str]:
         code = run(["serve", *words])
