@@ -87,7 +87,7 @@ def dlq(
     return Command(url, capsys)
 
 
-class Asking:
+class RemoteCommand:
     """The command `dlq` with `--server`."""
 
     def __init__(self, dlq: Command, url: str) -> None:
@@ -115,8 +115,8 @@ def server(dlq: Command) -> Iterator[Any]:
 
 
 @pytest.fixture
-def there(dlq: Command, server: Any) -> Asking:
-    return Asking(dlq, server.url)
+def remote(dlq: Command, server: Any) -> RemoteCommand:
+    return RemoteCommand(dlq, server.url)
 
 
 @pytest.fixture

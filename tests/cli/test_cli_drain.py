@@ -215,12 +215,12 @@ def test_drained_messages_are_audited(dlq: Command, client: Any, redis_server: S
 
 
 def test_where_a_letter_was_found_is_shown_as_fields(
-    dlq: Command, client: Any, redis_server: Server, there: Any
+    dlq: Command, client: Any, redis_server: Server, remote: Any
 ) -> None:
     dlq("drain", redis_server.url)
     name = dlq("--json", "list").documents[0]["id"]
 
-    for ask in (dlq, there):
+    for ask in (dlq, remote):
         [bare] = ask("--json", "show", name).documents
         [whole] = ask("--json", "show", name, "--capture").documents
 

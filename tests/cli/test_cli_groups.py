@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cli.conftest import Asking, Command, Ran
+from cli.conftest import Command, Ran, RemoteCommand
 from deadletter.cli.desk import Desk
 from deadletter.core.letter import DeadLetter
 from deadletter.core.message import Lineage
@@ -237,20 +237,20 @@ def test_a_group_shows_what_its_letters_have_in_common(dlq: Command) -> None:
     assert "t0p" not in shown.out + str(variants)
 
 
-def test_a_group_behind_a_server_shows_the_same(dlq: Command, there: Asking) -> None:
+def test_a_group_behind_a_server_shows_the_same(dlq: Command, remote: RemoteCommand) -> None:
     dlq.keep(*(recent(n) for n in range(4)))
 
-    shown = there("groups", "show", NAME, "--json").document
+    shown = remote("groups", "show", NAME, "--json").document
 
     assert shown["variants"] == dlq("groups", "show", NAME, "--json").document["variants"]
     assert shown["variants"]["looked_at"] == 4
 
 
-def test_a_list_ends_with_the_total(dlq: Command, there: Asking) -> None:
+def test_a_list_ends_with_the_total(dlq: Command, remote: RemoteCommand) -> None:
     dlq.keep(*(recent(n, version=f"1.{n}") for n in range(30)))
 
     assert dlq("list").out.rstrip().endswith("Showing 25 of 30.")
-    assert there("list").out.rstrip().endswith("Showing 25 of 30.")
+    assert remote("list").out.rstrip().endswith("Showing 25 of 30.")
     assert "Showing 2 of 30." in dlq("list", "error:TimeoutError", "-n", "2").out
     assert "Showing 10 of 10." in dlq("list", "version:<1.10").out
-    assert "Showing 3 of 20." in there("list", "version:>=1.10", "-n", "3").out
+    assert "Showing 3 of 20." in remote("list", "version:>=1.10", "-n", "3").out

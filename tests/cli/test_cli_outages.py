@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from deadletter.testing.letters_filing import a_window
 
 
@@ -22,12 +22,12 @@ def test_without_an_outage_it_says_so(dlq: Command) -> None:
     assert dlq("outages", "release", "orders", "--yes").code == 3
 
 
-@pytest.mark.parametrize("where", ["here", "there"])
+@pytest.mark.parametrize("where", ["local", "remote"])
 def test_outages_are_listed_and_released(
     where: str, dlq: Command, request: pytest.FixtureRequest
 ) -> None:
-    if where == "there":
-        asking: Command | Asking = request.getfixturevalue("there")
+    if where == "remote":
+        asking: Command | RemoteCommand = request.getfixturevalue("remote")
     else:
         asking = dlq
     hold_back(dlq)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import Asking, Command
+from cli.conftest import Command, RemoteCommand
 from deadletter.core.campaign import Outcome
 from deadletter.core.letter import DeadLetter
 from deadletter.ports import ReplaySettled
@@ -129,10 +129,12 @@ def test_letters_that_are_gone_are_counted(
 
 
 @pytest.mark.slow
-def test_a_report_through_a_server_is_the_same(dlq: Command, there: Asking, replay: str) -> None:
+def test_a_report_through_a_server_is_the_same(
+    dlq: Command, remote: RemoteCommand, replay: str
+) -> None:
     for form in ((), ("--json",), ("--outcome", "failed")):
         here = dlq("replay", "report", replay, *form)
-        asked = there("replay", "report", replay, *form)
+        asked = remote("replay", "report", replay, *form)
         assert (here.code, bool(here.out)) == (0, True)
         assert untimed(asked.out) == untimed(here.out)
 
@@ -143,13 +145,13 @@ def untimed(text: str) -> str:
 
 
 def test_a_report_says_what_failed_again_after_it_was_confirmed(
-    dlq: Command, there: Asking, letters: list[DeadLetter], replay: str
+    dlq: Command, remote: RemoteCommand, letters: list[DeadLetter], replay: str
 ) -> None:
     before = dlq("replay", "report", replay)
     settle(dlq, letters[1], Outcome.FAILED)
 
     after = dlq("replay", "report", replay)
-    asked = there("replay", "report", replay)
+    asked = remote("replay", "report", replay)
     (late,) = (
         one
         for one in dlq("replay", "report", replay, "--json").documents

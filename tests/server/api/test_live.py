@@ -126,7 +126,7 @@ async def test_the_end_of_the_audit_is_found(context: ServerContext, acts: int) 
 
 
 async def events(url: str, headers: dict[str, str]) -> AsyncIterator[tuple[dict[str, str], Any]]:
-    """Return the events of a stream."""
+    """Yield the events of a stream."""
     async with (
         httpx.AsyncClient(timeout=10) as client,
         client.stream("GET", f"{url}/api/v1/events", headers=headers) as answer,

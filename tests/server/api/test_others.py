@@ -32,7 +32,7 @@ async def two_mailboxes(guarded: ServerContext) -> None:
 
 @pytest.mark.usefixtures("two_mailboxes")
 class TestReplays:
-    """The owner of a replay."""
+    """The owners of replays."""
 
     async def test_one_of_others_is_answered_like_none(
         self, guarded_api: Api, caller: Caller

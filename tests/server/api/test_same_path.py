@@ -57,7 +57,7 @@ def listening() -> Iterator[Heard]:
 
 @pytest.fixture(autouse=True)
 def overheard(guarded: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return the context with all stores recorded."""
+    """Record the calls of all stores."""
     stores = {
         "letters": guarded.store,
         "broker": guarded.engine.broker,

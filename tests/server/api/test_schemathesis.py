@@ -44,7 +44,7 @@ ENDLESS = "/api/v1/events"  # tested by itself: it does not end
 
 @schemathesis.serializer("application/x-ndjson")
 def as_lines(_: object, value: object) -> bytes:
-    """Send a generated request unchanged."""
+    """Encode a generated body unchanged."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 

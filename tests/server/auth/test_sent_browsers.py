@@ -15,7 +15,7 @@ OURS = ("same-origin", "none")  # `none`: typed, or a bookmark
 
 @pytest.fixture
 async def recorded(guarded: ServerContext) -> list[str]:
-    """Return every GET route that is recorded in the audit."""
+    """Return the paths of all GET requests that are recorded in the audit."""
     letter = make_letter()
     await guarded.store.keep([letter])
     under = f"/api/v1/letters/{letter.id}"

@@ -98,7 +98,7 @@ def served(serve: Serve) -> Served:
 
 
 class TestTrailers:
-    """Return trailers after a chunked body."""
+    """Trailers after a chunked body."""
 
     def test_trailers_without_end_cost_nothing(self, served: Served) -> None:
         asked(served, CHUNKED + b"\r\n")
@@ -159,7 +159,7 @@ class TestTrailers:
 
 
 class TestHeads:
-    """Return the head of a request."""
+    """Heads of requests."""
 
     def test_headers_are_bounded_in_size_and_number(self, served: Served) -> None:
         start = b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n"
