@@ -98,7 +98,7 @@ def test_a_named_file_must_be_there() -> None:
 
 
 def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="Could not read"):
         load_settings(tmp_path, environ={})
 
 

@@ -410,8 +410,8 @@ def test_a_token_that_cannot_be_is_not_shown_but_where_it_is(
     in_variable = ask("list")
 
     assert in_file.code == in_variable.code == 2
-    assert f"in {file} is not a token" in in_file.err
-    assert "in DLQ_TOKEN is not a token" in in_variable.err
+    assert f"{file} does not contain a valid token" in in_file.err
+    assert "DLQ_TOKEN does not contain a valid token" in in_variable.err
     assert "SECRET" not in in_file.err + in_variable.err
 
 

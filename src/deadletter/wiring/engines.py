@@ -296,7 +296,7 @@ def _instead(url: str, known: Sequence[str]) -> str:
         file = url if url.endswith((".db", ".sqlite", ".sqlite3")) else "shop.db"
         return f"a URL begins with a scheme, as in sqlite:///{file}"
     if scheme in {"http", "https"}:
-        return "to use a server, name it with --server or DLQ_SERVER"
+        return "use --server or DLQ_SERVER to connect to a server"
     meant = _MISTAKES.get(scheme.partition("+")[0]) or get_close_matches(scheme, known, 1)
     if meant:
         return f"did you mean {meant[0]}://?"
