@@ -169,7 +169,7 @@ async def test_a_produce_is_sent_again_only_where_nothing_can_have_happened(
         (problem(404, "not-found", "Not Found"), ConfigError, "was not found"),
         (httpx.Response(500, text="<html>oops</html>"), Refused, "500"),
         (httpx.Response(302, headers={"location": "http://evil"}), Refused, "302"),
-        (httpx.Response(200, text="<html>hello</html>"), Refused, "cannot be read"),
+        (httpx.Response(200, text="<html>hello</html>"), Refused, "is malformed"),
         (httpx.Response(418), Refused, "418"),
     ],
 )
